@@ -1,0 +1,114 @@
+/* clgraft: OpenCL operators behind a C ABI.
+ *
+ * A problem is one line of text ("conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1").
+ * A plan is a problem prepared for a device: made once, run many times.
+ * Every function returns a status; clg_last_error() tells the calling thread what went wrong.
+ * Handles are checked on every call: NULL, destroyed and foreign handles are refused, never followed.
+ * All functions may be called from any thread. */
+#ifndef CLGRAFT_H
+#define CLGRAFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*cdef-begin*/
+typedef struct clg_context_s *clg_context;
+typedef struct clg_plan_s *clg_plan;
+
+typedef int32_t clg_status;
+enum {
+    CLG_OK = 0,
+    CLG_INVALID_HANDLE = 1,   /* NULL, destroyed, or not made by this library */
+    CLG_INVALID_ARGUMENT = 2, /* an argument's value, count or struct size */
+    CLG_INVALID_PROBLEM = 3,  /* the problem text, or a shape that cannot be */
+    CLG_BUFFER_TOO_SMALL = 4,
+    CLG_WRONG_DTYPE = 5,
+    CLG_OPENCL_ERROR = 6,  /* the driver refused; the message holds its code */
+    CLG_OUT_OF_MEMORY = 7,
+    CLG_PLANNER_ERROR = 8, /* the planner could not be started or failed */
+    CLG_FORKED = 9         /* OpenCL was used before fork(); this child cannot */
+};
+
+enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5 };
+enum { CLG_IN = 1, CLG_OUT = 2, CLG_INOUT = 3 };
+enum { CLG_HOST = 1, CLG_DEVICE = 2 };                         /* what a buffer's handle is */
+enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 };  /* how an output is written */
+
+/* One argument of a run. Set size to sizeof(clg_buffer). */
+typedef struct clg_buffer {
+    uint32_t size;
+    uint32_t kind;   /* CLG_HOST: handle is a host pointer; CLG_DEVICE: handle is a cl_mem of the plan's context */
+    uint32_t dtype;
+    uint32_t mode;   /* outputs only; CLG_SKIP: this output is not wanted and handle may be NULL */
+    void *handle;
+    uint64_t offset; /* bytes from the start of handle to the first element */
+    uint64_t bytes;  /* bytes that may be used from there on */
+} clg_buffer;
+
+/* What an argument of a plan must be. Set size to sizeof(clg_argument). */
+typedef struct clg_argument {
+    uint32_t size;
+    uint32_t role; /* CLG_IN, CLG_OUT or CLG_INOUT */
+    uint32_t dtype;
+    uint32_t ndim;
+    uint64_t shape[8];
+    uint64_t bytes;
+    char name[32];
+} clg_argument;
+
+/* A convolution as a struct, for callers that would rather not write text. Set size to sizeof(clg_conv). */
+typedef struct clg_conv {
+    uint32_t size;
+    uint32_t direction; /* CLG_FORWARD ... */
+    uint32_t dtype;
+    uint32_t ndim;      /* spatial dimensions: 1, 2 or 3 */
+    uint64_t batch, in_channels, out_channels, groups;
+    uint64_t in[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilate[3];
+    uint32_t bias;      /* forward only: 1 adds an argument b */
+    uint32_t reserved;
+} clg_conv;
+enum { CLG_FORWARD = 1, CLG_BACKWARD_DATA = 2, CLG_BACKWARD_FILTER = 3, CLG_BACKWARD_BIAS = 4 };
+
+/* The version as major * 10000 + minor * 100 + patch. */
+uint32_t clg_version(void);
+
+/* This thread's last error as text: what came and what was expected. Never NULL; valid until the thread's next call. */
+const char *clg_last_error(void);
+
+/* A context on the device that selector names ("cpu", "gpu", part of a name, "0:1"; NULL or "" for CLGRAFT_DEVICE or the best). */
+clg_status clg_context_create(const char *selector, clg_context *context);
+
+/* A context on OpenCL objects of the caller (cl_context, cl_device_id, cl_command_queue), which are retained. */
+clg_status clg_context_create_from_cl(void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
+
+/* Gives up a context. Its plans are destroyed with it. */
+clg_status clg_context_destroy(clg_context context);
+
+/* Plans a problem; the same text again gives an equal plan at little cost. */
+clg_status clg_plan_create(clg_context context, const char *problem, clg_plan *plan);
+clg_status clg_plan_create_conv(clg_context context, const clg_conv *problem, clg_plan *plan);
+clg_status clg_plan_destroy(clg_plan plan);
+
+/* The plan's problem and algorithm as text, cut to bytes (with the final zero). */
+clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes);
+
+/* The arguments in the order that clg_plan_run takes them, and the number of scalars. */
+clg_status clg_plan_counts(clg_plan plan, uint32_t *buffers, uint32_t *scalars);
+clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argument);
+
+/* Runs the plan. Returns when every host buffer holds its result; with device buffers alone the work may still be queued. */
+clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
+                        uint32_t scalar_count);
+
+/* Waits for all work of the context. */
+clg_status clg_context_finish(clg_context context);
+/*cdef-end*/
+
+#ifdef __cplusplus
+}
+#endif
+#endif

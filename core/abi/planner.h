@@ -1,0 +1,57 @@
+/* What the Python planner and the C runtime say to each other. Not part of the product's contract: it may change at any time. */
+#ifndef CLGRAFT_PLANNER_H
+#define CLGRAFT_PLANNER_H
+
+#include "clgraft.h"
+
+/*cdef-begin*/
+/* How a device reaches host memory. */
+enum { CLG_RAW_POINTER = 1, CLG_USE_HOST_PTR = 2, CLG_STAGED = 3 };
+
+/* Where a kernel argument's value comes from. */
+enum {
+    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base and its ulong offset in elements */
+    CLG_BIND_WORKSPACE = 2,  /* the same pair, value = offset in bytes, index = element size */
+    CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
+    CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
+    CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
+    CLG_BIND_LOCAL = 6       /* bytes of local memory */
+};
+
+typedef struct clg_binding {
+    uint32_t kind, index, bytes, reserved;
+    uint64_t value;
+} clg_binding;
+
+typedef struct clg_launch {
+    void *kernel; /* cl_kernel, retained; used by this plan alone */
+    uint32_t dims, has_local, first_binding, binding_count;
+    uint64_t global_size[3], local_size[3];
+    uint64_t writes; /* bit i: buffer i; a launch whose buffers are all skipped is left out. 0: always runs */
+} clg_launch;
+
+typedef struct clg_plan_spec {
+    const char *description;
+    const clg_argument *arguments;
+    const clg_launch *launches;
+    const clg_binding *bindings;
+    uint32_t argument_count, launch_count, binding_count, scalar_count;
+    uint64_t workspace_bytes;
+} clg_plan_spec;
+
+clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
+clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
+/* Sets this thread's message, so that the planner's own errors reach clg_last_error(). */
+void clg_set_error(const char *message);
+/* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool. */
+typedef struct clg_counters {
+    uint64_t bytes_to_device, bytes_to_host, buffers_created, buffers_reused, launches;
+} clg_counters;
+clg_status clg_context_counters(clg_context context, clg_counters *counters);
+/*cdef-end*/
+
+/* Answered by Python (cffi extern "Python"). */
+clg_status clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
+clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
+
+#endif
