@@ -1,0 +1,41 @@
+"""The core of clgraft: problems, plans and contexts, without any framework."""
+
+from clgraft.core import abi
+from clgraft.core.abi import planner
+from clgraft.core.context import Context, adopt, context
+from clgraft.core.conv import ConvProblem
+from clgraft.core.errors import (
+    ArgumentError,
+    BuildError,
+    ClgraftError,
+    DeviceError,
+    ExecutionError,
+    ProblemError,
+)
+from clgraft.core.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
+from clgraft.core.plan import BoundBuffer as Buffer
+from clgraft.core.problem import Argument, Problem, parse
+
+planner.serve(abi.ffi, abi.lib)
+
+__all__ = [
+    "ACCUMULATE",
+    "OVERWRITE",
+    "SKIP",
+    "Argument",
+    "ArgumentError",
+    "Buffer",
+    "BuildError",
+    "ClgraftError",
+    "Context",
+    "ConvProblem",
+    "DeviceError",
+    "ExecutionError",
+    "Plan",
+    "Problem",
+    "ProblemError",
+    "accumulate",
+    "adopt",
+    "context",
+    "parse",
+]

@@ -1,0 +1,56 @@
+"""Builds the C runtime with cffi: the extension `clgraft.core.abi._runtime` and, embedding Python, `libclgraft.so`.
+
+The declarations come from the headers themselves, between their cdef marks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import cffi
+
+HERE = Path(__file__).resolve().parent
+SOURCES = ("errors.c", "handles.c", "context.c", "plan.c", "run.c")
+VERSION = 100  # 0.1.0, as major * 10000 + minor * 100 + patch
+PYTHON_SIDE = """
+int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
+int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
+"""
+
+
+def declarations(header: str) -> str:
+    """Give what stands between the cdef marks of a header."""
+    text = (HERE / header).read_text()
+    found = re.search(r"/\*cdef-begin\*/(.*?)/\*cdef-end\*/", text, re.S)
+    if not found:
+        raise ValueError(f"[abi] got {header} without cdef marks")
+    return re.sub(r"/\*.*?\*/", "", found[1], flags=re.S)
+
+
+def options() -> dict[str, object]:
+    """Give the compiler's options and sources, the same for both libraries."""
+    try:
+        folder = str(HERE.relative_to(Path.cwd()))  # setuptools wants relative paths
+    except ValueError:
+        folder = str(HERE)
+    return {
+        "sources": [f"{folder}/{name}" for name in SOURCES],
+        "include_dirs": [folder],
+        "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
+        "define_macros": [("CLG_VERSION", str(VERSION))],
+        "extra_compile_args": ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
+        "libraries": ["pthread", "dl"],
+    }
+
+
+def extension() -> cffi.FFI:
+    """Give the builder of `clgraft.core.abi._runtime`."""
+    builder = cffi.FFI()
+    builder.cdef(declarations("clgraft.h") + declarations("planner.h"))
+    builder.cdef('extern "Python+C" {' + PYTHON_SIDE + "}")
+    builder.set_source("clgraft.core.abi._runtime", '#include "planner.h"\n', **options())
+    return builder
+
+
+ffibuilder = extension()

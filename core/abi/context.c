@@ -1,0 +1,170 @@
+/* Contexts: the OpenCL objects, the shared workspace and the pool of device buffers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+uint32_t clg_version(void) { return CLG_VERSION; }
+
+static void release_workspace(struct clg_context_s *c) {
+    if (!c->workspace) return;
+    if (c->host_access == CLG_RAW_POINTER)
+        free(c->workspace);
+    else
+        cl_release_mem(c->workspace);
+    c->workspace = NULL;
+    c->workspace_bytes = 0;
+}
+
+static void context_free(void *object) {
+    struct clg_context_s *c = object;
+    if (c->fork_count == clg_fork_count()) {
+        cl_finish(c->queue);
+        release_workspace(c);
+        for (int i = 0; i < CLG_POOL_SIZE; i++)
+            if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);
+        cl_release_queue(c->queue);
+        cl_release_context(c->context);
+    }
+    pthread_mutex_destroy(&c->mutex);
+    free(c);
+}
+
+clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context) {
+    (void)cl_device;
+    if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
+    *context = NULL;
+    if (!cl_context || !cl_queue)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[context] got cl_context %p and cl_queue %p, expected both", cl_context, cl_queue);
+    if (host_access < CLG_RAW_POINTER || host_access > CLG_STAGED)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[context] got host_access %u, expected 1 to 3", host_access);
+    struct clg_context_s *c = calloc(1, sizeof *c);
+    if (!c) return clg_fail(CLG_OUT_OF_MEMORY, "[context] no memory for a context");
+    c->context = cl_context;
+    c->queue = cl_queue;
+    c->host_access = host_access;
+    c->fork_count = clg_fork_count();
+    pthread_mutex_init(&c->mutex, NULL);
+    cl_retain_context(cl_context);
+    cl_retain_queue(cl_queue);
+    *context = clg_handle_new(CLG_KIND_CONTEXT, c, context_free);
+    if (!*context) {
+        context_free(c);
+        return clg_fail(CLG_OUT_OF_MEMORY, "[context] no memory for a handle");
+    }
+    return CLG_OK;
+}
+
+/* The planner answers these two; it runs in Python and ends in clg_context_adopt. */
+static clg_status planned_context(clg_status status, clg_context *context) {
+    if (status == CLG_OK && !*context) return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started");
+    return status;
+}
+
+clg_status clg_context_create(const char *selector, clg_context *context) {
+    if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
+    *context = NULL;
+    return planned_context(clg_py_context_create(selector, NULL, NULL, NULL, context), context);
+}
+
+clg_status clg_context_create_from_cl(void *cl_context, void *cl_device, void *cl_queue, clg_context *context) {
+    if (!context) return clg_fail(CLG_INVALID_ARGUMENT, "[context] got context NULL, expected a place for the handle");
+    *context = NULL;
+    if (!cl_context || !cl_device || !cl_queue)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[context] got cl_context %p, cl_device %p, cl_queue %p, expected all three",
+                        cl_context, cl_device, cl_queue);
+    return planned_context(clg_py_context_create(NULL, cl_context, cl_device, cl_queue, context), context);
+}
+
+static bool plan_of(void *plan, void *context) { return ((struct clg_plan_s *)plan)->context == context; }
+
+clg_status clg_context_destroy(clg_context context) {
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    clg_handle_destroy_if(CLG_KIND_PLAN, plan_of, c);
+    clg_status status = clg_handle_destroy(context, CLG_KIND_CONTEXT);
+    clg_handle_drop(c);
+    return status;
+}
+
+clg_status clg_context_finish(clg_context context) {
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    clg_status status = CLG_OK;
+    if (c->fork_count != clg_fork_count())
+        status = clg_fail(CLG_FORKED, "[context] got a context from before fork(), expected one made in this process");
+    else {
+        int32_t code = cl_finish(c->queue);
+        if (code) status = clg_cl_fail("clFinish", code);
+    }
+    clg_handle_drop(c);
+    return status;
+}
+
+clg_status clg_context_counters(clg_context context, clg_counters *counters) {
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    if (counters) *counters = c->counters;
+    clg_handle_drop(c);
+    return counters ? CLG_OK : clg_fail(CLG_INVALID_ARGUMENT, "[context] got counters NULL, expected a place for them");
+}
+
+clg_status clg_context_reserve(struct clg_context_s *c, uint64_t bytes) {
+    if (bytes <= c->workspace_bytes) return CLG_OK;
+    cl_finish(c->queue); /* launches in flight may still use the old one */
+    release_workspace(c);
+    if (c->host_access == CLG_RAW_POINTER) {
+        if (posix_memalign(&c->workspace, 4096, bytes)) c->workspace = NULL;
+    } else {
+        int32_t code = 0;
+        c->workspace = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
+    }
+    if (!c->workspace)
+        return clg_fail(CLG_OUT_OF_MEMORY, "[plan] got no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+    c->workspace_bytes = bytes;
+    return CLG_OK;
+}
+
+/* Sizes are rounded up to a power of two times 4 KiB so that nearby shapes share buffers. */
+static uint64_t rounded(uint64_t bytes) {
+    uint64_t size = 4096;
+    while (size < bytes) size += size < (64u << 20) ? size : (64u << 20);
+    return size;
+}
+
+cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) {
+    uint64_t size = rounded(bytes);
+    int unused = -1, victim = -1;
+    for (int i = 0; i < CLG_POOL_SIZE; i++) {
+        clg_pooled *p = &c->pool[i];
+        if (p->mem && !p->busy && p->bytes == size) {
+            p->busy = true;
+            c->counters.buffers_reused++;
+            return p->mem;
+        }
+        if (!p->mem && unused < 0) unused = i;
+        if (p->mem && !p->busy) victim = i;
+    }
+    for (;;) {
+        int place = unused >= 0 ? unused : victim;
+        if (place < 0) return NULL;
+        if (c->pool[place].mem) cl_release_mem(c->pool[place].mem);
+        c->pool[place] = (clg_pooled){NULL, 0, false};
+        cl_object mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, size, NULL, code);
+        if (mem) {
+            c->counters.buffers_created++;
+            c->pool[place] = (clg_pooled){mem, size, true};
+            return mem;
+        }
+        unused = -1; /* full: give back what lies idle, one by one, and try again */
+        victim = -1;
+        for (int i = 0; i < CLG_POOL_SIZE; i++)
+            if (c->pool[i].mem && !c->pool[i].busy) victim = i;
+        if (victim < 0) return NULL;
+    }
+}
+
+void clg_pool_give(struct clg_context_s *c, cl_object mem) {
+    for (int i = 0; i < CLG_POOL_SIZE; i++)
+        if (c->pool[i].mem == mem) c->pool[i].busy = false;
+}

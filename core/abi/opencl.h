@@ -1,0 +1,57 @@
+/* The few OpenCL calls of the runtime, taken from the dispatch table that every ICD object points to with its first word.
+ * So the runtime links against no loader and works with objects of any loader. Indices: the Khronos ICD specification. */
+#ifndef CLGRAFT_OPENCL_H
+#define CLGRAFT_OPENCL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef void *cl_object;
+
+#define CL_MEM_READ_WRITE_ (1u << 0)
+#define CL_MEM_USE_HOST_PTR_ (1u << 3)
+#define CL_MAP_READ_ (1u << 0)
+#define CL_MEM_SIZE_ 0x1102
+#define CL_MEM_CONTEXT_ 0x1106
+
+#define CL_TABLE(object) (*(void ***)(object))
+#define CL_CALL(object, index, type) ((type)CL_TABLE(object)[index])
+
+typedef int32_t (*cl_reference_fn)(cl_object);
+#define cl_retain_context(c) CL_CALL(c, 6, cl_reference_fn)(c)
+#define cl_release_context(c) CL_CALL(c, 7, cl_reference_fn)(c)
+#define cl_retain_queue(q) CL_CALL(q, 10, cl_reference_fn)(q)
+#define cl_release_queue(q) CL_CALL(q, 11, cl_reference_fn)(q)
+#define cl_release_mem(m) CL_CALL(m, 18, cl_reference_fn)(m)
+#define cl_retain_kernel(k) CL_CALL(k, 36, cl_reference_fn)(k)
+#define cl_release_kernel(k) CL_CALL(k, 37, cl_reference_fn)(k)
+#define cl_flush(q) CL_CALL(q, 46, cl_reference_fn)(q)
+#define cl_finish(q) CL_CALL(q, 47, cl_reference_fn)(q)
+
+typedef cl_object (*cl_create_buffer_fn)(cl_object, uint64_t, size_t, void *, int32_t *);
+#define cl_create_buffer(c, flags, bytes, host, err) CL_CALL(c, 14, cl_create_buffer_fn)(c, flags, bytes, host, err)
+
+typedef int32_t (*cl_mem_info_fn)(cl_object, uint32_t, size_t, void *, size_t *);
+#define cl_mem_info(m, name, bytes, value) CL_CALL(m, 20, cl_mem_info_fn)(m, name, bytes, value, NULL)
+
+typedef int32_t (*cl_set_arg_fn)(cl_object, uint32_t, size_t, const void *);
+#define cl_set_arg(k, i, bytes, value) CL_CALL(k, 38, cl_set_arg_fn)(k, i, bytes, value)
+
+typedef int32_t (*cl_set_svm_fn)(cl_object, uint32_t, const void *);
+#define cl_set_arg_pointer(k, i, value) CL_CALL(k, 134, cl_set_svm_fn)(k, i, value)
+
+typedef int32_t (*cl_read_fn)(cl_object, cl_object, uint32_t, size_t, size_t, void *, uint32_t, const void *, void *);
+#define cl_read(q, m, blocking, bytes, host) CL_CALL(q, 48, cl_read_fn)(q, m, blocking, 0, bytes, host, 0, NULL, NULL)
+typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, const void *, uint32_t, const void *, void *);
+#define cl_write(q, m, blocking, bytes, host) CL_CALL(q, 49, cl_write_fn)(q, m, blocking, 0, bytes, host, 0, NULL, NULL)
+
+typedef void *(*cl_map_fn)(cl_object, cl_object, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *);
+#define cl_map(q, m, bytes, err) CL_CALL(q, 56, cl_map_fn)(q, m, 1, CL_MAP_READ_, 0, bytes, 0, NULL, NULL, err)
+typedef int32_t (*cl_unmap_fn)(cl_object, cl_object, void *, uint32_t, const void *, void *);
+#define cl_unmap(q, m, p) CL_CALL(q, 58, cl_unmap_fn)(q, m, p, 0, NULL, NULL)
+
+typedef int32_t (*cl_launch_fn)(cl_object, cl_object, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
+                                const void *, void *);
+#define cl_launch(q, k, dims, global, local) CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, 0, NULL, NULL)
+
+#endif

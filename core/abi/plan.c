@@ -1,0 +1,187 @@
+/* Plans: what the planner assembled, checked once and kept. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+uint32_t clg_dtype_bytes(uint32_t dtype) {
+    switch (dtype) {
+    case CLG_FLOAT32:
+    case CLG_INT32: return 4;
+    case CLG_FLOAT16: return 2;
+    case CLG_FLOAT64: return 8;
+    case CLG_UINT8: return 1;
+    default: return 0;
+    }
+}
+
+static void plan_free(void *object) {
+    struct clg_plan_s *p = object;
+    for (uint32_t i = 0; p->launches && i < p->launch_count; i++)
+        if (p->launches[i].kernel) cl_release_kernel(p->launches[i].kernel);
+    struct clg_context_s *context = p->context;
+    free(p->description);
+    free(p->arguments);
+    free(p->launches);
+    free(p->bindings);
+    free(p->resolved);
+    free(p);
+    if (context) clg_handle_drop(context);
+}
+
+static void *copy(const void *from, size_t count, size_t size) {
+    void *to = malloc(count * size + 1);
+    if (to && count) memcpy(to, from, count * size);
+    return to;
+}
+
+/* What never changes between runs is set here, once. */
+static clg_status set_constants(struct clg_plan_s *p) {
+    for (uint32_t l = 0; l < p->launch_count; l++) {
+        const clg_launch *launch = &p->launches[l];
+        uint32_t position = 0;
+        for (uint32_t b = 0; b < launch->binding_count; b++) {
+            const clg_binding *binding = &p->bindings[launch->first_binding + b];
+            int32_t code = 0;
+            if (binding->kind == CLG_BIND_CONSTANT) code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
+            if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
+            if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
+            position += binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_WORKSPACE ? 2 : 1;
+        }
+    }
+    return CLG_OK;
+}
+
+static clg_status check_spec(const clg_plan_spec *spec) {
+    if (spec->argument_count > CLG_MAX_BUFFERS)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got %u buffers, expected at most %u", spec->argument_count, CLG_MAX_BUFFERS);
+    for (uint32_t l = 0; l < spec->launch_count; l++) {
+        const clg_launch *launch = &spec->launches[l];
+        if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||
+            (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count)
+            return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got launch %u malformed", l);
+        for (uint32_t b = 0; b < launch->binding_count; b++) {
+            const clg_binding *binding = &spec->bindings[launch->first_binding + b];
+            uint32_t limit = binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
+                             : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
+                                                                                                      : UINT32_MAX;
+            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_LOCAL || binding->index >= limit)
+                return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got binding %u of launch %u malformed", b, l);
+        }
+    }
+    return CLG_OK;
+}
+
+clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan) {
+    if (!spec || !plan) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got NULL, expected a spec and a place for the handle");
+    *plan = NULL;
+    clg_status status = check_spec(spec);
+    if (status) return status;
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    struct clg_plan_s *p = calloc(1, sizeof *p);
+    if (!p) {
+        clg_handle_drop(c);
+        return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
+    }
+    p->context = c;
+    p->argument_count = spec->argument_count;
+    p->binding_count = spec->binding_count;
+    p->scalar_count = spec->scalar_count;
+    p->workspace_bytes = spec->workspace_bytes;
+    p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
+    p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
+    p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
+    p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
+    p->resolved = calloc(spec->argument_count + 1, sizeof *p->resolved);
+    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->resolved) {
+        p->launch_count = 0;
+        plan_free(p);
+        return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
+    }
+    p->launch_count = spec->launch_count;
+    for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
+    pthread_mutex_lock(&c->mutex);
+    status = clg_context_reserve(c, p->workspace_bytes);
+    pthread_mutex_unlock(&c->mutex);
+    if (!status) status = set_constants(p);
+    if (!status && !(*plan = clg_handle_new(CLG_KIND_PLAN, p, plan_free)))
+        status = clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a handle");
+    if (status) plan_free(p);
+    return status;
+}
+
+clg_status clg_plan_create(clg_context context, const char *problem, clg_plan *plan) {
+    if (!plan) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got plan NULL, expected a place for the handle");
+    *plan = NULL;
+    if (!problem) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got problem NULL, expected a line of text");
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    clg_status status = clg_py_plan_create(context, problem, plan);
+    if (status == CLG_OK && !*plan) status = clg_fail(CLG_PLANNER_ERROR, "[plan] the planner could not be started");
+    clg_handle_drop(c);
+    return status;
+}
+
+clg_status clg_plan_create_conv(clg_context context, const clg_conv *d, clg_plan *plan) {
+    static const char *const directions[] = {"forward", "backward_data", "backward_filter", "backward_bias"};
+    static const char *const dtypes[] = {"f32", "f16", "f64"};
+    if (!d || d->size != sizeof *d)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[conv] got size %u, expected sizeof(clg_conv) = %zu", d ? d->size : 0, sizeof *d);
+    if (d->direction < CLG_FORWARD || d->direction > CLG_BACKWARD_BIAS)
+        return clg_fail(CLG_INVALID_PROBLEM, "[conv] got direction %u, expected CLG_FORWARD to CLG_BACKWARD_BIAS", d->direction);
+    if (d->dtype < CLG_FLOAT32 || d->dtype > CLG_FLOAT64)
+        return clg_fail(CLG_WRONG_DTYPE, "[conv] got dtype %u, expected CLG_FLOAT32, CLG_FLOAT16 or CLG_FLOAT64", d->dtype);
+    if (d->ndim < 1 || d->ndim > 3) return clg_fail(CLG_INVALID_PROBLEM, "[conv] got ndim %u, expected 1 to 3", d->ndim);
+    char text[1024];
+    int n = snprintf(text, sizeof text, "conv %s %s n%llu ic%llu oc%llu g%llu", directions[d->direction - 1], dtypes[d->dtype - 1],
+                     (unsigned long long)d->batch, (unsigned long long)d->in_channels, (unsigned long long)d->out_channels,
+                     (unsigned long long)d->groups);
+    for (uint32_t i = 0; i < d->ndim; i++) {
+        char a = "dhw"[3 - d->ndim + i];
+        n += snprintf(text + n, sizeof text - n, " i%c%llu k%c%llu s%c%llu p%c%llu q%c%llu d%c%llu", a, (unsigned long long)d->in[i], a,
+                      (unsigned long long)d->kernel[i], a, (unsigned long long)d->stride[i], a, (unsigned long long)d->pad_begin[i], a,
+                      (unsigned long long)d->pad_end[i], a, (unsigned long long)d->dilate[i]);
+    }
+    if (d->bias) snprintf(text + n, sizeof text - n, " b1");
+    return clg_plan_create(context, text, plan);
+}
+
+clg_status clg_plan_destroy(clg_plan plan) { return clg_handle_destroy(plan, CLG_KIND_PLAN); }
+
+clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes) {
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return CLG_INVALID_HANDLE;
+    clg_status status = CLG_OK;
+    if (!text || !bytes)
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
+    else
+        snprintf(text, bytes, "%s", p->description);
+    clg_handle_drop(p);
+    return status;
+}
+
+clg_status clg_plan_counts(clg_plan plan, uint32_t *buffers, uint32_t *scalars) {
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return CLG_INVALID_HANDLE;
+    if (buffers) *buffers = p->argument_count;
+    if (scalars) *scalars = p->scalar_count;
+    clg_handle_drop(p);
+    return CLG_OK;
+}
+
+clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argument) {
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return CLG_INVALID_HANDLE;
+    clg_status status = CLG_OK;
+    if (!argument || argument->size != sizeof *argument)
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument size %u, expected sizeof(clg_argument) = %zu",
+                          argument ? argument->size : 0, sizeof *argument);
+    else if (index >= p->argument_count)
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
+    else
+        *argument = p->arguments[index];
+    clg_handle_drop(p);
+    return status;
+}

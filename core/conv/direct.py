@@ -1,0 +1,49 @@
+"""The last resort: convolution straight from its definition, for every problem on every device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.conv.problem import ConvProblem
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "direct"
+
+
+def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+    """Lengthen a 1-D or 2-D size to three axes."""
+    return (fill,) * (3 - len(values)) + tuple(values)
+
+
+def shape_constants(problem: ConvProblem) -> tuple[Constant, ...]:
+    """Give the kernel's SHAPE parameters."""
+    counts = (problem.batch, problem.in_channels, problem.out_channels, problem.groups)
+    sizes: tuple[Any, ...] = (
+        *in_3d(problem.in_size, 1),
+        *in_3d(problem.out_size, 1),
+        *in_3d(problem.kernel, 1),
+        *in_3d(problem.stride, 1),
+        *in_3d(problem.pad_begin, 0),
+        *in_3d(problem.dilate, 1),
+    )
+    return tuple(Constant(np.int64(v)) for v in counts) + tuple(Constant(np.int32(v)) for v in sizes)
+
+
+def plan(problem: ConvProblem, context: Context) -> Steps:
+    """Plan one launch with a work-item per element of the result."""
+    kernel = context.kernel("conv_direct.cl", f"conv_{problem.direction}", dtype=problem.dtype)
+    *inputs, output = problem.arguments()
+    bound: list[Any] = [Buffer(argument.name) for argument in inputs]
+    if problem.direction == "forward" and not problem.bias:
+        bound.append(Buffer("w"))  # stands in for b, which the kernel then never reads
+    bound.append(Buffer(output.name))
+    if problem.direction == "forward":
+        bound.append(Constant(np.int32(problem.bias)))
+    bound.append(Accumulate(output.name))
+    bound += shape_constants(problem)
+    return Steps((Launch(kernel, (output.size,), None, tuple(bound), (output.name,)),))

@@ -1,0 +1,35 @@
+"""Every error that clgraft raises, under one base class."""
+
+from __future__ import annotations
+
+
+class ClgraftError(Exception):
+    """Base class of all errors raised by clgraft."""
+
+
+class ProblemError(ClgraftError, ValueError):
+    """A problem whose text or shapes cannot be."""
+
+
+class ArgumentError(ClgraftError, ValueError):
+    """An argument of a run that does not fit its plan: name, shape, dtype, layout or count."""
+
+
+class DeviceError(ClgraftError, ValueError):
+    """A device selector that names nothing, or a runtime that cannot be used."""
+
+
+class BuildError(ClgraftError, RuntimeError):
+    """A kernel that the device's compiler refused; the text holds its log."""
+
+
+class ExecutionError(ClgraftError, RuntimeError):
+    """The runtime refused or failed a call; `status` is the ABI's code."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Declined(Exception):
+    """Raised by an implementation that does not serve a problem; the text is the reason."""

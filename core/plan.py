@@ -1,0 +1,214 @@
+"""Plans: what an implementation gives (launches with bound arguments), and what a caller runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clgraft.core.errors import ArgumentError, ExecutionError
+from clgraft.core.problem import Argument, Problem
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+OVERWRITE, ACCUMULATE, SKIP = 0, 1, 2
+ROLES = {"in": 1, "out": 2, "inout": 3}
+DTYPE_CODES = {"float32": 1, "float16": 2, "float64": 3, "int32": 4, "uint8": 5}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Binds a buffer of the problem: two kernel parameters, base pointer and offset in elements."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Binds a part of the workspace: base pointer and offset, in elements of `itemsize` bytes."""
+
+    offset_bytes: int
+    itemsize: int = 4
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Binds a value that never changes: a numpy scalar of at most 8 bytes."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Binds a scalar of the problem, as `dtype` (float32 or float64)."""
+
+    name: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Binds an int: 1 if the named output is to be added to, 0 if it is to be overwritten."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Local:
+    """Binds local memory."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. It is left out of a run that skips every output named in `writes` (empty: never left out)."""
+
+    kernel: Any
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    arguments: tuple[Any, ...]
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What an implementation gives for a problem: launches in order, and how much workspace they share."""
+
+    launches: tuple[Launch, ...]
+    workspace_bytes: int = 0
+
+
+class BoundBuffer(NamedTuple):
+    """One argument of a fast run: an address in host memory, the bytes that may be used, and how it is written."""
+
+    address: int
+    nbytes: int
+    dtype: str
+    mode: int = OVERWRITE
+
+
+@dataclass(frozen=True)
+class accumulate:  # noqa: N801  (reads as a verb at the call)
+    """Marks an output of `Plan.run` that is added to."""
+
+    array: np.ndarray
+
+
+class Plan:
+    """A problem prepared for a device. Made by `Context.plan`; safe to run from any thread.
+
+    Attributes
+    ----------
+    problem : Problem
+    algorithm : str
+        The implementation's name.
+    declined : tuple of (str, str)
+        The implementations that stood before it and their reasons.
+    arguments : tuple of Argument
+    """
+
+    def __init__(self, context: Context, problem: Problem, algorithm: str, declined: tuple[tuple[str, str], ...], handle: Any) -> None:
+        self.context = context
+        self.problem = problem
+        self.algorithm = algorithm
+        self.declined = declined
+        self.arguments = problem.arguments()
+        self.scalars = problem.scalars()
+        self._handle = handle
+        self._lib, self._ffi = context.lib, context.ffi
+        self._codes = {name: code for name, code in DTYPE_CODES.items()}
+        weakref.finalize(self, self._lib.clg_plan_destroy, handle)
+
+    def __repr__(self) -> str:
+        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r})"
+
+    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float] = ()) -> None:
+        """Run on raw host memory.
+
+        Parameters
+        ----------
+        buffers : sequence of BoundBuffer
+            In the order of `arguments`. The memory must stay valid until the call returns.
+        scalars : sequence of float
+            In the order of `scalars`.
+
+        Raises
+        ------
+        ArgumentError
+            If a buffer or a count does not fit.
+        ExecutionError
+            If the device fails; the arrays' contents are then undefined.
+        """
+        ffi = self._ffi
+        count = len(buffers)
+        bound = ffi.new("clg_buffer[]", count)
+        size = ffi.sizeof("clg_buffer")
+        for i, (address, nbytes, dtype, mode) in enumerate(buffers):
+            b = bound[i]
+            b.size = size
+            b.kind = 1
+            b.dtype = self._codes[dtype]
+            b.mode = mode
+            b.handle = ffi.cast("void *", address)
+            b.bytes = nbytes
+        status = self._lib.clg_plan_run(self._handle, bound, count, list(scalars) or ffi.NULL, len(scalars))
+        if status:
+            self._raise(status)
+
+    def _raise(self, status: int) -> None:
+        text = f"{self._ffi.string(self._lib.clg_last_error()).decode()} (problem: {self.problem})"
+        if status in (self._lib.CLG_INVALID_ARGUMENT, self._lib.CLG_BUFFER_TOO_SMALL, self._lib.CLG_WRONG_DTYPE):
+            raise ArgumentError(text)
+        raise ExecutionError(text, status)
+
+    def run(self, scalars: Mapping[str, float] | None = None, **arrays: Any) -> None:
+        """Run on numpy arrays.
+
+        Parameters
+        ----------
+        scalars : mapping of str to float, optional
+            All of the problem's scalars.
+        **arrays : numpy.ndarray
+            All arguments by name: C-contiguous, of the problem's shape and dtype. An output may be wrapped in
+            `accumulate`, or be None to be skipped.
+
+        Raises
+        ------
+        ArgumentError
+            Naming the argument that does not fit, what came and what was expected.
+        ExecutionError
+            If the device fails.
+        """
+        kind = self.problem.kind
+        names = [argument.name for argument in self.arguments]
+        if set(arrays) != set(names):
+            raise ArgumentError(f"[{kind}] got arguments {sorted(arrays)}, expected {names}")
+        given = dict(scalars or {})
+        if set(given) != set(self.scalars):
+            raise ArgumentError(f"[{kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
+        bound = [self._bind(kind, argument, arrays[argument.name]) for argument in self.arguments]
+        self.execute(bound, [float(given[name]) for name in self.scalars])
+
+    @staticmethod
+    def _bind(kind: str, argument: Argument, value: Any) -> BoundBuffer:
+        mode = OVERWRITE
+        if value is None and argument.role == "out":
+            return BoundBuffer(0, 0, argument.dtype, SKIP)
+        if isinstance(value, accumulate):
+            mode, value = ACCUMULATE, value.array
+        if not isinstance(value, np.ndarray):
+            raise ArgumentError(f"[{kind}] got {type(value).__name__} for {argument.name}, expected a numpy array")
+        if value.dtype != argument.dtype:
+            raise ArgumentError(f"[{kind}] got dtype {value.dtype} for {argument.name}, expected {argument.dtype}")
+        if value.shape != argument.shape:
+            raise ArgumentError(f"[{kind}] got shape {value.shape} for {argument.name}, expected {argument.shape}")
+        if not value.flags.c_contiguous:
+            raise ArgumentError(f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array")
+        if argument.role != "in" and not value.flags.writeable:
+            raise ArgumentError(f"[{kind}] got a read-only array for {argument.name}, expected a writable one")
+        return BoundBuffer(value.ctypes.data, value.nbytes, argument.dtype, mode)

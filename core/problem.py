@@ -1,0 +1,90 @@
+"""What every problem is: a frozen description of one operator call that prints itself and can be read back."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft.core.errors import ProblemError
+
+DTYPES = ("float32", "float16", "float64")
+DTYPE_WORDS = {"f32": "float32", "f16": "float16", "f64": "float64"}
+WORD_OF_DTYPE = {dtype: word for word, dtype in DTYPE_WORDS.items()}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One buffer of a problem: its name, role (``in``, ``out``, ``inout``), shape and dtype."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+class Problem:
+    """Base class of problems.
+
+    A subclass is a frozen dataclass with a class variable `kind`, the first word of its text, and defines
+    `from_text`, `__str__`, `arguments` and, where it has them, `scalars`. Its package lists `IMPLEMENTATIONS`.
+    """
+
+    kind: ClassVar[str]
+    dtype: str
+    _kinds: ClassVar[dict[str, type[Problem]]] = {}
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if "kind" in cls.__dict__:
+            Problem._kinds[cls.kind] = cls
+
+    @classmethod
+    def from_text(cls, text: str) -> Problem:
+        """Read a problem from its text without the kind."""
+        raise NotImplementedError
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """Give the buffers in the order in which a run takes them."""
+        raise NotImplementedError
+
+    def scalars(self) -> tuple[str, ...]:
+        """Give the names of the scalars that every run needs."""
+        return ()
+
+    def implementations(self) -> tuple[Any, ...]:
+        """Give the modules that can plan this problem, in order of preference."""
+        package = ".".join(type(self).__module__.split(".")[:3])
+        return tuple(importlib.import_module(package).IMPLEMENTATIONS)
+
+
+def parse(text: str) -> Problem:
+    """Read a problem from its line of text.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"``; what ``str(problem)`` gives.
+
+    Raises
+    ------
+    ProblemError
+        If the kind is unknown, a word cannot be read, or the shapes cannot be.
+    """
+    kind, _, rest = text.strip().partition(" ")
+    if kind not in Problem._kinds:
+        raise ProblemError(f"[problem] got kind {kind!r}, expected one of {sorted(Problem._kinds)}")
+    return Problem._kinds[kind].from_text(rest)

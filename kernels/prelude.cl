@@ -1,0 +1,57 @@
+// In front of every kernel: the stored and the arithmetic type, and how tensors are passed.
+//
+// STORAGE  32, 64: float, double in memory and in arithmetic; 16: half in memory, float in arithmetic.
+// VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors.
+
+#ifndef STORAGE
+#define STORAGE 32
+#endif
+
+#if STORAGE == 64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+typedef double stored;
+typedef double real;
+#define REAL(x) x
+#elif STORAGE == 16
+typedef half stored;
+typedef float real;
+#define REAL(x) x##f
+#else
+typedef float stored;
+typedef float real;
+#define REAL(x) x##f
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+
+// Element i of a stored tensor, as real.
+#if STORAGE == 16
+#define LOAD(p, i) vload_half((i), (p))
+#define STORE(p, i, value) vstore_half_rte((value), (i), (p))
+#else
+#define LOAD(p, i) ((p)[i])
+#define STORE(p, i, value) ((p)[i] = (value))
+#endif
+
+// VL elements from p + i on, at any alignment.
+#ifdef VL
+#if STORAGE == 64
+typedef CAT(double, VL) realv;
+#else
+typedef CAT(float, VL) realv;
+#endif
+#if STORAGE == 16
+#define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))
+#define VSTORE(p, i, value) CAT(CAT(vstore_half, VL), _rte)((value), 0, (p) + (i))
+#else
+#define VLOAD(p, i) CAT(vload, VL)(0, (p) + (i))
+#define VSTORE(p, i, value) CAT(vstore, VL)((value), 0, (p) + (i))
+#endif
+#endif
+
+// A tensor is two parameters, the base pointer and an offset in elements, so that any part of any buffer can be one.
+#define TENSOR_OF(type, name) global type *name##_base, const ulong name##_offset
+#define TENSOR(name) TENSOR_OF(stored, name)
+#define CONST_TENSOR(name) TENSOR_OF(const stored, name)
+#define OPEN(name) (name##_base + name##_offset)
