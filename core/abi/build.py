@@ -39,7 +39,9 @@ def options() -> dict[str, object]:
         "include_dirs": [folder],
         "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
         "define_macros": [("CLG_VERSION", str(VERSION))],
-        "extra_compile_args": ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
+        # Hidden and bound to themselves: the extension and libclgraft.so may live in one process, each with its own handles.
+        "extra_link_args": ["-Wl,-Bsymbolic"],
+        "extra_compile_args": ["-O2", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
         "libraries": ["pthread", "dl"],
     }
 

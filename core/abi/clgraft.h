@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
 /*cdef-begin*/
 typedef struct clg_context_s *clg_context;
 typedef struct clg_plan_s *clg_plan;
@@ -107,6 +111,10 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
 /* Waits for all work of the context. */
 clg_status clg_context_finish(clg_context context);
 /*cdef-end*/
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

@@ -66,7 +66,7 @@ def build(folder: Path) -> Path:
     settings["sources"] = [str(here / name) for name in recipe.SOURCES]  # type: ignore[attr-defined]
     settings["include_dirs"] = [str(here)]
     settings.pop("depends")
-    settings["extra_link_args"] = [f"-Wl,-rpath,{sysconfig.get_config_var('LIBDIR')}", "-Wl,-soname,libclgraft.so"]
+    settings["extra_link_args"] += [f"-Wl,-rpath,{sysconfig.get_config_var('LIBDIR')}", "-Wl,-soname,libclgraft.so"]
     builder.set_source("_clgraft_embedded", '#include "planner.h"\n', **settings)
     builder.embedding_init_code(START.format(library=str(library), folders=package_folders()))
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,6 +11,7 @@ from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, P
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
 AXES = "dhw"
+LARGEST = 2**31 - 1  # of any single number; sizes in elements and bytes are 64-bit
 # letter -> (field, default per axis); None: must be given
 SPATIAL = {
     "i": ("in_size", None),
@@ -91,12 +92,12 @@ class ConvProblem(Problem):
         for name, low in (("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0), ("dilate", 1), ("in_size", 0)):
             value = getattr(self, name)
             expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as in_size {self.in_size}")
-            expect(all(v >= low for v in value), name, value, f"numbers of at least {low}")
-        expect(self.batch >= 0, "batch", self.batch, "at least 0")
+            expect(all(low <= v <= LARGEST for v in value), name, value, f"numbers from {low} to {LARGEST}")
+        expect(0 <= self.batch <= LARGEST, "batch", self.batch, f"0 to {LARGEST}")
         expect(self.groups >= 1, "groups", self.groups, "at least 1")
         for name in ("in_channels", "out_channels"):
             value = getattr(self, name)
-            expect(value >= 1, name, value, "at least 1")
+            expect(1 <= value <= LARGEST, name, value, f"1 to {LARGEST}")
             expect(value % self.groups == 0, name, value, f"a multiple of groups {self.groups}")
         for axis in range(ndim):
             span = self.dilate[axis] * (self.kernel[axis] - 1) + 1

@@ -1,0 +1,37 @@
+"""Builds libclgraft.so and the C programs of this folder once per test run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """The folder of a freshly embedded libclgraft.so, built by the command that users run."""
+    folder = tmp_path_factory.mktemp("lib")
+    done = subprocess.run([sys.executable, "-m", "clgraft.core.abi.embed", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run_program(library, tmp_path_factory):
+    """Compile a C or C++ file of this folder against the header and the library alone, run it, give the process."""
+    headers = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
+    folder = tmp_path_factory.mktemp("bin")
+
+    def run(source: str, *arguments: str, compiler: str = "gcc", timeout: int = 300):
+        program = folder / Path(source).stem
+        command = [compiler, str(HERE / source), "-Wall", "-Wextra", "-Werror", f"-I{headers}", f"-L{library}", "-lclgraft", "-lm"]
+        built = subprocess.run([*command, f"-Wl,-rpath,{library}", "-o", str(program)], capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        return subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=timeout, env=dict(os.environ))
+
+    return run
