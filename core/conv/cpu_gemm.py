@@ -1,0 +1,189 @@
+"""Convolution on CPU devices, forward and backward data: a product of matrices over cache-sized panels of pixels.
+
+The method is the one of Goto and van de Geijn (Anatomy of high-performance matrix multiplication, 2008) with the
+packing of the second matrix replaced by im2col: no im2col buffer ever leaves the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.conv import cpu_gemm_filter
+from clgraft.core.conv.cpu_gemm_grid import Grid, backward_data_grids, forward_grid, ints
+from clgraft.core.conv.problem import ConvProblem
+from clgraft.core.errors import Declined
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Local, Steps, Workspace
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "cpu_gemm"
+OPTIONS = ("-cl-mad-enable",)
+ALIGN = 256  # bytes, of parts of the workspace
+PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
+RUN_INTS = 7
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile: `rows` broadcast elements times `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def defines(self) -> dict[str, int]:
+        return {"MR": self.rows, "NV": self.vectors, "VL": self.lanes, "HALF_VL": self.lanes // 2}
+
+
+def register_tile(context: Context, dtype: str) -> Tile:
+    """Give the tile that fills the device's vector registers: 32 of 512 bits, or 16 of 256."""
+    lanes = max(context.device.vector_width, 4)
+    rows = 8 if lanes >= 16 else 4
+    return Tile(rows, 3, lanes // 2 if dtype == "float64" else lanes)
+
+
+def itemsize(dtype: str) -> int:
+    """Give the bytes of an element in arithmetic."""
+    return 8 if dtype == "float64" else 4
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a grid is split: tiles of pixels and row tiles of a work-group, source rows of a panel; local memory of each."""
+
+    tiles: int
+    row_tiles: int
+    part: int
+    panel_bytes: int
+    piece_bytes: int
+    run_bytes: int
+
+
+def _blockings(grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, local_memory: int) -> Iterator[Blocking]:
+    rows = grid.source_rows * channels
+    for tiles in range(1, 9):
+        runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
+        elements += (runs + 1) * (grid.phases + 1) * tile.lanes
+        pieces = max(elements, tile.rows * tile.columns) * size
+        rest = pieces + runs * RUN_INTS * 4 + 3 * 128
+        budget = min(PANEL_BYTES, local_memory - rest) // (tiles * size) - tile.lanes
+        part = budget // (max(grid.row_taps, 1) * tile.columns)
+        if part < 1 and rows:
+            return
+        parts = max(-(-rows // max(part, 1)), 1)
+        part = max(-(-rows // parts), 1)
+        panel = tiles * (part * grid.row_taps * tile.columns + tile.lanes) * size
+        for blocks in range(1, m_tiles + 1):
+            row_tiles = -(-m_tiles // blocks)
+            if blocks == 1 or -(-m_tiles // (blocks - 1)) != row_tiles:
+                yield Blocking(tiles, row_tiles, part, panel, pieces, runs * RUN_INTS * 4)
+
+
+def choose_blocking(
+    grid: Grid, tile: Tile, m_tiles: int, channels: int, groups: int, size: int, device: Any
+) -> Blocking:
+    """Choose the split whose longest thread is estimated shortest, in cycles of a core with two vector FMAs a cycle.
+
+    Raises
+    ------
+    Declined
+        If not even one source row of a panel fits local memory.
+    """
+    depth = grid.taps * channels
+    blocks_of = {}
+    for b in _blockings(grid, tile, m_tiles, channels, size, device.local_memory):
+        blocks = -(-grid.pixels // (b.tiles * tile.columns))
+        items = blocks * -(-m_tiles // b.row_tiles) * groups
+        parts = -(-grid.source_rows * channels // b.part)
+        pixel_tiles = min(b.tiles, -(-grid.pixels // tile.columns))
+        panel = depth * pixel_tiles * tile.vectors * 4 + 300 * b.tiles
+        weights = depth * tile.rows * size / (16 if m_tiles * tile.rows * depth * size > 2**19 else 48)
+        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
+        item = panel + b.row_tiles * (weights + tiles) + 2000
+        blocks_of[-(-items // device.compute_units) * item * (1 + 0.3 / items), -items] = b
+    if not blocks_of:
+        raise Declined(f"a row of {grid.row_taps} taps does not fit {device.local_memory} bytes of local memory")
+    return blocks_of[min(blocks_of)]
+
+
+def plan(problem: ConvProblem, context: Context) -> Steps:
+    """Plan the packing of the weights and one launch per grid; the filter's gradient is `cpu_gemm_filter`'s."""
+    if not context.device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction == "backward_filter":
+        return cpu_gemm_filter.plan(problem, context)
+    if problem.direction == "forward":
+        grids, source, target = [forward_grid(problem)], "x", "y"
+        channels, rows = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    elif problem.direction == "backward_data":
+        grids, source, target = backward_data_grids(problem), "dy", "dx"
+        channels, rows = problem.out_channels // problem.groups, problem.in_channels // problem.groups
+    else:
+        raise Declined(f"has no {problem.direction}")
+    tile = register_tile(context, problem.dtype)
+    size = itemsize(problem.dtype)
+    taps = int(np.prod(problem.kernel))
+    m_tiles = -(-rows // tile.rows)
+    kernel_h, kernel_w = (1, *problem.kernel)[-2:]
+    # strides of w, (groups * out, in, taps), along the product's rows, its channels and the groups
+    in_step, out_step = taps, taps * (problem.in_channels // problem.groups)
+    steps = (out_step, in_step) if problem.direction == "forward" else (in_step, out_step)
+    group_step = out_step * (problem.out_channels // problem.groups)
+
+    launches, offset = [], 0
+    for grid in grids:
+        depth = grid.taps * channels
+        packed = Workspace(offset, size)
+        if depth:
+            launches.append(
+                Launch(
+                    context.kernel("conv_cpu.cl", "pack_weights", tile.defines(), problem.dtype, OPTIONS),
+                    (channels, m_tiles, problem.groups),
+                    (1, 1, 1),
+                    (Buffer("w"), packed, *ints(channels, rows))
+                    + tuple(Constant(np.int64(v)) for v in (*steps, group_step))
+                    + ints(kernel_h, kernel_w)
+                    + grid.tap_constants(),
+                    (target,),
+                )
+            )
+        launches.append(_product(problem, context, grid, tile, source, target, packed, channels, rows))
+        offset += -(-problem.groups * m_tiles * tile.rows * depth * size // ALIGN) * ALIGN
+    return Steps(tuple(launches), max(offset, ALIGN))
+
+
+def _product(
+    problem: ConvProblem,
+    context: Context,
+    grid: Grid,
+    tile: Tile,
+    source: str,
+    target: str,
+    packed: Workspace,
+    channels: int,
+    rows: int,
+) -> Launch:
+    size = itemsize(problem.dtype)
+    m_tiles = -(-rows // tile.rows)
+    blocking = choose_blocking(grid, tile, m_tiles, channels, problem.groups, size, context.device)
+    bias = Buffer("b" if problem.bias else source)  # without a bias never read
+    return Launch(
+        context.kernel("conv_cpu.cl", "conv_gather", tile.defines(), problem.dtype, OPTIONS),
+        (-(-grid.pixels // (blocking.tiles * tile.columns)), -(-m_tiles // blocking.row_tiles), problem.groups),
+        (1, 1, 1),
+        (Buffer(source), packed, bias, Buffer(target), *ints(problem.bias), Accumulate(target), *ints(channels, rows))
+        + grid.constants()
+        + grid.target_constants()
+        + ints(blocking.tiles, blocking.row_tiles, blocking.part)
+        + (Local(blocking.panel_bytes), Local(blocking.piece_bytes), Local(blocking.run_bytes)),
+        (target,),
+    )

@@ -1,0 +1,5 @@
+from clgraft.core.errors import Declined
+
+
+def plan(problem, context):
+    raise Declined("later")

@@ -1,0 +1,147 @@
+// Convolution and its backward data on CPU devices, as a product of matrices over a panel that stays in the cache.
+//
+//     y[image][group][m][u * p + a]  =  bias[m] + sum over (channel, tap) of weights[m][channel, tap] * panel[channel, tap][u]
+//
+// weights   real, [group][tile of MR rows][channel, tap][MR], made by pack_weights; rows beyond M are zeros
+// panel     local, [tile of COLS pixels][channel, tap][COLS], one block of pixels, a part of the channels at a time
+// y         (batch, groups * m_count, od, oh, ow); the grid's pixel u goes to u * p + a, so that a stride's phases can be apart
+//
+// A work-group is one work-item: one block of pixels, one block of rows m, one group. Its tiles are MR x NV vectors.
+
+#include "conv_cpu_panel.cl"
+
+#define TARGET \
+    const int od, const int oh, const int ow, const int pd, const int ph, const int pw, const int ad, const int ah, const int aw
+
+kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
+                        const int accumulate, const int channels, const int m_count, GRID, TARGET, const int block_tiles,
+                        const int block_rows, const int part, local real *panel, local real *pieces, local int *runs) {
+    const int group = get_global_id(2), groups = get_global_size(2);
+    const long grid = (long)ud * uh * uw, first = get_global_id(0) * (long)(block_tiles * COLS);
+    const int count = (int)min((long)batch * grid - first, (long)block_tiles * COLS);
+    const int m_tiles = (m_count + MR - 1) / MR;
+    const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
+    const int source_rows = channels * jd * jh, depth = source_rows * jw;
+    const int pitch = part * jw * COLS + VL;  // of a tile: VL more because runs are copied in whole vectors
+    const long source = (long)cd * ch * cw, image_size = groups * channels * source;
+    const long target = (long)od * oh * ow, row_size = target;
+    const bool dense = target == grid;
+    global const stored *xs = OPEN(x) + group * channels * source;
+    const long left = batch * image_size - group * channels * source;
+    local real *tile_out = pieces;  // free by the time a tile is finished
+
+    const int run_count = cut_runs(runs, first, count, COLS, pitch, batch, ud, uh, uw, cd, ch, cw, jd, jh, jw, sd, sh, sw,
+                                   bd, bh, bw, td, th, tw);
+    for (int from = 0; from < max(source_rows, 1); from += part) {
+        const int to = min(from + part, source_rows);
+        const int k_count = (to - from) * jw;
+        const bool add = accumulate || from;
+        fill_panel(panel, COLS, pieces, runs, run_count, xs, image_size, left, from, to, batch, ud, uh, uw, cd, ch, cw, jd,
+                   jh, jw, sd, sh, sw, bd, bh, bw, td, th, tw);
+        for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+            global const real *a0 = OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * jw) * MR;
+            const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+            int run_number = 0;
+            for (int tile = 0; tile * COLS < count; tile++) {
+                realv acc[MR][NV];
+#pragma unroll
+                for (int i = 0; i < MR; i++) {
+                    const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
+#pragma unroll
+                    for (int v = 0; v < NV; v++) acc[i][v] = start;
+                }
+                global const real *a = a0;
+                local const real *b = panel + tile * pitch;
+                for (int k = 0; k < k_count; k++) {
+                    realv column[NV];
+#pragma unroll
+                    for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(b + v * VL);
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        const realv weight = a[i];
+#pragma unroll
+                        for (int v = 0; v < NV; v++) acc[i][v] = fma(weight, column[v], acc[i][v]);
+                    }
+                    a += MR;
+                    b += COLS;
+                }
+                const long p = first + tile * COLS, image = p / grid;
+                const long y_at = (image * groups * m_count + group * m_count + m) * row_size;
+                if (dense && m_rows == MR && p + COLS <= (image + 1) * grid) {
+                    global stored *ys = OPEN(y) + y_at + (p - image * grid);
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+#pragma unroll
+                        for (int v = 0; v < NV; v++) {
+                            const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
+                            VSTORE(ys, v * VL, acc[i][v] + old);
+                        }
+                        ys += row_size;
+                    }
+                    continue;
+                }
+#pragma unroll
+                for (int i = 0; i < MR; i++) {
+#pragma unroll
+                    for (int v = 0; v < NV; v++) STORE_REALS(tile_out + i * COLS + v * VL, acc[i][v]);
+                }
+                const int columns = min(COLS, count - tile * COLS);
+                for (int at = 0; at < columns;) {
+                    const long q = p + at, q_image = q / grid;
+                    const int rest = (int)(q - q_image * grid), column = rest % uw;
+                    int length, step;
+                    long offset;
+                    if (dense) {
+                        length = (int)min((long)columns - at, grid - rest);
+                        step = 1;
+                        offset = rest;
+                    } else {
+                        const int h = rest / uw % uh, d = rest / uw / uh;
+                        length = min(columns - at, uw - column);
+                        step = pw;
+                        offset = (((long)d * pd + ad) * oh + h * ph + ah) * ow + column * pw + aw;
+                    }
+                    global stored *ys = OPEN(y) + (q_image * groups * m_count + group * m_count + m) * row_size + offset;
+                    for (int i = 0; i < m_rows; i++) {
+                        local const real *values = tile_out + i * COLS + at;
+                        int l = 0;
+                        if (step == 1) {
+                            for (; l + VL <= length; l += VL) {
+                                const realv old = add ? VLOAD(ys, l) : (realv)(0);
+                                VSTORE(ys, l, LOAD_REALS(values + l) + old);
+                            }
+                        }
+                        for (; l < length; l++) {
+                            const real old = add ? LOAD(ys, l * step) : 0;
+                            STORE(ys, l * step, values[l] + old);
+                        }
+                        ys += row_size;
+                    }
+                    at += length;
+                }
+            }
+        }
+    }
+}
+
+// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap); zeros in rows beyond m_count.
+// Tap j of an axis is the kernel's tap f + j * e. One work-item packs one tile's channel.
+kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const long m_size,
+                         const long channel_size, const long group_size, const int kh, const int kw, const int jd, const int jh,
+                         const int jw, const int fd, const int fh, const int fw, const int ed, const int eh, const int ew) {
+    const int channel = get_global_id(0), m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1);
+    const int m = m_tile * MR, taps = jd * jh * jw;
+    global const stored *ws = OPEN(w) + group * group_size + m * m_size + channel * channel_size;
+    global real *out = OPEN(packed) + (((long)group * m_tiles + m_tile) * channels + channel) * taps * MR;
+    for (int d = 0; d < jd; d++) {
+        for (int h = 0; h < jh; h++) {
+            for (int l = 0; l < jw; l++) {
+                const int tap = ((fd + d * ed) * kh + fh + h * eh) * kw + fw + l * ew;
+                for (int i = 0; i < MR; i++) {
+                    out[i] = m + i < m_count ? LOAD(ws, i * m_size + tap) : 0;
+                }
+                out += MR;
+            }
+        }
+    }
+}
