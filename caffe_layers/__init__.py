@@ -1,0 +1,40 @@
+"""Caffe layers that compute with OpenCL, and the tools that put them into existing nets.
+
+A net names a layer by `python_param { module: "clgraft.caffe_layers" layer: "OclConvolution" param_str: '...' }`.
+The classes are looked up on demand, so that the swap tools work where Caffe cannot be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+LAYERS = {
+    "OclConvolution": "convolution",
+    "OclDepthwiseConvolution": "convolution",
+    "OclBatchNorm": "batch_norm",
+    "OclScale": "affine",
+    "OclBias": "affine",
+    "OclReLU": "activation",
+    "OclPReLU": "activation",
+    "OclELU": "activation",
+    "OclSigmoid": "activation",
+    "OclTanH": "activation",
+    "OclAbsVal": "activation",
+    "OclPower": "activation",
+    "OclExp": "activation",
+    "OclLog": "activation",
+    "OclBNLL": "activation",
+    "OclEltwise": "eltwise",
+    "OclPointwise": "pointwise",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in LAYERS:
+        return getattr(importlib.import_module(f"clgraft.caffe_layers.{LAYERS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *LAYERS])

@@ -1,0 +1,176 @@
+"""Nets of one layer, native and ours, run in the same process on the same data and compared."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import caffe
+import numpy as np
+
+PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
+TRAIN, TEST = 0, 1
+
+
+def problem_lines(name: str) -> dict[str, str]:
+    """Read a file of named problem lines."""
+    lines = (line.strip() for line in (PROBLEMS / name).read_text().splitlines())
+    return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def load(text: str, phase: int = TRAIN, weights: str | None = None) -> Any:
+    """Make a caffe.Net from text."""
+    with written(text) as path:
+        return caffe.Net(path, phase, weights=weights) if weights else caffe.Net(path, phase)
+
+
+class written:  # noqa: N801  (reads as a word of the with statement)
+    """A file that exists inside a with statement."""
+
+    def __init__(self, text: str, suffix: str = ".prototxt") -> None:
+        self.text, self.suffix = text, suffix
+
+    def __enter__(self) -> str:
+        handle, self.path = tempfile.mkstemp(suffix=self.suffix)
+        with os.fdopen(handle, "w") as file:
+            file.write(self.text)
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        os.unlink(self.path)
+
+
+def inputs(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Give Input layers."""
+    return "".join(
+        f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ '
+        + " ".join(f"dim: {size}" for size in shape)
+        + " } } }\n"
+        for name, shape in shapes.items()
+    )
+
+
+def layer(
+    kind: str,
+    parameters: str = "",
+    *,
+    ours: bool,
+    name: str = "op",
+    bottoms: Sequence[str] = ("x",),
+    tops: Sequence[str] = ("y",),
+    frame: str = "",
+    cls: str | None = None,
+) -> str:
+    """Give one layer, native or ours.
+
+    Parameters
+    ----------
+    kind, parameters : str
+        Native type and its parameters as text.
+    frame : str
+        What stays outside of `param_str`: param, loss_weight, include.
+    cls : str, optional
+        Our class, if it is not Ocl and the native type.
+    """
+    blobs = " ".join([*(f'bottom: "{b}"' for b in bottoms), *(f'top: "{t}"' for t in tops)])
+    head = f'layer {{ name: "{name}" {blobs} {frame} '
+    if not ours:
+        return head + f'type: "{kind}" {parameters} }}\n'
+    assert "'" not in parameters
+    text = f'name: "{name}" type: "{kind}" {parameters}'.replace("\n", " ")
+    return (
+        head + f'type: "Python" python_param {{ module: "clgraft.caffe_layers" layer: "{cls or "Ocl" + kind}" '
+        f"param_str: '{text}' }} }}\n"
+    )
+
+
+def close(got: np.ndarray, expected: np.ndarray, name: str, tolerance: float = 2e-5) -> None:
+    """Compare by the largest value; shapes too."""
+    assert got.shape == expected.shape, f"{name}: {got.shape} for {expected.shape}"
+    if not expected.size:
+        return
+    assert np.isfinite(expected).all(), f"{name}: the reference is not finite"
+    error = np.abs(got.astype(np.float64) - expected).max()
+    assert error <= tolerance * max(1e-3, np.abs(expected).max()), f"{name}: off by {error}, of {np.abs(expected).max()}"
+
+
+def gradients(
+    net: Any, data: Mapping[str, np.ndarray], dy: Mapping[str, np.ndarray], dw: Sequence[np.ndarray] = (), poison: bool = True
+) -> dict[str, np.ndarray]:
+    """Run forward and backward once; give tops, bottoms' gradients and the layer's blobs with their gradients."""
+    for name, values in data.items():
+        net.blobs[name].data[...] = values
+    for name in dy:
+        if poison and name not in data:
+            net.blobs[name].data[...] = np.nan
+    net.forward()
+    result = {f"{name} data": net.blobs[name].data.copy() for name in dy}
+    for name, values in dy.items():
+        net.blobs[name].diff[...] = values
+    for name in data:
+        if poison and name not in dy:
+            net.blobs[name].diff[...] = np.nan
+    blobs = net.params["op"] if "op" in net.params else []
+    for blob, values in zip(blobs, dw):
+        blob.diff[...] = values
+    net.backward()
+    result.update({f"{name} diff": net.blobs[name].diff.copy() for name in data})
+    for i, blob in enumerate(blobs):
+        result[f"blob {i}"] = blob.data.copy()
+        if i < len(dw):
+            result[f"blob {i} diff"] = blob.diff.copy()
+    return result
+
+
+def compare(
+    kind: str,
+    parameters: str,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    tops: Sequence[str] = ("y",),
+    phase: int = TRAIN,
+    frame: str = "",
+    data: Mapping[str, np.ndarray] | None = None,
+    blobs: Sequence[np.ndarray] | None = None,
+    poison: bool = True,
+    runs: int = 2,
+    tolerance: float = 2e-5,
+    seed: int = 3,
+    cls: str | None = None,
+) -> dict[str, np.ndarray]:
+    """Compare everything that a layer writes, over some runs; parameter gradients start from random values and add up.
+
+    Bottoms are named by `shapes`; `tops` may hold one of their names: in place.
+    """
+    random = np.random.default_rng(seed)
+    nets = [
+        load(
+            inputs(shapes)
+            + layer(kind, parameters, ours=ours, bottoms=list(shapes), tops=tops, frame=frame, cls=cls)
+            + "force_backward: true",
+            phase,
+        )
+        for ours in (False, True)
+    ]
+    native, ours = nets
+    there = native.params["op"] if "op" in native.params else []
+    starts = blobs or [random.uniform(-1, 1, blob.data.shape).astype(np.float32) for blob in there]
+    dw = [random.standard_normal(blob.data.shape).astype(np.float32) for blob in there]
+    for net in nets:
+        assert len(net.params["op"] if "op" in net.params else []) == len(starts)
+        for i, values in enumerate(starts):
+            assert net.params["op"][i].data.shape == values.shape
+            net.params["op"][i].data[...] = values
+    expected: dict[str, np.ndarray] = {}
+    for _ in range(runs):
+        x = data or {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        dy = {top: random.standard_normal(native.blobs[top].data.shape).astype(np.float32) for top in tops}
+        expected = gradients(native, x, dy, dw, poison)
+        got = gradients(ours, x, dy, dw, poison)
+        assert got.keys() == expected.keys()
+        for name, values in expected.items():
+            close(got[name], values, name, tolerance)
+    return expected
