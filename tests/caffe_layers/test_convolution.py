@@ -44,3 +44,195 @@ def test_every_problem_equals_native(name):
     x = problem.arguments()[0].shape
     cls = "OclDepthwiseConvolution" if problem.depthwise else None
     compare("Convolution", as_prototxt(problem), {"x": x}, cls=cls)
+
+
+PARAMETERS = "convolution_param { num_output: 6 kernel_size: 3 pad: 1 stride: 2 }"
+OTHER_FORMS = {
+    "two bottoms": (PARAMETERS, {"x": (2, 3, 7, 5), "z": (2, 3, 7, 5)}, ("y", "v")),
+    "three bottoms, no bias": (
+        "convolution_param { num_output: 2 kernel_size: 2 bias_term: false }",
+        {"x": (1, 3, 4, 5), "z": (1, 3, 4, 5), "q": (1, 3, 4, 5)},
+        ("y", "v", "u"),
+    ),
+    "height and width": (
+        "convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 stride_h: 1 stride_w: 2 pad_h: 2 pad_w: 0 }",
+        {"x": (2, 3, 7, 8)},
+        ("y",),
+    ),
+    "mixed forms": (
+        "convolution_param { num_output: 4 kernel_size: 3 stride: 1 stride: 2 pad_h: 2 pad_w: 1 dilation: 2 }",
+        {"x": (2, 3, 9, 8)},
+        ("y",),
+    ),
+    "axis 2": ("convolution_param { num_output: 4 kernel_size: 3 axis: 2 }", {"x": (2, 3, 4, 6, 5)}, ("y",)),
+    "axis -3": ("convolution_param { num_output: 4 kernel_size: 3 axis: -3 group: 2 }", {"x": (2, 3, 4, 6, 5)}, ("y",)),
+    "axis 0": ("convolution_param { num_output: 4 kernel_size: 3 axis: 0 }", {"x": (3, 6, 5)}, ("y",)),
+    "no spatial axes": ("convolution_param { num_output: 4 axis: 1 }", {"x": (5, 7)}, ("y",)),
+    "no spatial axes, axis -1": ("convolution_param { num_output: 4 axis: -1 group: 2 }", {"x": (5, 3, 6)}, ("y",)),
+    "3-D": (
+        "convolution_param { num_output: 4 kernel_size: 3 kernel_size: 2 kernel_size: 1 pad: 1 stride: 1 stride: 2 stride: 1 }",
+        {"x": (2, 3, 4, 6, 5)},
+        ("y",),
+    ),
+    "engine": (
+        "convolution_param { num_output: 4 kernel_size: 3 engine: CAFFE force_nd_im2col: true }",
+        {"x": (2, 3, 6, 5)},
+        ("y",),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_every_form_of_parameters_equals_native(form):
+    parameters, shapes, tops = OTHER_FORMS[form]
+    compare("Convolution", parameters, shapes, tops=tops)
+
+
+def test_equals_native_in_test_phase():
+    compare("Convolution", PARAMETERS, {"x": (2, 3, 7, 5)}, phase=1)
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_depthwise_equals_native_convolutions_of_single_channels(multiplier, dilation):
+    """Slice, one native convolution per channel, Concat: what a depthwise convolution means."""
+    channels, form = 5, f"kernel_size: 3 pad: 2 stride: 2 dilation: {dilation}"
+    names = [f"c{i}" for i in range(channels)]
+    apart = (
+        inputs({"x": (2, channels, 9, 8)})
+        + 'layer { name: "slice" type: "Slice" bottom: "x" '
+        + " ".join(f'top: "{n}"' for n in names)
+        + " }\n"
+        + "".join(
+            layer("Convolution", f"convolution_param {{ num_output: {multiplier} {form} }}", ours=False, name=n, bottoms=[n], tops=[n + "y"])
+            for n in names
+        )
+        + layer("Concat", ours=False, name="concat", bottoms=[n + "y" for n in names])
+        + "force_backward: true"
+    )
+    parameters = f"convolution_param {{ num_output: {channels * multiplier} group: {channels} {form} }}"
+    together = (
+        inputs({"x": (2, channels, 9, 8)})
+        + layer("DepthwiseConvolution", parameters, ours=True)
+        + "force_backward: true"
+    )
+    native, ours = load(apart), load(together)
+    random = np.random.default_rng(5)
+    w, b = (random.standard_normal(blob.data.shape).astype(np.float32) for blob in ours.params["op"])
+    for blob, values in zip(ours.params["op"], (w, b)):
+        blob.data[...] = values
+    for i, name in enumerate(names):
+        rows = slice(i * multiplier, (i + 1) * multiplier)
+        native.params[name][0].data[...] = w[rows]
+        native.params[name][1].data[...] = b[rows]
+    x = random.standard_normal((2, channels, 9, 8)).astype(np.float32)
+    dy = random.standard_normal(ours.blobs["y"].data.shape).astype(np.float32)
+    expected = gradients(native, {"x": x}, {"y": dy})
+    got = gradients(ours, {"x": x}, {"y": dy}, [np.zeros_like(w), np.zeros_like(b)])
+    close(got["y data"], expected["y data"], "y")
+    close(got["x diff"], expected["x diff"], "dx")
+    for i in range(2):
+        parts = [native.params[name][i].diff for name in names]
+        close(got[f"blob {i} diff"], np.concatenate(parts), f"blob {i}")
+
+
+def test_convolution_depthwise_of_the_forks_ignores_group_and_outputs():
+    net = load(
+        inputs({"x": (2, 5, 7, 6)})
+        + layer(
+            "ConvolutionDepthwise",
+            "convolution_param { num_output: 1 kernel_size: 3 pad: 1 }",
+            ours=True,
+            cls="OclDepthwiseConvolution",
+        )
+    )
+    assert [blob.data.shape for blob in net.params["op"]] == [(5, 1, 3, 3), (5,)]
+    assert net.blobs["y"].data.shape == (2, 5, 7, 6)
+
+
+def test_a_bottom_that_needs_no_gradient_is_left_alone():
+    nets = [load(inputs({"x": (2, 3, 7, 5)}) + layer("Convolution", PARAMETERS, ours=ours)) for ours in (False, True)]
+    for net in nets:
+        net.forward()
+        net.blobs["x"].diff[...] = np.nan
+        net.blobs["y"].diff[...] = 1
+        net.params["op"][0].diff[...] = 0
+        net.backward()
+        assert np.isnan(net.blobs["x"].diff).all()
+    close(nets[1].params["op"][0].diff, nets[0].params["op"][0].diff, "dw")
+
+
+def test_a_frozen_blob_gets_no_gradient():
+    net = load(
+        inputs({"x": (2, 3, 7, 5)})
+        + layer("Convolution", "param { lr_mult: 0 } param { lr_mult: 2 } " + PARAMETERS, ours=True)
+        + "force_backward: true"
+    )
+    w, b = net.params["op"]
+    net.forward()
+    w.diff[...] = np.nan
+    net.blobs["y"].diff[...] = 1
+    net.backward()
+    assert np.isnan(w.diff).all()
+    assert (b.diff == 2 * 4 * 3).all()
+
+
+def test_reshape_between_calls():
+    text = inputs({"x": (2, 3, 7, 5)})
+    nets = [load(text + layer("Convolution", PARAMETERS, ours=ours) + "force_backward: true") for ours in (False, True)]
+    random = np.random.default_rng(1)
+    for blob, same in zip(nets[0].params["op"], nets[1].params["op"]):
+        blob.data[...] = same.data[...] = random.standard_normal(blob.data.shape)
+    for shape in ((4, 3, 9, 11), (1, 3, 3, 2), (2, 3, 7, 5), (0, 3, 7, 5), (3, 3, 20, 21)):
+        x = random.standard_normal(shape).astype(np.float32)
+        results = []
+        for net in nets:
+            net.blobs["x"].reshape(*shape)
+            net.reshape()
+            dy = np.ones(net.blobs["y"].data.shape, np.float32)
+            start = [np.ones(blob.data.shape, np.float32) for blob in net.params["op"]]
+            results.append(gradients(net, {"x": x}, {"y": dy}, start))
+        for name, values in results[0].items():
+            close(results[1][name], values, f"{name} of {shape}")
+
+
+def test_two_runs_give_the_same_bits():
+    parameters = "convolution_param { num_output: 6 kernel_size: 3 group: 3 }"
+    net = load(inputs({"x": (3, 9, 8, 7)}) + layer("Convolution", parameters, ours=True) + "force_backward: true")
+    random = np.random.default_rng(1)
+    net.params["op"][0].data[...] = random.standard_normal(net.params["op"][0].data.shape)
+    x = random.standard_normal((3, 9, 8, 7)).astype(np.float32)
+    dy = random.standard_normal(net.blobs["y"].data.shape).astype(np.float32)
+    start = [np.zeros(blob.data.shape, np.float32) for blob in net.params["op"]]
+    first, second = (gradients(net, {"x": x}, {"y": dy}, start) for _ in range(2))
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
+WRONG = {
+    "convolution_param { kernel_size: 3 }": "num_output 0",
+    "convolution_param { num_output: 4 }": "kernel_size ()",
+    "convolution_param { num_output: 4 kernel_size: 0 }": "kernel_size (0, 0)",
+    "convolution_param { num_output: 4 kernel_size: 3 stride: 0 }": "stride (0, 0)",
+    "convolution_param { num_output: 4 kernel_size: 3 kernel_h: 3 }": "kernel_size beside",
+    "convolution_param { num_output: 4 kernel_size: 3 group: 2 }": "3 input channels",
+    "convolution_param { num_output: 4 kernel_size: 3 group: 3 }": "4 num_output",
+    "convolution_param { num_output: 4 kernel_size: 3 stride: 1 stride: 1 stride: 1 }": "stride (1, 1, 1)",
+    "convolution_param { num_output: 4 kernel_size: 9 }": "kernel (9, 9)",
+    "convolution_param { num_output: 4 kernel_size: 3 axis: 4 }": "axis 4",
+}
+
+
+@pytest.mark.parametrize("parameters", WRONG)
+def test_wrong_parameters_are_told_and_printed(parameters, capfd):
+    with pytest.raises(Exception, match=r"\[conv\] got .*, expected"):
+        load(inputs({"x": (2, 3, 7, 5)}) + layer("Convolution", parameters, ours=True))
+    printed = capfd.readouterr().err
+    assert "clgraft: OclConvolution 'op' failed in" in printed
+    assert f"[conv] got {WRONG[parameters]}" in printed
+
+
+def test_in_place_is_refused():
+    text = inputs({"x": (2, 3, 7, 5)})
+    parameters = "convolution_param { num_output: 3 kernel_size: 3 pad: 1 }"
+    with pytest.raises(Exception, match="got a top that is its own bottom"):
+        load(text + layer("Convolution", parameters, ours=True, tops=["x"]))
