@@ -1,0 +1,90 @@
+// One value per element of the broadcast shape, by a generated program (see pointwise_value.cl).
+//
+// Outputs are contiguous. Inputs have a stride per axis, 0 where they are broadcast, and may be the outputs' own memory:
+// every element is read before it is written. Two shapes of the loop:
+//   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of `pieces`
+//                       of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
+//   pointwise_elements  a work-item per element (GPUs, and rows too short for vectors)
+#include "pointwise_value.cl"
+
+// Row offsets of the inputs.
+#define START(n, kind, unit) ulong from_##n = 0;
+#define ADVANCE(n, a) from_##n += (ulong)at_##a * stride_##n##_##a;
+
+#ifdef VL
+#define HOLD_0(n, kind) const VALUE held_##n = SPLAT(LOAD_##kind(xs##n, from_##n));
+#define HOLD_1(n, kind)
+#define HOLD(n, kind, unit) HOLD_##unit(n, kind)
+#define FETCH_0(n, kind) const VALUE x##n = held_##n;
+#define FETCH_1(n, kind) const VALUE x##n = VLOAD_##kind(xs##n, from_##n + column);
+#define FETCH(n, kind, unit) FETCH_##unit(n, kind)
+#define DECLARE_LAST(n, kind) VALUE last_##n;
+#define BLEND_VECTOR(n, kind) \
+    if (wanted_##n) { BLEND(n, VLOAD_##kind(ys##n, to + column)) }
+#define KEEP_LAST(n, kind) last_##n = y##n;
+#define WRITE(n, kind) \
+    if (wanted_##n) VSTORE_##kind(ys##n, to + column, y##n);
+#define WRITE_LAST(n, kind) \
+    if (wanted_##n) VSTORE_##kind(ys##n, to + end - VL, last_##n);
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
+    PARAMETERS const ulong rows, const ulong length, const ulong pieces, const ulong rows_per_item) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item;
+    const ulong vectors = length / VL;
+    const ulong begin = vectors * piece / pieces * VL;
+    const ulong end = piece + 1 == pieces ? length : vectors * (piece + 1) / pieces * VL;
+    const int ragged = (end - begin) % VL != 0;
+    for (ulong row = first; row < min(first + rows_per_item, rows); row++) {
+        ulong rest = row;
+        INPUTS(START)
+        ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+        STRIDES(ADVANCE)
+        INPUTS(HOLD)
+        const ulong to = row * length;
+        OUTPUTS(DECLARE_LAST)
+        // The last, overlapping vector is computed before anything is written and stored after everything else.
+        if (ragged) {
+            const ulong column = end - VL;
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_VECTOR)
+            OUTPUTS(KEEP_LAST)
+        }
+        for (ulong column = begin; column + VL <= end; column += VL) {
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_VECTOR)
+            OUTPUTS(WRITE)
+        }
+        if (ragged) {
+            OUTPUTS(WRITE_LAST)
+        }
+    }
+}
+#else
+#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
+#define BLEND_ELEMENT(n, kind) \
+    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, element)) }
+#define WRITE(n, kind) \
+    if (wanted_##n) STORE_##kind(ys##n, element, y##n);
+
+kernel void pointwise_elements(PARAMETERS const ulong total) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    for (INDEX element = get_global_id(0); element < total; element += get_global_size(0)) {
+        INDEX rest = element;
+        INPUTS(START)
+        ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+        STRIDES(ADVANCE)
+        INPUTS(FETCH)
+        OUTPUTS(DECLARE_OUTPUT)
+        BODY
+        OUTPUTS(BLEND_ELEMENT)
+        OUTPUTS(WRITE)
+    }
+}
+#endif
