@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from clgraft.core.conv import cpu_gemm_filter
-from clgraft.core.conv.cpu_gemm_grid import Grid, backward_data_grids, forward_grid, ints
+from clgraft.core.conv.cpu_gemm_grid import Grid, Tile, backward_data_grids, forward_grid, ints, itemsize
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Local, Steps, Workspace
@@ -28,32 +27,11 @@ PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 RUN_INTS = 7
 
 
-@dataclass(frozen=True)
-class Tile:
-    """The register tile: `rows` broadcast elements times `vectors` vectors of `lanes`."""
-
-    rows: int
-    vectors: int
-    lanes: int
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    def defines(self) -> dict[str, int]:
-        return {"MR": self.rows, "NV": self.vectors, "VL": self.lanes, "HALF_VL": self.lanes // 2}
-
-
 def register_tile(context: Context, dtype: str) -> Tile:
     """Give the tile that fills the device's vector registers: 32 of 512 bits, or 16 of 256."""
     lanes = max(context.device.vector_width, 4)
     rows = 8 if lanes >= 16 else 4
     return Tile(rows, 3, lanes // 2 if dtype == "float64" else lanes)
-
-
-def itemsize(dtype: str) -> int:
-    """Give the bytes of an element in arithmetic."""
-    return 8 if dtype == "float64" else 4
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,29 @@ from itertools import product
 from math import gcd, prod
 
 import numpy as np
-
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.plan import Constant
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile: `rows` broadcast elements times `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def defines(self) -> dict[str, int]:
+        return {"MR": self.rows, "NV": self.vectors, "VL": self.lanes, "HALF_VL": self.lanes // 2}
+
+
+def itemsize(dtype: str) -> int:
+    """Give the bytes of an element in arithmetic."""
+    return 8 if dtype == "float64" else 4
 
 
 @dataclass(frozen=True)
