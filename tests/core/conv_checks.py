@@ -1,0 +1,85 @@
+"""What the suites of the convolution kernels share: problem lines, data, and a bound on rounding errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import conv_reference
+import numpy as np
+from clgraft import core
+
+PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
+DIRECTIONS = ("forward", "backward_data", "backward_filter")
+OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
+ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
+ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
+
+
+def problem_lines(name: str) -> dict[str, str]:
+    """Read a set of problems, name to text."""
+    lines = (PROBLEMS / f"{name}.txt").read_text().splitlines()
+    return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:
+    """Give random x, w, dy and, with a bias, b."""
+    rng = np.random.default_rng(seed)
+    shapes = {argument.name: argument.shape for argument in problem.with_direction("forward").arguments()}
+    shapes["dy"] = shapes.pop("y")
+    if problem.bias:
+        shapes["b"] = (problem.out_channels,)
+    return {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
+
+
+def reference(problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Compute the problem's result in float64."""
+    if problem.direction == "forward":
+        return conv_reference.forward(arrays["x"], arrays["w"], arrays["b"] if problem.bias else None, problem)
+    if problem.direction == "backward_data":
+        return conv_reference.backward_data(arrays["dy"], arrays["w"], problem)
+    return conv_reference.backward_filter(arrays["x"], arrays["dy"], problem)
+
+
+def terms(problem: core.ConvProblem) -> int:
+    """Bound the number of products that are summed in one element of the result."""
+    taps = int(np.prod(problem.kernel))
+    if problem.direction == "backward_filter":
+        return problem.batch * int(np.prod(problem.out_size)) + 1
+    channels = problem.in_channels if problem.direction == "forward" else problem.out_channels
+    return channels // problem.groups * taps + 1
+
+
+def check(
+    context: core.Context,
+    problem: core.ConvProblem,
+    algorithm: str,
+    accumulate: bool = False,
+    seed: int = 0,
+    factor: float = 1.0,
+) -> np.ndarray:
+    """Run a problem into NaN (or onto random numbers) and hold every element to the bound of its own rounding errors.
+
+    The bound is Higham's for a sum of products, (terms + 2) * u * sum |a| |b|, plus the rounding of what is stored.
+    `factor` widens the first part, for methods that are no plain sums of products.
+    """
+    arrays = random_arrays(problem, seed)
+    exact = reference(problem, arrays)
+    bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
+    output = OUTPUTS[problem.direction]
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    if accumulate:
+        result[...] = base = np.random.default_rng(seed + 1).standard_normal(exact.shape).astype(problem.dtype)
+        exact, bound = exact + base, bound + np.abs(base)
+    plan = context.plan(problem, algorithm=algorithm)
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    given[output] = core.accumulate(result) if accumulate else result
+    plan.run(**given)
+    allowed: Any = factor * (terms(problem) + 2) * ARITHMETIC[problem.dtype] * bound
+    allowed = (
+        allowed + 2 * ROUNDING[problem.dtype] * (np.abs(exact) + allowed) + 2.0**-25 * (problem.dtype == "float16")
+    )
+    error = np.abs(result.astype(np.float64) - exact)
+    wrong = np.argwhere(~(error <= allowed))
+    assert not len(wrong), f"{problem}: {len(wrong)} of {error.size} elements wrong, first at {wrong[0]}"
+    return result

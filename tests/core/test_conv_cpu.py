@@ -1,0 +1,111 @@
+"""The convolution for CPU devices: every direction against float64, in every shape of blocking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from clgraft import core
+from clgraft.core.context import Context
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
+
+LINES = problem_lines("conv")
+SHAPES = (
+    "plain-3x3-bias",
+    "3x3-stride-2",
+    "groups-2",
+    "dilate-2-stride-2",
+    "small-planes",
+    "deep",
+    "1x1",
+    "3d-stride-dilate",
+    "f64-3x3",
+)
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(core.context(), problem, "cpu_gemm")
+    check(core.context(), problem, "cpu_gemm", accumulate=True, seed=7)
+
+
+@pytest.fixture(scope="module", params=["64 cores", "little local memory", "256-bit vectors"])
+def other_device(request: pytest.FixtureRequest) -> Context:
+    """A context that plans for a different machine, and runs on this one."""
+    context = Context.on(None)
+    changes = {
+        "64 cores": {"compute_units": 64},
+        "little local memory": {"local_memory": 32 * 1024},
+        "256-bit vectors": {"vector_width": 8},
+    }
+    context.device = replace(context.device, **changes[request.param])
+    return context
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_plans_for_other_machines(other_device: Context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(other_device, problem, "cpu_gemm")
+    check(other_device, problem, "cpu_gemm", accumulate=True)
+
+
+def random_problem(seed: int) -> core.ConvProblem:
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    groups = int(rng.choice([1, 1, 2, 3]))
+    kernel = rng.integers(1, 5, ndim)
+    dilate = rng.integers(1, 4, ndim)
+    begin, end = rng.integers(0, 4, (2, ndim))
+    size = np.maximum(dilate * (kernel - 1) + 1 - begin - end, 1) + rng.integers(0, (40, 14, 6)[ndim - 1], ndim)
+    return core.ConvProblem(
+        direction=str(rng.choice(DIRECTIONS)),
+        batch=int(rng.integers(1, 5)),
+        in_channels=groups * int(rng.integers(1, 20)),
+        out_channels=groups * int(rng.integers(1, 40)),
+        groups=groups,
+        in_size=tuple(size),
+        kernel=tuple(kernel),
+        stride=tuple(rng.integers(1, 5, ndim)),
+        dilate=tuple(dilate),
+        pad_begin=tuple(begin),
+        pad_end=tuple(end),
+        bias=bool(rng.integers(2)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_problems(seed: int) -> None:
+    check(core.context(), random_problem(seed), "cpu_gemm", accumulate=bool(seed % 2), seed=seed)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_two_runs_give_the_same_bits(direction: str) -> None:
+    problem = core.parse(LINES["small-planes"]).with_direction(direction)
+    first, second = (check(core.context(), problem, "cpu_gemm") for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_nan_and_infinity_reach_the_result(direction: str) -> None:
+    problem = core.parse(LINES["plain-3x3"]).with_direction(direction)
+    arrays = random_arrays(problem)
+    source = "x" if direction == "forward" else "dy"
+    arrays[source][0, 0, 4, 4] = np.nan
+    arrays[source][1, 0, 4, 4] = np.inf
+    plan = core.context().plan(problem, algorithm="cpu_gemm")
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    result = np.zeros(plan.arguments[-1].shape, np.float32)
+    plan.run(**given, **{OUTPUTS[direction]: result})
+    if direction == "backward_filter":
+        assert np.isnan(result[0]).all()
+        assert np.isfinite(result[1:]).all()
+    else:
+        assert np.isnan(result[0, :, 3:6, 3:6]).all()
+        assert not np.isfinite(result[1, :, 3:6, 3:6]).any()
+        assert np.isfinite(result[:, :, :3]).all()
