@@ -14,6 +14,7 @@ from clgraft.core.errors import (
 )
 from clgraft.core.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
 from clgraft.core.plan import BoundBuffer as Buffer
+from clgraft.core.pointwise import PointwiseProblem, Reduction
 from clgraft.core.problem import Argument, Problem, parse
 
 planner.serve(abi.ffi, abi.lib)
@@ -32,8 +33,10 @@ __all__ = [
     "DeviceError",
     "ExecutionError",
     "Plan",
+    "PointwiseProblem",
     "Problem",
     "ProblemError",
+    "Reduction",
     "accumulate",
     "adopt",
     "context",

@@ -11,6 +11,8 @@
 // Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0, every
 // BLOCK of them to level 1, every BLOCK of those to level 2.
 //
+// The kernel wanted is named by a macro, REDUCE_ROWS and so on.
+//
 // COMBINE_n(a, b), IDENTITY_n  the fold of output n; associative, with its neutral element
 #include "pointwise_value.cl"
 
@@ -76,6 +78,7 @@
 #define FETCH(n, kind, unit) FETCH_##unit(n, kind)
 #define FOLD_TAIL(n, kind) a0_##n = COMBINE_##n(a0_##n, PICK(lanes < SPLAT((real)skip), IDENTITY_##n, y##n));
 
+#ifdef REDUCE_ROWS
 // Joins the lanes of y##n, as a tree.
 #define JOIN_LANES(n, kind)                                                      \
     real folded_##n[2 * VL];                                                     \
@@ -141,6 +144,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
     }
 }
 
+#else  // REDUCE_COLUMNS
 #define FINISH_LANES(n, kind)                        \
     real folded_##n[VL];                             \
     CAT(vstore, VL)(y##n, 0, folded_##n);            \
@@ -180,7 +184,9 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
     OUTPUTS(JOIN_LEVELS)
     OUTPUTS(FINISH_LANES)
 }
-#else
+#endif
+
+#else  // no vectors
 #define LANE(v) (v)
 #define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
 #define FINISH_ONE(n, kind) FINISH(n, kind, PLACE(result), total_##n)
@@ -198,6 +204,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
         OUTPUTS(FOLD)              \
     }
 
+#if defined(REDUCE_ELEMENTS)
 kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const ulong parts) {
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
@@ -220,6 +227,7 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     OUTPUTS(FINISH_ONE)
 }
 
+#elif defined(REDUCE_GROUPS)
 #define JOIN_GROUP(n, kind)                                                                      \
     shared_values[lane] = y##n;                                                                  \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
@@ -256,6 +264,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     }
 }
 
+#else  // REDUCE_FINISH
 #define OPEN_PARTS(n, kind, unit) global const real *parts##n = OPEN(in##n);
 #define FOLD_PART(n, kind) a0_##n = COMBINE_##n(a0_##n, parts##n[part * kept + result]);
 
@@ -275,4 +284,5 @@ kernel void reduce_finish(PARAMETERS const ulong kept, const ulong parts) {
     OUTPUTS(NAME_TOTAL)
     OUTPUTS(FINISH_ONE)
 }
+#endif
 #endif

@@ -165,7 +165,7 @@ class _Generator:
     def launch(
         self, file: str, name: str, defines: dict[str, Any], size: int, local: Optional[int], arguments: list[Any]
     ) -> Launch:
-        kernel = self.context.kernel(file, name, defines, self.loop.dtype)
+        kernel = self.context.kernel(file, name, {name.upper(): 1, **defines}, self.loop.dtype)
         if local:
             size = -(-size // local) * local
         return Launch(kernel, (size,), (local,) if local else None, tuple(arguments), self.writes)
