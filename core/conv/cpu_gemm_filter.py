@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.conv.cpu_gemm_grid import Grid, Tile, forward_grid, ints, itemsize
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 OPTIONS = ("-cl-mad-enable",)
-BLOCK = 192  # pixels of a panel
+BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is scarce
 LOCAL_BYTES = 640 * 1024
 RUN_INTS = 7
 SUM_RANGE = 64  # rows of a work-item that adds the splits
@@ -36,6 +37,7 @@ def register_tile(context: Context, dtype: str, out_channels: int) -> Tile:
 class Split:
     """How the work is split: blocks of pixels a split, source rows and out channel tiles an item; rows of a panel."""
 
+    pitch: int
     block: int
     blocks: int
     splits: int
@@ -48,13 +50,13 @@ class Split:
     run_bytes: int
 
 
-def _splits(grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, local_memory: int) -> Iterator[Split]:
+def _splits(grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int) -> Iterator[Split]:
     source_rows = grid.source_rows * channels
-    count = -(-grid.pixels // BLOCK)
+    count = -(-grid.pixels // most_pixels)
     block = -(-grid.pixels // count)
     runs, elements = grid.run_counts(block, block)
     pieces = (elements + (runs + 1) * (grid.phases + 1) * tile.lanes) * size
-    pitch = BLOCK + tile.lanes
+    pitch = most_pixels + tile.lanes
     for tiles in sorted({-(-out_tiles // n) for n in range(1, out_tiles + 1)}):
         gradient = tiles * (block + tile.lanes) * tile.columns * size
         rest = gradient + pieces + runs * RUN_INTS * 4 + 4 * 128
@@ -69,7 +71,7 @@ def _splits(grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, lo
             panel = (part * grid.row_taps + tile.rows) * pitch * size
             for blocks in sorted({-(-count // n) for n in range(1, min(count, 256) + 1)}):
                 splits = -(-count // blocks)
-                yield Split(block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4)
+                yield Split(pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4)
 
 
 def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: int, size: int, device: Any) -> Split:
@@ -81,8 +83,10 @@ def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: 
         If not even one source row of a panel fits local memory.
     """
     source_rows, taps = grid.source_rows * channels, grid.row_taps
-    best = None
-    for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory):
+    best: tuple[float, Split] | None = None
+    for s in chain.from_iterable(
+        _splits(grid, tile, channels, out_tiles, size, device.local_memory, most) for most in BLOCKS
+    ):
         row_items, out_items = -(-source_rows // s.rows), -(-out_tiles // s.tiles)
         items = s.splits * row_items * out_items * groups
         tail = -(-s.part * taps // tile.rows) * tile.rows / (s.part * taps)
@@ -113,12 +117,12 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     size = itemsize(problem.dtype)
     out_tiles = -(-out_count // tile.columns)
     depth = grid.taps * channels
-    defines = {**tile.defines(), "PITCH": BLOCK + tile.lanes}
+    defines: dict[str, int] = dict(tile.defines())
     partial = Workspace(0, size)
     launches, splits = [], 0
     if grid.pixels:
         s = choose_split(grid, tile, channels, out_tiles, groups, size, context.device)
-        splits = s.splits
+        splits, defines["PITCH"] = s.splits, s.pitch
         launches.append(
             Launch(
                 context.kernel("conv_cpu_filter.cl", "conv_filter", defines, problem.dtype, OPTIONS),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import conv_reference
 import numpy as np
@@ -75,10 +74,9 @@ def check(
     given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
     given[output] = core.accumulate(result) if accumulate else result
     plan.run(**given)
-    allowed: Any = factor * (terms(problem) + 2) * ARITHMETIC[problem.dtype] * bound
-    allowed = (
-        allowed + 2 * ROUNDING[problem.dtype] * (np.abs(exact) + allowed) + 2.0**-25 * (problem.dtype == "float16")
-    )
+    summing = factor * (terms(problem) + 2) * ARITHMETIC[problem.dtype] * bound
+    storing = 2 * ROUNDING[problem.dtype] * (np.abs(exact) + summing)
+    allowed = summing + storing + (2.0**-25 if problem.dtype == "float16" else 0)
     error = np.abs(result.astype(np.float64) - exact)
     wrong = np.argwhere(~(error <= allowed))
     assert not len(wrong), f"{problem}: {len(wrong)} of {error.size} elements wrong, first at {wrong[0]}"
