@@ -15,7 +15,8 @@
 
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                         const int accumulate, const int channels, const int m_count, GRID, TARGET, const int block_tiles,
-                        const int block_rows, const int part, local real *panel, local real *pieces, local int *runs) {
+                        const int block_rows, const int part, local real *panel, local real *pieces, local int *runs,
+                        local real *kept) {
     const int group = get_global_id(2), groups = get_global_size(2);
     const long grid = (long)ud * uh * uw, first = get_global_id(0) * (long)(block_tiles * COLS);
     const int count = (int)min((long)batch * grid - first, (long)block_tiles * COLS);
@@ -35,7 +36,11 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     for (int from = 0; from < max(source_rows, 1); from += part) {
         const int to = min(from + part, source_rows);
         const int k_count = (to - from) * jw;
+#if STORAGE == 16
+        const bool add = accumulate;
+#else
         const bool add = accumulate || from;
+#endif
         fill_panel(panel, COLS, pieces, runs, run_count, xs, image_size, left, from, to, batch, ud, uh, uw, cd, ch, cw, jd,
                    jh, jw, sd, sh, sw, bd, bh, bw, td, th, tw);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
@@ -50,6 +55,17 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
 #pragma unroll
                     for (int v = 0; v < NV; v++) acc[i][v] = start;
                 }
+#if STORAGE == 16
+                // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
+                local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
+                if (from > 0) {
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+#pragma unroll
+                        for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(sums + i * COLS + v * VL);
+                    }
+                }
+#endif
                 global const real *a = a0;
                 local const real *b = panel + tile * pitch;
                 for (int k = 0; k < k_count; k++) {
@@ -65,6 +81,16 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                     a += MR;
                     b += COLS;
                 }
+#if STORAGE == 16
+                if (to < source_rows) {
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+#pragma unroll
+                        for (int v = 0; v < NV; v++) STORE_REALS(sums + i * COLS + v * VL, acc[i][v]);
+                    }
+                    continue;
+                }
+#endif
                 const long p = first + tile * COLS, image = p / grid;
                 const long y_at = (image * groups * m_count + group * m_count + m) * row_size;
                 if (dense && m_rows == MR && p + COLS <= (image + 1) * grid) {

@@ -36,38 +36,37 @@ def register_tile(context: Context, dtype: str) -> Tile:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a grid is split: tiles of pixels and row tiles of a work-group, source rows of a panel; local memory of each."""
+    """How a grid is split: tiles of pixels and row tiles of a work-group, source rows of a panel; local memory."""
 
     tiles: int
     row_tiles: int
     part: int
-    panel_bytes: int
-    piece_bytes: int
-    run_bytes: int
+    local_bytes: tuple[int, ...]
 
 
-def _blockings(grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, local_memory: int) -> Iterator[Blocking]:
+def _blockings(
+    grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, keep: bool, local_memory: int
+) -> Iterator[Blocking]:
     rows = grid.source_rows * channels
+    row_size = max(grid.row_taps, 1) * tile.columns
     for tiles in range(1, 9):
         runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
         elements += (runs + 1) * (grid.phases + 1) * tile.lanes
         pieces = max(elements, tile.rows * tile.columns) * size
-        rest = pieces + runs * RUN_INTS * 4 + 3 * 128
-        budget = min(PANEL_BYTES, local_memory - rest) // (tiles * size) - tile.lanes
-        part = budget // (max(grid.row_taps, 1) * tile.columns)
-        if part < 1 and rows:
-            return
-        parts = max(-(-rows // max(part, 1)), 1)
-        part = max(-(-rows // parts), 1)
-        panel = tiles * (part * grid.row_taps * tile.columns + tile.lanes) * size
-        for blocks in range(1, m_tiles + 1):
-            row_tiles = -(-m_tiles // blocks)
-            if blocks == 1 or -(-m_tiles // (blocks - 1)) != row_tiles:
-                yield Blocking(tiles, row_tiles, part, panel, pieces, runs * RUN_INTS * 4)
+        for row_tiles in sorted({-(-m_tiles // n) for n in range(1, m_tiles + 1)}):
+            kept = row_tiles * tiles * tile.rows * tile.columns * size if keep else size
+            rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
+            part = (min(PANEL_BYTES, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+            if part < 1 and rows:
+                continue
+            parts = max(-(-rows // max(part, 1)), 1)
+            part = max(-(-rows // parts), 1)
+            panel = tiles * (part * row_size + tile.lanes) * size
+            yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
 
 
 def choose_blocking(
-    grid: Grid, tile: Tile, m_tiles: int, channels: int, groups: int, size: int, device: Any
+    grid: Grid, tile: Tile, m_tiles: int, channels: int, groups: int, size: int, keep: bool, device: Any
 ) -> Blocking:
     """Choose the split whose longest thread is estimated shortest, in cycles of a core with two vector FMAs a cycle.
 
@@ -78,7 +77,7 @@ def choose_blocking(
     """
     depth = grid.taps * channels
     blocks_of = {}
-    for b in _blockings(grid, tile, m_tiles, channels, size, device.local_memory):
+    for b in _blockings(grid, tile, m_tiles, channels, size, keep, device.local_memory):
         blocks = -(-grid.pixels // (b.tiles * tile.columns))
         items = blocks * -(-m_tiles // b.row_tiles) * groups
         parts = -(-grid.source_rows * channels // b.part)
@@ -127,10 +126,13 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
                     context.kernel("conv_cpu.cl", "pack_weights", tile.defines(), problem.dtype, OPTIONS),
                     (channels, m_tiles, problem.groups),
                     (1, 1, 1),
-                    (Buffer("w"), packed, *ints(channels, rows))
-                    + tuple(Constant(np.int64(v)) for v in (*steps, group_step))
-                    + ints(kernel_h, kernel_w)
-                    + grid.tap_constants(),
+                    (
+                        *(Buffer("w"), packed),
+                        *ints(channels, rows),
+                        *(Constant(np.int64(v)) for v in (*steps, group_step)),
+                        *ints(kernel_h, kernel_w),
+                        *grid.tap_constants(),
+                    ),
                     (target,),
                 )
             )
@@ -150,18 +152,25 @@ def _product(
     channels: int,
     rows: int,
 ) -> Launch:
-    size = itemsize(problem.dtype)
     m_tiles = -(-rows // tile.rows)
-    blocking = choose_blocking(grid, tile, m_tiles, channels, problem.groups, size, context.device)
+    keep = problem.dtype == "float16"  # sums are kept in arithmetic precision between the parts of a panel
+    blocking = choose_blocking(
+        grid, tile, m_tiles, channels, problem.groups, itemsize(problem.dtype), keep, context.device
+    )
     bias = Buffer("b" if problem.bias else source)  # without a bias never read
     return Launch(
         context.kernel("conv_cpu.cl", "conv_gather", tile.defines(), problem.dtype, OPTIONS),
         (-(-grid.pixels // (blocking.tiles * tile.columns)), -(-m_tiles // blocking.row_tiles), problem.groups),
         (1, 1, 1),
-        (Buffer(source), packed, bias, Buffer(target), *ints(problem.bias), Accumulate(target), *ints(channels, rows))
-        + grid.constants()
-        + grid.target_constants()
-        + ints(blocking.tiles, blocking.row_tiles, blocking.part)
-        + (Local(blocking.panel_bytes), Local(blocking.piece_bytes), Local(blocking.run_bytes)),
+        (
+            *(Buffer(source), packed, bias, Buffer(target)),
+            *ints(problem.bias),
+            Accumulate(target),
+            *ints(channels, rows),
+            *grid.constants(),
+            *grid.target_constants(),
+            *ints(blocking.tiles, blocking.row_tiles, blocking.part),
+            *map(Local, blocking.local_bytes),
+        ),
         (target,),
     )

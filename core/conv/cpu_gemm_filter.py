@@ -23,7 +23,7 @@ SUM_RANGE = 64  # rows of a work-item that adds the splits
 
 
 def register_tile(context: Context, dtype: str, out_channels: int) -> Tile:
-    """Give the tile that wastes least on the out channels; the wider one, which loads less, when both waste the same."""
+    """Give the tile that wastes least on the out channels."""
     lanes = max(context.device.vector_width, 4)
     wide = lanes >= 16
     if dtype == "float64":
@@ -50,7 +50,9 @@ class Split:
     run_bytes: int
 
 
-def _splits(grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int) -> Iterator[Split]:
+def _splits(
+    grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int
+) -> Iterator[Split]:
     source_rows = grid.source_rows * channels
     count = -(-grid.pixels // most_pixels)
     block = -(-grid.pixels // count)
@@ -71,7 +73,9 @@ def _splits(grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, lo
             panel = (part * grid.row_taps + tile.rows) * pitch * size
             for blocks in sorted({-(-count // n) for n in range(1, min(count, 256) + 1)}):
                 splits = -(-count // blocks)
-                yield Split(pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4)
+                yield Split(
+                    pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4
+                )
 
 
 def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: int, size: int, device: Any) -> Split:
@@ -128,10 +132,13 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
                 context.kernel("conv_cpu_filter.cl", "conv_filter", defines, problem.dtype, OPTIONS),
                 (splits, -(-grid.source_rows * channels // s.rows), groups * -(-out_tiles // s.tiles)),
                 (1, 1, 1),
-                (Buffer("x"), Buffer("dy"), partial, *ints(channels, out_count, groups))
-                + grid.constants()
-                + ints(s.block, s.blocks, s.rows, s.tiles, s.part)
-                + tuple(Local(n) for n in (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
+                (
+                    *(Buffer("x"), Buffer("dy"), partial),
+                    *ints(channels, out_count, groups),
+                    *grid.constants(),
+                    *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
+                    *map(Local, (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
+                ),
                 ("dw",),
             )
         )

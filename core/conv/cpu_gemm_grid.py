@@ -1,8 +1,8 @@
 """How a convolution's direction becomes grids of pixels over a source tensor, for the kernels for CPU devices.
 
-A grid states, per axis, that pixel u meets tap j at source position ``u * stride + begin + j * step`` and writes target
-position ``u * target_stride + target_begin``. Forward is one grid. Backward data is one grid per phase of the stride, so
-that no multiplication by an inserted zero is ever done.
+A grid states, per axis, that pixel u meets tap j at source position ``u * stride + begin + j * step`` and writes
+target position ``u * target_stride + target_begin``. Forward is one grid. Backward data is one grid per phase of the
+stride, so that no multiplication by an inserted zero is ever done.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from clgraft.core.context import Context
 from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 LINES = problem_lines("conv")
-SHAPES = """
-    plain-3x3-bias 3x3-stride-2 groups-2 dilate-2-stride-2 small-planes deep 1x1 3d-stride-dilate f64-3x3 f16-3x3
-""".split()
+SHAPES = (
+    *("plain-3x3-bias", "3x3-stride-2", "groups-2", "dilate-2-stride-2", "small-planes", "deep", "1x1"),
+    *("3d-stride-dilate", "f64-3x3", "f16-3x3"),
+)
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 
