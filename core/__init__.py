@@ -2,6 +2,7 @@
 
 from clgraft.core import abi
 from clgraft.core.abi import planner
+from clgraft.core.batchnorm import BatchNormProblem
 from clgraft.core.context import Context, adopt, context
 from clgraft.core.conv import ConvProblem
 from clgraft.core.errors import (
@@ -25,6 +26,7 @@ __all__ = [
     "SKIP",
     "Argument",
     "ArgumentError",
+    "BatchNormProblem",
     "Buffer",
     "BuildError",
     "ClgraftError",

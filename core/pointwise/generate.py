@@ -39,6 +39,9 @@ class Loop:
     folded : tuple of int
         The axes that are folded.
     scalars : tuple of str
+        Names that every run gives.
+    constants : mapping of str to float
+        Names whose values are known now but must not become part of the kernel's text.
     alpha, beta : str
         C text of the factors of value and old output; empty for 1 and 0.
     dtype : str
@@ -50,6 +53,7 @@ class Loop:
     outputs: Mapping[int, Result]
     folded: tuple[int, ...] = ()
     scalars: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
     alpha: str = ""
     beta: str = ""
     dtype: str = "float32"
@@ -120,7 +124,7 @@ class _Generator:
         defines["OUTPUTS(F)"] = " ".join(
             f"F({n}, {'real' if partial else self.loop.outputs[n].kind})" for n in self.numbers
         )
-        defines["SCALARS(F)"] = " ".join(f"F({name})" for name in self.loop.scalars)
+        defines["SCALARS(F)"] = " ".join(f"F({name})" for name in (*self.loop.scalars, *self.loop.constants))
         defines["AXES(F)"] = " ".join(f"F({a.number})" for a in (*kept, *rows))
         for name, group in (("ROW", rows), ("KEPT", kept)):
             numbers = [axis.number for axis in group]
@@ -156,6 +160,7 @@ class _Generator:
             else:
                 bound += [result.binding, Accumulate(result.name) if result.name else Constant(np.int32(0))]
         bound += [Scalar(name, self.real) for name in self.loop.scalars]
+        bound += [Constant(np.dtype(self.real).type(value)) for value in self.loop.constants.values()]
         bound += _ulongs(*(axis.size for axis in (*kept, *rows)))
         for group in (rows, kept):
             for axis in group:

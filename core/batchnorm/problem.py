@@ -1,0 +1,111 @@
+"""The batch norm problem: statistics per channel, and what is done with them, in both directions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
+WORD = re.compile(r"([ncs])(\d+)")
+
+
+@dataclass(frozen=True)
+class BatchNormProblem(Problem):
+    """Batch norm (Ioffe and Szegedy 2015) of (batch, channels, pixels).
+
+    Parameters
+    ----------
+    direction : str
+        ``forward_training``: x gamma beta -> y mean var, with the batch's statistics;
+        ``forward_inference``: x gamma beta mean var -> y;
+        ``backward_training``: x dy gamma mean var -> dx dgamma dbeta, through the batch's statistics;
+        ``backward_inference``: the same arguments, the statistics being constants;
+        ``update_statistics``: mean var -> running_mean running_var.
+    batch, channels, pixels : int
+        Sizes; `pixels` is the product of the spatial sizes.
+    dtype : str
+        ``float32``, ``float16`` (storage) or ``float64``.
+
+    Notes
+    -----
+    `var` is the biased variance. Scalar ``eps`` is added to it; update_statistics has the scalars ``keep``, ``add_mean`` and
+    ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
+    Without any element (batch or pixels 0) the batch's mean and variance are 0.
+
+    Raises
+    ------
+    ProblemError
+        If the sizes cannot be.
+    """
+
+    kind: ClassVar[str] = "batchnorm"
+
+    direction: str
+    batch: int
+    channels: int
+    pixels: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name, low in (("batch", 0), ("channels", 1), ("pixels", 0)):
+            value = int(getattr(self, name))
+            object.__setattr__(self, name, value)
+            if value < low:
+                raise ProblemError(f"[batchnorm] got {name} {value}, expected at least {low}")
+        if self.direction not in DIRECTIONS:
+            raise ProblemError(f"[batchnorm] got direction {self.direction!r}, expected one of {DIRECTIONS}")
+        if self.dtype not in DTYPES:
+            raise ProblemError(f"[batchnorm] got dtype {self.dtype!r}, expected one of {DTYPES}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of x."""
+        return (self.batch, self.channels, self.pixels)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        table = {
+            "forward_training": ("x gamma beta", "y mean var", "out"),
+            "forward_inference": ("x gamma beta mean var", "y", "out"),
+            "backward_training": ("x dy gamma mean var", "dx dgamma dbeta", "out"),
+            "backward_inference": ("x dy gamma mean var", "dx dgamma dbeta", "out"),
+            "update_statistics": ("mean var", "running_mean running_var", "inout"),
+        }
+        inputs, outputs, role = table[self.direction]
+
+        def shape(name: str) -> tuple[int, ...]:
+            return self.shape if name in ("x", "y", "dx", "dy") else (self.channels,)
+
+        return tuple(Argument(name, "in", shape(name), self.dtype) for name in inputs.split()) + tuple(
+            Argument(name, role, shape(name), self.dtype) for name in outputs.split()
+        )
+
+    def scalars(self) -> tuple[str, ...]:
+        return ("keep", "add_mean", "add_var") if self.direction == "update_statistics" else ("eps",)
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        return " ".join((*words, f"n{self.batch}", f"c{self.channels}", f"s{self.pixels}"))
+
+    @classmethod
+    def from_text(cls, text: str) -> BatchNormProblem:
+        direction, dtype = "", "float32"
+        numbers: dict[str, int] = {}
+        for word in text.split():
+            found = WORD.fullmatch(word)
+            if word in DIRECTIONS and not direction:
+                direction = word
+            elif word in DTYPE_WORDS:
+                dtype = DTYPE_WORDS[word]
+            elif found and found[1] not in numbers:
+                numbers[found[1]] = int(found[2])
+            else:
+                raise ProblemError(f"[batchnorm] got word {word!r}, expected a direction, a dtype, n8, c64 or s3136, once")
+        if not direction or len(numbers) < 3:
+            raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS} and n, c and s")
+        return cls(direction, numbers["n"], numbers["c"], numbers["s"], dtype)
