@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers import framework
+from clgraft.caffe_layers import fillers, framework
 from clgraft.caffe_layers.layer import SKIPPED, OclLayer, buffer
 
 
@@ -30,7 +30,7 @@ class OclBatchNorm(OclLayer):
         self.fraction = given.moving_average_fraction
         self.eps = given.eps
         self.is_global = given.use_global_stats if given.HasField("use_global_stats") else self.phase == framework.TEST
-        zero = type(self.parameters.bias_param.filler)()
+        zero = fillers.given_or(self.parameters.scale_param, "filler", 0.0)
         self.make_blobs(((self.channels,), zero), ((self.channels,), zero), ((1,), zero))
         # Each of these outlives every run that uses it, so that its address may be kept.
         self.ones = np.ones(self.channels, np.float32)
@@ -57,6 +57,8 @@ class OclBatchNorm(OclLayer):
         return shapes
 
     def compute(self, bottom: Any, top: Any) -> None:
+        if not self.values:
+            return  # no values, no statistics
         if self.is_global:
             factor = self.blobs[2].data[0]
             scale = np.float32(0 if factor == 0 else 1 / factor)

@@ -40,3 +40,13 @@ def fill(shape: tuple, filler: Any) -> np.ndarray:
     if filler.type == "constant":
         return np.full(shape, filler.value, np.float32)
     return framework.native_fill(shape, filler)
+
+
+def given_or(parameters: Any, name: str, value: float) -> Any:
+    """Give the filler that a layer's parameters hold under a name, or a constant one if they hold none."""
+    filler = getattr(parameters, name)
+    if parameters.HasField(name):
+        return filler
+    constant = type(filler)()
+    constant.value = value
+    return constant

@@ -94,7 +94,7 @@ class OclLayer(framework.Layer):
         for name, blobs, limits in (("bottom", bottom, self.bottoms), ("top", top, self.tops)):
             low, high = limits
             self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", low if low == high else f"{low} to {high}")
-        self.bottom_count = len(bottom)
+        self.bottom_count, self.top_count = len(bottom), len(top)
         self.configure([bottom[i].data.shape for i in range(self.bottom_count)])
 
     @told

@@ -136,12 +136,14 @@ def compare(
     data: Mapping[str, np.ndarray] | None = None,
     blobs: Sequence[np.ndarray] | None = None,
     poison: bool = True,
+    adds: bool = True,
     runs: int = 2,
     tolerance: float = 2e-5,
     seed: int = 3,
     cls: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compare everything that a layer writes, over some runs; parameter gradients start from random values and add up.
+    """Compare everything that a layer writes, over some runs; parameter gradients start from random values and add up
+    (from 0, unless `adds`).
 
     Bottoms are named by `shapes`; `tops` may hold one of their names: in place.
     """
@@ -158,7 +160,7 @@ def compare(
     native, ours = nets
     there = native.params["op"] if "op" in native.params else []
     starts = blobs or [random.uniform(-1, 1, blob.data.shape).astype(np.float32) for blob in there]
-    dw = [random.standard_normal(blob.data.shape).astype(np.float32) for blob in there]
+    dw = [adds * random.standard_normal(blob.data.shape).astype(np.float32) for blob in there]
     for net in nets:
         assert len(net.params["op"] if "op" in net.params else []) == len(starts)
         for i, values in enumerate(starts):
