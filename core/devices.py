@@ -1,0 +1,227 @@
+"""Finds OpenCL devices, describes what may be relied on, and picks one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from clgraft.core import runtimes
+from clgraft.core.errors import DeviceError
+
+# what a device's vendor calls itself -> device class of a GPU
+GPU_CLASSES = (("nvidia", "nvidia"), ("advanced micro", "amd"), ("amd", "amd"), ("intel", "intel-gpu"), ("arm", "mali"))
+# among CPU drivers the one with the faster compiled code first, as measured on the same kernels
+CPU_ORDER = ("portable computing language", "intel")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device can do.
+
+    Attributes
+    ----------
+    vector_width : int
+        Lanes of float32 in the device's widest register (CPU), or its preferred vector (GPU).
+    local_memory, global_memory : int
+        Bytes.
+    host_access : str
+        ``raw_pointer``: kernels follow host pointers; ``use_host_ptr``: host memory can be wrapped without a copy;
+        ``staged``: the device has memory of its own.
+    device_class : str
+        ``cpu``, ``nvidia``, ``amd``, ``intel-gpu``, ``mali`` or ``gpu``: names rows of tile sizes.
+    """
+
+    name: str
+    platform: str
+    driver: str
+    version: str
+    selector: str
+    is_cpu: bool
+    is_gpu: bool
+    compute_units: int
+    vector_width: int
+    local_memory: int
+    global_memory: int
+    max_work_group_size: int
+    has_fp64: bool
+    has_fp16: bool
+    host_access: str
+    device_class: str
+
+    def __str__(self) -> str:
+        return f"{self.selector} {self.platform} / {self.name}"
+
+
+def _cl() -> Any:
+    runtimes.prepare()
+    import pyopencl
+
+    return pyopencl
+
+
+@lru_cache(maxsize=None)
+def _cpu_flags() -> frozenset[str]:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def _vector_width(device: Any, is_cpu: bool) -> int:
+    flags = _cpu_flags()
+    if is_cpu and "avx512f" in flags:
+        return 16
+    if is_cpu and "avx" in flags:
+        return 8
+    native = int(device.native_vector_width_float or 1)
+    return max(4, min(16, native)) if is_cpu else native
+
+
+def _host_access(device: Any, is_cpu: bool) -> str:
+    fine_grain_system = 1 << 2
+    try:
+        shared = int(device.svm_capabilities) & fine_grain_system
+    except Exception:  # a driver before OpenCL 2 does not know the question
+        shared = 0
+    if is_cpu or shared:
+        return "raw_pointer"
+    return "use_host_ptr" if device.host_unified_memory else "staged"
+
+
+@lru_cache(maxsize=None)
+def _describe(device: Any) -> DeviceInfo:
+    cl = _cl()
+    is_cpu = bool(device.type & cl.device_type.CPU)
+    is_gpu = bool(device.type & cl.device_type.GPU)
+    vendor = f"{device.vendor} {device.platform.vendor}".lower()
+    extensions = set(device.extensions.split())
+    return DeviceInfo(
+        name=device.name.strip(),
+        platform=device.platform.name.strip(),
+        driver=device.driver_version.strip(),
+        version=device.version.strip(),
+        selector=_selector(device),
+        is_cpu=is_cpu,
+        is_gpu=is_gpu,
+        compute_units=int(device.max_compute_units),
+        vector_width=_vector_width(device, is_cpu),
+        local_memory=int(device.local_mem_size),
+        global_memory=int(device.global_mem_size),
+        max_work_group_size=int(device.max_work_group_size),
+        has_fp64="cl_khr_fp64" in extensions or bool(getattr(device, "double_fp_config", 0)),
+        has_fp16="cl_khr_fp16" in extensions,
+        host_access=_host_access(device, is_cpu),
+        device_class="cpu" if is_cpu else next((name for word, name in GPU_CLASSES if word in vendor), "gpu"),
+    )
+
+
+def describe(device: Any) -> DeviceInfo:
+    """Say what a device can do.
+
+    Parameters
+    ----------
+    device : pyopencl.Device
+    """
+    return _describe(device)
+
+
+def _selector(device: Any) -> str:
+    for p, platform in enumerate(_cl().get_platforms()):
+        for d, found in enumerate(_devices_of(platform)):
+            if found == device:
+                return f"{p}:{d}"
+    return "?"
+
+
+def _devices_of(platform: Any) -> list[Any]:
+    try:
+        return list(platform.get_devices())
+    except Exception as error:  # one broken driver must not hide the others
+        note = f"{platform.name}: {error}"
+        if "DEVICE_NOT_FOUND" not in str(error) and note not in runtimes.problems:
+            runtimes.problems.append(note)
+        return []
+
+
+def _all() -> list[Any]:
+    try:
+        platforms = _cl().get_platforms()
+    except Exception as error:  # the loader's way to say that there is no platform
+        note = f"the OpenCL loader: {error}"
+        if note not in runtimes.problems:
+            runtimes.problems.append(note)
+        return []
+    return [device for platform in platforms for device in _devices_of(platform)]
+
+
+def available() -> list[DeviceInfo]:
+    """Describe every device that was found, best first."""
+    return [describe(device) for device in sorted(_all(), key=_rank)]
+
+
+def unusable() -> list[str]:
+    """Say which runtimes could not be used, and why (after a look at the devices)."""
+    _all()
+    return list(runtimes.problems)
+
+
+def _rank(device: Any) -> tuple[int, int, str]:
+    """Discrete GPUs, GPUs that share memory, CPUs, the rest; a fixed order within each."""
+    info = describe(device)
+    if info.is_gpu:
+        kind = 0 if info.host_access == "staged" else 1
+    else:
+        kind = 2 if info.is_cpu else 3
+    platform = info.platform.lower()
+    order = next((i for i, word in enumerate(CPU_ORDER) if word in platform), len(CPU_ORDER))
+    return kind, order if info.is_cpu else -info.compute_units, info.selector
+
+
+def _matches(info: DeviceInfo, word: str) -> bool:
+    if word in ("cpu", "gpu"):
+        return info.is_cpu if word == "cpu" else info.is_gpu
+    if word == info.selector:
+        return True
+    aliases = "pocl" if "portable computing language" in info.platform.lower() else ""
+    return not word.replace(":", "").isdigit() and word in f"{info.platform} {info.name} {aliases}".lower()
+
+
+def select(selector: str | None = None) -> Any:
+    """Pick a device.
+
+    Parameters
+    ----------
+    selector : str, optional
+        ``cpu``, ``gpu``, part of a platform's or a device's name, or ``platform:device`` numbers as ``clgraft devices``
+        shows them. By default what ``CLGRAFT_DEVICE`` says, else the best device.
+
+    Returns
+    -------
+    pyopencl.Device
+
+    Raises
+    ------
+    DeviceError
+        If nothing fits; the text lists what there is, and the runtimes that could not be used.
+    """
+    word = (selector or os.environ.get("CLGRAFT_DEVICE") or "").strip().lower()
+    devices = sorted(_all(), key=_rank)
+    for device in devices:
+        if not word or _matches(describe(device), word):
+            return device
+    raise DeviceError(_what_there_is(word, devices))
+
+
+def _what_there_is(word: str, devices: list[Any]) -> str:
+    lines = [f"[device] got {word!r}, expected 'cpu', 'gpu', part of a name, or numbers, of one of:"]
+    if not word:
+        lines = ["[device] got no OpenCL device, expected at least one; `pip install clgraft[cpu]` brings one for x86 CPUs"]
+    lines += [f"  {describe(device)}" for device in devices] or ["  (no device was found)"]
+    lines += [f"  not usable: {reason}" for reason in runtimes.problems]
+    return "\n".join(lines)

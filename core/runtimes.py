@@ -1,0 +1,130 @@
+"""Makes OpenCL drivers findable before the loader first looks: those that are installed, and Intel's CPU runtime from pip.
+
+The runtime from pip registers itself nowhere a loader looks, and its libraries do not find each other. So they are
+loaded here by name, and a folder of the user's cache lists it together with the installed drivers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+INTEL_PACKAGE = "intel-opencl-rt"
+INTEL_DRIVER = "libintelocl.so"
+# in the order in which they need each other
+INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
+
+problems: list[str] = []  # runtimes that could not be used, and why
+_prepared: list[bool] = []
+
+
+def cache_folder() -> Path | None:
+    """Give the user's clgraft cache folder, made on first use; None if there is none to be had or it is another's.
+
+    ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it.
+    """
+    chosen = os.environ.get("CLGRAFT_CACHE", "")
+    if chosen == "off":
+        return None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    folder = Path(chosen) if chosen else base / "clgraft"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if owned(folder) else None
+
+
+def owned(path: Path) -> bool:
+    """Whether a path is no link, belongs to this user, and nobody else may write to it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that others see all of it or nothing."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def intel_driver() -> Path | None:
+    """Give Intel's CPU driver where pip put it, with the libraries that it needs loaded; None where it is not installed."""
+    try:
+        files = distribution(INTEL_PACKAGE).files or []
+    except PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())).resolve() for file in files if file.name == INTEL_DRIVER]
+    if not found:
+        problems.append(f"{INTEL_PACKAGE}: is installed, but holds no {INTEL_DRIVER}")
+        return None
+    # the libraries lie beside the link that pip made, not beside what it points to
+    folder = next(Path(str(file.locate())).parent.resolve() for file in files if file.name == INTEL_DRIVER)
+    try:
+        for name in INTEL_NEEDS:
+            path = folder / name
+            ctypes.CDLL(str(path) if path.exists() else name, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / INTEL_DRIVER))
+    except OSError as error:
+        problems.append(f"{INTEL_PACKAGE}: {error}")
+        return None
+    return folder / INTEL_DRIVER
+
+
+def vendors_folder(driver: Path) -> Path | None:
+    """Give a folder that lists the installed drivers and this one."""
+    entries = {"clgraft-intel-cpu.icd": f"{driver}\n".encode()}
+    if SYSTEM_VENDORS.is_dir():
+        for icd in sorted(SYSTEM_VENDORS.glob("*.icd")):
+            try:
+                entries[icd.name] = icd.read_bytes()
+            except OSError as error:
+                problems.append(f"{icd}: {error}")
+    if any(b"libintelocl" in text for name, text in entries.items() if not name.startswith("clgraft-")):
+        return None  # it is installed on the system as well: one of them is enough
+    key = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
+    base = cache_folder()
+    folder = base / f"vendors-{key}" if base else Path(tempfile.mkdtemp(prefix="clgraft-vendors-"))
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not owned(folder):
+            raise PermissionError(f"{folder} is not this user's alone")
+        for name, text in entries.items():
+            path = folder / name
+            if not path.is_file() or path.read_bytes() != text:
+                write_atomically(path, text)
+    except OSError as error:
+        problems.append(f"{INTEL_PACKAGE}: {error}")
+        return None
+    return folder
+
+
+def prepare() -> None:
+    """Make every driver findable; does its work once, before OpenCL is first used.
+
+    A user's own ``OCL_ICD_VENDORS`` or ``OCL_ICD_FILENAMES`` is left as it is.
+    """
+    if _prepared:
+        return
+    _prepared.append(True)
+    if not sys.platform.startswith("linux") or {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & set(os.environ):
+        return
+    driver = intel_driver()
+    folder = vendors_folder(driver) if driver else None
+    if folder:
+        os.environ["OCL_ICD_VENDORS"] = str(folder)
