@@ -9,6 +9,7 @@ from typing import Optional
 
 from clgraft import core
 from clgraft.core.pointwise import PointwiseProblem, Reduction
+from clgraft.core.pointwise.problem import broadcast_shape
 
 NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 ASSIGNMENT = re.compile(r"(^|;)\s*([A-Za-z_]\w*)\s*=(?!=)")
@@ -48,7 +49,7 @@ def declare_locals(text: str, outputs: Collection[str]) -> str:
 def make(
     context: core.Context,
     text: str,
-    inputs: Mapping[str, Sequence[int]],
+    inputs: Mapping[str, tuple],
     outputs: Mapping[str, Optional[Sequence[int]]],
     scalars: Sequence[str] = (),
 ) -> Program:
@@ -61,7 +62,7 @@ def make(
         Assignments such as ``dx = dy * g; dg = dy * x;``. What is assigned to other names than `outputs` is computed
         only as far as an output needs it.
     inputs : mapping of str to shape
-        What may be read; shapes broadcast. Names that the text does not use take no buffer.
+        What may be read; shapes broadcast. Names that the text does not use usually take no buffer.
     outputs : mapping of str to shape
         What is wanted, summed over the axes along which its shape is broadcast; None for the common shape.
     scalars : sequence of str
@@ -75,10 +76,13 @@ def make(
     text = declare_locals(text, outputs)
     used = names_in(text)
     read = [name for name in inputs if name in used]
+    common = broadcast_shape(tuple(inputs.values()))
+    if not read or broadcast_shape(tuple(inputs[name] for name in read)) != common:
+        read = list(inputs)  # what is not read still says how often the program runs
     renamed = {name: f"x{i}" for i, name in enumerate(read)}
     renamed.update({name: f"y{i}" for i, name in enumerate(outputs)})
     problem = PointwiseProblem(
-        inputs=tuple(tuple(inputs[name]) for name in read),
+        inputs=tuple(inputs[name] for name in read),
         expression=NAME.sub(lambda found: renamed.get(found[0], found[0]), text),
         reductions=tuple(None if shape is None else Reduction("sum", shape=tuple(shape)) for shape in outputs.values()),
         parameters=tuple(scalars),
