@@ -13,34 +13,6 @@
 
 #include "conv_cpu_panel.cl"
 
-// Interleaves the lower or upper halves of two vectors.
-#if VL == 16
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#define LACE_HI(a, b) (realv)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb, a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf)
-#elif VL == 8
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3)
-#define LACE_HI(a, b) (realv)(a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#elif VL == 4
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1)
-#define LACE_HI(a, b) (realv)(a.s2, b.s2, a.s3, b.s3)
-#else
-#define LACE_LO(a, b) (realv)(a.s0, b.s0)
-#define LACE_HI(a, b) (realv)(a.s1, b.s1)
-#endif
-
-// Each step moves the highest bit of the row number to the lowest of the lane number; log2(VL) steps transpose.
-#define LACE(from, to) \
-    _Pragma("unroll") for (int i_ = 0; i_ < VL / 2; i_++) { \
-        to[2 * i_] = LACE_LO(from[i_], from[i_ + VL / 2]); \
-        to[2 * i_ + 1] = LACE_HI(from[i_], from[i_ + VL / 2]); \
-    }
-
-#if VL == 2 || VL == 8
-#define RESULT b
-#else
-#define RESULT a
-#endif
-
 // to[pixel][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes` exist.
 // Up to VL - 1 pixels more are written; `left` elements may be read from dy on.
 void transpose_pixels(local real *to, global const stored *dy, const long row_size, const long left, const int lanes, const int count) {
@@ -49,18 +21,9 @@ void transpose_pixels(local real *to, global const stored *dy, const long row_si
         realv a[VL], b[VL];
 #pragma unroll
         for (int i = 0; i < VL; i++) a[i] = VLOAD(dy, min(i, lanes - 1) * row_size + at);
-        LACE(a, b)
-#if VL >= 4
-        LACE(b, a)
-#endif
-#if VL >= 8
-        LACE(a, b)
-#endif
-#if VL >= 16
-        LACE(b, a)
-#endif
+        TRANSPOSE(a, b, VL)
 #pragma unroll
-        for (int i = 0; i < VL; i++) STORE_REALS(to + (at + i) * COLS, RESULT[i]);
+        for (int i = 0; i < VL; i++) STORE_REALS(to + (at + i) * COLS, a[i]);
     }
     for (; at < count; at++) {
         for (int i = 0; i < VL; i++) to[at * COLS + i] = i < lanes ? LOAD(dy, i * row_size + at) : 0;
@@ -147,26 +110,45 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
     }
 }
 
-// dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one out channel tile's range of k.
+// dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one tile's range of k.
 kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits, const int groups,
                          const int out_count, const int depth, const int range) {
     const int out_tiles = (out_count + COLS - 1) / COLS;
     const int tile = get_global_id(1), group = get_global_id(2);
     const int first = get_global_id(0) * range, last = min(first + range, depth);
     const long split_size = (long)groups * out_tiles * depth * COLS;
-    global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * COLS;
-    global stored *to = OPEN(dw) + ((long)group * out_count + tile * COLS) * depth;
     const int lanes = min(out_count - tile * COLS, COLS);
-    for (int k = first; k < last; k++) {
-        real sums[COLS];
-        for (int v = 0; v < COLS; v += VL) {
-            realv sum = 0;
-            for (int split = 0; split < splits; split++) sum += LOAD_REALS(from + split * split_size + (long)k * COLS + v);
-            STORE_REALS(sums + v, sum);
-        }
-        for (int i = 0; i < lanes; i++) {
-            const real old = accumulate ? LOAD(to, (long)i * depth + k) : 0;
-            STORE(to, (long)i * depth + k, sums[i] + old);
+    for (int lane = 0; lane < lanes; lane += VL) {
+        global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * COLS + lane;
+        global stored *to = OPEN(dw) + ((long)group * out_count + tile * COLS + lane) * depth;
+        for (int k = first; k < last; k += VL) {
+            realv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) a[i] = 0;
+            for (int split = 0; split < splits; split++) {
+                global const real *rows = from + split * split_size;
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] += LOAD_REALS(rows + (long)min(k + i, last - 1) * COLS);
+            }
+            TRANSPOSE(a, b, VL)
+            const int rest = min(last - k, VL), rows = min(lanes - lane, VL);
+            real out[VL * VL];
+            if (rest < VL) {
+#pragma unroll
+                for (int i = 0; i < VL; i++) STORE_REALS(out + i * VL, a[i]);
+                for (int i = 0; i < rows * VL; i++) {
+                    const long at = (long)(i / VL) * depth + k + i % VL;
+                    if (i % VL < rest) STORE(to, at, out[i] + (accumulate ? LOAD(to, at) : 0));
+                }
+                continue;
+            }
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                if (i < rows) {
+                    const long at = (long)i * depth + k;
+                    VSTORE(to, at, accumulate ? a[i] + VLOAD(to, at) : a[i]);
+                }
+            }
         }
     }
 }

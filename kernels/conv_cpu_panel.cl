@@ -6,6 +6,8 @@
 // Forward, s is the stride, b = -pad and t the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
 
+#include "conv_cpu_transpose.cl"
+
 #ifndef MR
 #define MR 8  // rows of the register tile
 #endif
@@ -19,9 +21,6 @@
     const int batch, const int ud, const int uh, const int uw, const int cd, const int ch, const int cw, const int jd, \
         const int jh, const int jw, const int sd, const int sh, const int sw, const int bd, const int bh, const int bw, \
         const int td, const int th, const int tw
-
-#define LOAD_REALS(p) CAT(vload, VL)(0, (p))
-#define STORE_REALS(p, value) CAT(vstore, VL)((value), 0, (p))
 
 // One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source element.
 enum { RUN_AT, RUN_LENGTH, RUN_PIECE, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from clgraft.core.conv import cpu_gemm_filter
-from clgraft.core.conv.cpu_gemm_grid import Grid, Tile, backward_data_grids, forward_grid, ints, itemsize
+from clgraft.core.conv.cpu_gemm_grid import Grid, Tile, backward_data_grids, forward_grid, in_3d, ints, itemsize
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Local, Steps, Workspace
@@ -25,6 +25,7 @@ OPTIONS = ("-cl-mad-enable",)
 ALIGN = 256  # bytes, of parts of the workspace
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 RUN_INTS = 7
+PACK_ELEMENTS = 16384  # of a work-item that packs weights
 
 
 def register_tile(context: Context, dtype: str) -> Tile:
@@ -110,7 +111,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     size = itemsize(problem.dtype)
     taps = int(np.prod(problem.kernel))
     m_tiles = -(-rows // tile.rows)
-    kernel_h, kernel_w = (1, *problem.kernel)[-2:]
+    pack_range = max(PACK_ELEMENTS // (taps * tile.rows), 1)
     # strides of w, (groups * out, in, taps), along the product's rows, its channels and the groups
     in_step, out_step = taps, taps * (problem.in_channels // problem.groups)
     steps = (out_step, in_step) if problem.direction == "forward" else (in_step, out_step)
@@ -124,13 +125,13 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
             launches.append(
                 Launch(
                     context.kernel("conv_cpu.cl", "pack_weights", tile.defines(), problem.dtype, OPTIONS),
-                    (channels, m_tiles, problem.groups),
+                    (-(-channels // pack_range), m_tiles, problem.groups),
                     (1, 1, 1),
                     (
                         *(Buffer("w"), packed),
                         *ints(channels, rows),
                         *(Constant(np.int64(v)) for v in (*steps, group_step)),
-                        *ints(kernel_h, kernel_w),
+                        *ints(pack_range, *in_3d(problem.kernel, 1)),
                         *grid.tap_constants(),
                     ),
                     (target,),
