@@ -1,0 +1,103 @@
+"""Activations: MXNet's Activation and LeakyReLU in one operator, and the other functions of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Optional
+
+from clgraft.core import activation
+from clgraft.mxnet_ops.attributes import Attributes
+from clgraft.mxnet_ops.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.registration import register
+
+# MXNet's act_type -> the core's name and the attributes that give its scalars in order, with MXNet's defaults
+FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "leaky": ("leaky_relu", (("slope", 0.25),)),
+    "elu": ("elu", (("slope", 0.25),)),
+    "clip": ("clip", (("a_min", 0.0), ("a_max", 6.0))),
+    "hard_sigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "exp": ("exp", (("factor", 1.0), ("scale", 1.0))),
+    "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
+    "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
+}
+PLAIN = ["relu", "relu_keep_nan", "sigmoid", "tanh", "softrelu", "softsign", "log_sigmoid", "selu", "gelu", "silu", "abs", "sign", "negative", "square", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "erf", "expm1", "log1p", "identity"]
+FUNCTIONS.update({name: (name, ()) for name in PLAIN})
+
+
+@register
+@dataclass(frozen=True)
+class Activation(Operator):
+    """``ocl_activation``: a function of every element.
+
+    Parameters
+    ----------
+    act_type : str
+        ``relu sigmoid tanh softrelu softsign log_sigmoid`` of MXNet's Activation (relu gives 0 for NaN), ``leaky elu selu gelu
+        prelu`` of its LeakyReLU, ``relu_keep_nan`` (the operator ``relu``, which keeps NaN), ``clip`` (a_min, a_max),
+        ``hard_sigmoid`` (alpha, beta), ``exp log power`` and the functions of `PLAIN`.
+    slope : float
+        Of leaky and elu; 0.25 by default.
+
+    Notes
+    -----
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data, or (1,).
+    """
+
+    op_type: ClassVar[str] = "ocl_activation"
+    in_place: ClassVar[bool] = True
+    vectors: ClassVar[frozenset[str]] = frozenset({"gamma"})
+
+    act_type: str
+    scalars: tuple[float, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "gamma") if self.act_type == "prelu" else ("data",)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Which of x and y the gradient reads."""
+        return ("x",) if self.act_type == "prelu" else activation.find(FUNCTIONS[self.act_type][0]).reads
+
+    @property
+    def backward_reads_outputs(self) -> bool:  # type: ignore[override]
+        return "y" in self.reads
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Activation:
+        act_type = attributes.choice("act_type", sorted((*FUNCTIONS, "prelu")))
+        attributes.ignore("lower_bound", "upper_bound")
+        if act_type == "prelu":
+            attributes.ignore("slope")
+            return cls(act_type)
+        scalars = tuple(attributes.number(name, usual) for name, usual in FUNCTIONS[act_type][1])
+        attributes.ignore("slope")
+        return cls(act_type, scalars)
+
+    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+        data = shapes[0]
+        if data is None:
+            return None
+        if self.act_type != "prelu":
+            return [data], [data], []
+        if len(data) < 2:
+            raise self.error("data", f"of shape {data}", "at least 2 axes, channels on axis 1, for prelu")
+        gamma = shapes[1] or (data[1],)
+        if gamma not in ((data[1],), (1,)):
+            raise self.error("gamma", f"of shape {gamma}", f"shape {(data[1],)} or (1,)")
+        return [data, gamma], [data], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data = shapes[0]
+        x, y, dx, dy = (IN, 0), (OUT, 0), (IN_GRAD, 0), (OUT_GRAD, 0)
+        if self.act_type == "prelu":
+            kind = {"axis": 1, "shared": shapes[1] == (1,), "dtype": dtype}
+            forward = Call(activation.prelu_forward(data, **kind), (x, (IN, 1), y))
+            backward = Call(activation.prelu_backward(data, **kind), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
+        else:
+            name = FUNCTIONS[self.act_type][0]
+            forward = Call(activation.forward(name, data, dtype), (x, y), self.scalars)
+            read = tuple(x if tensor == "x" else y for tensor in self.reads)
+            backward = Call(activation.backward(name, data, dtype), (dy, *read, dx), self.scalars)
+        return Graft({True: (forward,), False: (forward,)}, {True: (backward,), False: (backward,)})

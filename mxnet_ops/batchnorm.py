@@ -1,0 +1,131 @@
+"""Batch norm, with the attributes, the auxiliary states and the conventions of MXNet's BatchNorm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Optional
+
+from clgraft import core
+from clgraft.mxnet_ops.attributes import Attributes
+from clgraft.mxnet_ops.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.registration import register
+
+
+@register
+@dataclass(frozen=True)
+class BatchNorm(Operator):
+    """``ocl_batchnorm``: data (..., C, ...), gamma, beta and the auxiliary moving_mean and moving_var (C,).
+
+    Parameters
+    ----------
+    eps, momentum : float
+        Added to the variance; share of the moving statistics that an update keeps. 1e-3 and 0.9 by default.
+    fix_gamma : bool
+        Take gamma as 1 and its gradient as 0. True by default; unlike MXNet's own, gamma's array is left as it is.
+    use_global_stats : bool
+        Use the moving statistics in training too.
+    output_mean_var : bool
+        Two more outputs: the mean, and the *inverse standard deviation*, as MXNet's own. No gradient flows through them.
+    axis : int
+        Of the channels.
+
+    Notes
+    -----
+    The moving statistics are updated once per backward, with the biased variance, as by MXNet's own: read them
+    after `mx.nd.waitall`.
+    """
+
+    op_type: ClassVar[str] = "ocl_batchnorm"
+    vectors: ClassVar[frozenset[str]] = frozenset({"gamma", "beta"})
+
+    eps: float
+    momentum: float
+    fix_gamma: bool
+    use_global_stats: bool
+    output_mean_var: bool
+    axis: int
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "gamma", "beta")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("output", "mean", "var") if self.output_mean_var else ("output",)
+
+    @property
+    def auxiliary(self) -> tuple[str, ...]:
+        return ("moving_mean", "moving_var")
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> BatchNorm:
+        operator = cls(
+            eps=attributes.number("eps", 1e-3),
+            momentum=attributes.number("momentum", 0.9),
+            fix_gamma=attributes.flag("fix_gamma", True),
+            use_global_stats=attributes.flag("use_global_stats", False),
+            output_mean_var=attributes.flag("output_mean_var", False),
+            axis=attributes.integer("axis", 1),
+        )
+        attributes.ignore("cudnn_off", "min_calib_range", "max_calib_range")
+        if not operator.eps >= 0:
+            raise attributes.error("eps", operator.eps, "a number from 0")
+        return operator
+
+    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+        data = shapes[0]
+        if data is None:
+            return None
+        if not -len(data) <= self.axis < len(data):
+            raise self.error("axis", self.axis, f"an axis of data of shape {data}")
+        vector = (data[self.axis],)
+        needed = [data, vector, vector]
+        self.agree(shapes, needed)
+        return needed, [data, vector, vector][: len(self.outputs)], [vector, vector]
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data = shapes[0]
+        axis = self.axis % len(data)
+        channels = data[axis]
+        sizes = (math.prod(data[:axis]), channels, math.prod(data[axis + 1 :]), dtype)
+        x, beta, y, dy = (IN, 0), (IN, 2), (OUT, 0), (OUT_GRAD, 0)
+        batch, moving = ((STATE, 0), (STATE, 1)), ((AUX, 0), (AUX, 1))
+        gamma = (STATE, 2) if self.fix_gamma else (IN, 1)
+        gradients = ((IN_GRAD, 0), None if self.fix_gamma else (IN_GRAD, 1), (IN_GRAD, 2))
+        eps = (self.eps,)
+
+        def call(direction: str, arrays: Sequence[Optional[tuple[int, int]]], scalars: tuple[float, ...] = eps) -> Call:
+            return Call(core.BatchNormProblem(direction, *sizes), tuple(arrays), scalars)
+
+        def statistics(mean: tuple[int, int], var: tuple[int, int]) -> tuple[Call, ...]:
+            if not self.output_mean_var:
+                return ()
+            problem = core.PointwiseProblem(
+                ((channels,), (channels,)), "y0 = x0; y1 = 1 / sqrt(x1 + eps);", (), ("eps",), dtype=dtype
+            )
+            return (Call(problem, (mean, var, (OUT, 1), (OUT, 2)), eps),)
+
+        inference = (call("forward_inference", (x, gamma, beta, *moving, y)), *statistics(*moving))
+        constant = (call("backward_inference", (x, dy, gamma, *moving, *gradients)),)
+        training = (call("forward_training", (x, gamma, beta, y, *batch)), *statistics(*batch))
+        rest = 1 - self.momentum
+        through = (
+            call("backward_training", (x, dy, gamma, *batch, *gradients)),
+            call("update_statistics", (*batch, *moving), (self.momentum, rest, rest)),
+        )
+        if self.use_global_stats:
+            training, through = inference, constant
+        vector = (channels,)
+        return Graft(
+            {True: training, False: inference},
+            {True: through, False: constant},
+            ((vector, dtype, 0.0), (vector, dtype, 0.0), (vector, dtype, 1.0)),
+            self.zero_gradients(channels, dtype),
+        )
+
+    def zero_gradients(self, channels: int, dtype: str) -> tuple[tuple[int, int], ...]:
+        """Give gamma's gradient as one that is zero, if gamma is fixed."""
+        nbytes = core.Argument("dgamma", "out", (channels,), dtype).nbytes
+        return ((1, nbytes),) if self.fix_gamma else ()
