@@ -20,7 +20,8 @@ ITEMS_PER_UNIT = {True: 4, False: 2048}  # parallel work wanted per compute unit
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = {True: 16384, False: 16 * GROUP}  # least values per part of one fold
 MOST_PARTS = 1024
-SMALL = 2**31 - 2**20  # indices below fit 32 bits, a grid's stride included
+SPAN = 2**30  # the most work-items of one launch; longer loops stride
+SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class _Generator:
         total = count(self.axes)
         local = 64 if self.is_cpu else GROUP
         arguments = [*self.arguments(self.axes), *_ulongs(total)]
-        size = min(total, SMALL // 2)
+        size = min(total, SPAN)
         return Launches([self.launch("pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments)])
 
     def vector_map(self, inner: Axis, outer: Sequence[Axis]) -> Launch:

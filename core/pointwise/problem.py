@@ -33,7 +33,7 @@ NAMED_FOLDS = {
 }
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NUMBERED = re.compile(r"[xy]\d+")
-WORD = re.compile(r"((?:[^\s{]|\{[^}]*\})+)\s*")
+WORD = re.compile(r"((?:[^\s{]|\{[^}]*\})+)(?:\s+|$)")
 SHAPE = r"\[([\d, ]*)\]"
 INPUT_WORD = re.compile(r"x(\d+)" + SHAPE)
 OUTPUT_WORD = re.compile(r"y(\d+)(?:" + SHAPE + r")?(?:=([a-z]+)(?:\{([^}]*)\}\{([^}]*)\})?(?:\[([-\d, ]*)\])?)?")
@@ -179,18 +179,18 @@ class PointwiseProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> PointwiseProblem:
-        head, colon, expression = (" " + text).partition(" : ")
-        _expect(bool(colon), repr(text), "shapes, ' : ' and an expression")
         dtype = "float32"
         inputs: dict[int, tuple[int, ...]] = {}
         reductions: dict[int, Reduction] = {}
         labelled = {"scalars": "", "alpha": "", "beta": ""}
-        at, head = 0, head.strip()
-        while at < len(head):
-            found = WORD.match(head, at)
+        at, text, word = 0, text.strip(), ""
+        while at < len(text):
+            found = WORD.match(text, at)
             if not found:
-                raise ProblemError(f"[pointwise] got {head[at:]!r}, expected every brace closed")
+                raise ProblemError(f"[pointwise] got {text[at:]!r}, expected every brace closed")
             at, word = found.end(), found[1]
+            if word == ":":
+                break
             x, y, label = INPUT_WORD.fullmatch(word), OUTPUT_WORD.fullmatch(word), LABELLED.fullmatch(word)
             if word in DTYPE_WORDS:
                 dtype = DTYPE_WORDS[word]
@@ -204,10 +204,11 @@ class PointwiseProblem(Problem):
             else:
                 expected = "f16, f64, x0[8,3], y0=sum[0,1], y0[3]=sum, scalars{a}, alpha{a} or beta{1}, each once"
                 raise ProblemError(f"[pointwise] got word {word!r}, expected {expected}")
+        _expect(word == ":", repr(text), "shapes, ' : ' and an expression")
         _expect(sorted(inputs) == list(range(len(inputs))), f"inputs {sorted(inputs)}", "x0, x1, ... without gaps")
         return cls(
             inputs=tuple(inputs[i] for i in range(len(inputs))),
-            expression=expression,
+            expression=text[at:],
             reductions=tuple(reductions.get(i) for i in range(max(reductions, default=-1) + 1)),
             parameters=tuple(name.strip() for name in labelled["scalars"].split(",") if name.strip()),
             alpha=labelled["alpha"],
