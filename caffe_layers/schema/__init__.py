@@ -9,10 +9,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pool, message_factory, text_format
-
 from clgraft.caffe_layers.schema.language import read_proto
 from clgraft.core.errors import ClgraftError
+from google.protobuf import descriptor_pool, message_factory, text_format
 
 PACKAGE = "clgraft.caffe"
 _FILE = "clgraft/caffe_layers/caffe.proto"
@@ -22,7 +21,7 @@ class SchemaError(ClgraftError, ValueError):
     """Text or bytes that are not the message asked for."""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def pool() -> descriptor_pool.DescriptorPool:
     """Return the descriptor pool that holds Caffe's messages under the package `clgraft.caffe`."""
     result = descriptor_pool.DescriptorPool()
@@ -37,7 +36,7 @@ def descriptor(name: str) -> Any:
     return pool().FindMessageTypeByName(f"{PACKAGE}.{name}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def message_class(name: str) -> Any:
     """Return the class of a message.
 

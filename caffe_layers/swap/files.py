@@ -1,0 +1,272 @@
+"""Swaps files: a net, or a solver together with the nets that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote
+from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
+from clgraft.caffe_layers.swap.report import Report
+from clgraft.caffe_layers.swap.rules import MODULE, Choice, SwapError
+
+_NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
+_PATHS = ("net", "train_net", "test_net")
+_INLINE = ("net_param", "train_net_param", "test_net_param")
+_WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
+
+
+def is_solver(text: str) -> bool:
+    """Tell whether a prototxt is a solver's; anything that may be a net is taken for one."""
+    names = {item.name for item in Document(text).root.fields}
+    return bool(names - {"debug_info"}) and not names & _NET_ONLY
+
+
+def swap_file(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    types: Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> list[Report]:
+    """Swap a net (train/val or deploy), or a solver with all nets that it names.
+
+    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those.
+    Nothing is written unless everything could be read and swapped.
+
+    Parameters
+    ----------
+    source, target : path
+        What is read, and where the result goes; never the same file.
+    types, names, exclude : iterable of str, optional
+        As for `swap_net`.
+    root : path, optional
+        Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
+
+    Returns
+    -------
+    list of Report
+        One for each net.
+
+    Raises
+    ------
+    PrototxtError, SwapError
+        When a file is missing, is no prototxt, or would be overwritten; names file, line and column.
+    """
+    source, target = Path(source), Path(target)
+    text = read_text(source)
+    with _named(source):
+        solver = is_solver(text)
+    if not solver:
+        with _named(source):
+            new, report = swap_net(text, types=types, names=names, exclude=exclude)
+        report.source, report.target = str(source), str(target)
+        _write({target: new}, {source})
+        return [report]
+    choice = Choice(types, names, exclude)
+    base = Path(root) if root is not None else Path.cwd()
+    return _swap_solver(source, target, text, choice, (types, names, exclude), base)
+
+
+def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Report]:
+    """Undo `swap_file`; a solver names its native nets again, which were never touched.
+
+    Raises
+    ------
+    PrototxtError, SwapError
+        As `swap_file`.
+    """
+    source, target = Path(source), Path(target)
+    text = read_text(source)
+    with _named(source):
+        new, report = _restore_solver(text) if is_solver(text) else swap_back(text)
+    report.source, report.target = str(source), str(target)
+    _write({target: new}, {source})
+    return [report]
+
+
+def read_text(path: Path) -> str:
+    """Read a prototxt so that writing it again gives the same bytes.
+
+    Raises
+    ------
+    SwapError
+        When it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
+    except OSError as error:
+        raise SwapError(f"[swap] got {path}, which cannot be read: {error.strerror}") from None
+
+
+def _swap_solver(
+    source: Path,
+    target: Path,
+    text: str,
+    choice: Choice,
+    chosen: tuple[Iterable[str] | None, Iterable[str] | None, Iterable[str] | None],
+    root: Path,
+) -> list[Report]:
+    with _named(source):
+        document = Document(text)
+        unknown = check(document, "SolverParameter")
+    edits = Edits(text)
+    outputs: dict[Path, str] = {}
+    inputs = {source}
+    moved: dict[Path, Path] = {}
+    reports = []
+    missed: list[set[str]] = []
+    for value in _paths(document):
+        native = root / value.value
+        if native not in moved:
+            if not native.is_file():
+                line, column = document.place(value.start)
+                raise SwapError(
+                    f"[swap] {source}: line {line}, column {column}: got {value.raw}, which is not in {root}; "
+                    "expected a path from the folder in which the solver is run"
+                )
+            moved[native] = _free_name(target.parent, native, outputs)
+            net = read_text(native)
+            with _named(native):
+                if is_solver(net):
+                    raise PrototxtError("got a solver, expected a net")
+                types, names, exclude = chosen
+                new, report = swap_net(net, types=types, names=names, exclude=exclude)
+            # a name may belong to one of several nets: say so only if none has it
+            missed.append({note for note in report.notes if note.startswith("no layer matches ")})
+            report.source, report.target = str(native), str(moved[native])
+            reports.append(report)
+            outputs[moved[native]] = new
+            inputs.add(native)
+        edits.replace(value.start, value.end, quote(_path_text(moved[native], value.value, root)))
+        was = (
+            value.raw
+            if "\n" not in value.raw and _WAS.fullmatch(f"  # clgraft was {value.raw}")
+            else quote(value.value)
+        )
+        edits.insert(_line_end(text, value.end), f"  # clgraft was {was}")
+    for message in _inline_nets(document):
+        line, _ = document.place(message.start)
+        if message.values("layers"):
+            raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
+        report = Report(source=f"{source}: net in line {line}", target=str(target))
+        swap_layers(document, message, choice, edits, report)
+        missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
+        report.notes += missed[-1]
+        reports.append(report)
+    if not reports:
+        raise SwapError(f"[swap] got {source}, which is neither a net nor a solver that names one")
+    for report in reports:
+        report.notes = [note for note in report.notes if note not in set.union(*missed)]
+    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown)
+    outputs[target] = edits.apply()
+    _write(outputs, inputs)
+    return reports
+
+
+def _restore_solver(text: str) -> tuple[str, Report]:
+    document = Document(text)
+    check(document, "SolverParameter")
+    edits = Edits(text)
+    report = Report()
+    lines: dict[int, list[Scalar]] = {}
+    for value in _paths(document):
+        lines.setdefault(_line_end(text, value.end), []).append(value)
+    for end, values in lines.items():
+        start = max(value.end for value in values)
+        notes = list(_WAS.finditer(text, start, end))
+        if len(notes) != len(values):
+            continue
+        for value, note in zip(values, notes):
+            edits.replace(value.start, value.end, note.group(1))
+            edits.replace(note.start(), note.end(), "")
+            report.notes.append(f"names {note.group(1)} again")
+    for message in _inline_nets(document):
+        restore_layers(document, message, edits, report)
+    return edits.apply(), report
+
+
+def _paths(document: Document) -> list[Scalar]:
+    found = [value for name in _PATHS for value in document.root.values(name) if isinstance(value, Scalar)]
+    return sorted(found, key=lambda value: value.start)
+
+
+def _inline_nets(document: Document) -> list[Message]:
+    return [message for name in _INLINE for message in document.root.messages(name)]
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    if end < 0:
+        return len(text)
+    return end - 1 if text[end - 1] == "\r" else end
+
+
+def _free_name(folder: Path, native: Path, taken: Iterable[Path]) -> Path:
+    path = folder / f"{native.stem}_ocl{native.suffix}"
+    number = 2
+    while path in taken:
+        path = folder / f"{native.stem}_ocl{number}{native.suffix}"
+        number += 1
+    return path
+
+
+def _path_text(path: Path, native: str, root: Path) -> str:
+    if not os.path.isabs(native):
+        relative = os.path.relpath(path, root)
+        if not relative.startswith(os.pardir):
+            return Path(relative).as_posix()
+    return str(path.absolute())
+
+
+def _write(outputs: dict[Path, str], inputs: set[Path]) -> None:
+    """Write all files, each whole or not at all; refuse to write over what was read or what is not ours."""
+    read = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path.resolve() in read:
+            raise SwapError(f"[swap] got {path} to write to, expected a file other than those read")
+    for path in list(outputs)[:-1]:  # the last is the one that the user named
+        if path.exists() and MODULE not in read_text(path) and read_text(path) != outputs[path]:
+            raise SwapError(
+                f"[swap] got {path}, which exists and was not written by clgraft; expected to write it anew"
+            )
+    for path, text in outputs.items():
+        try:
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                    file.write(text)
+                os.chmod(temporary, 0o666 & ~_umask())
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as error:
+            raise SwapError(f"[swap] got {path} to write to, which failed: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class _named:
+    """Puts the file's name in front of an error's place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, PrototxtError):
+            text = str(error).replace("[prototxt] ", f"[prototxt] {self.path}: ", 1)
+            error.args = (text,)

@@ -1,0 +1,220 @@
+"""Turns one native layer into a Python layer that carries everything needed to turn it back.
+
+The native parameters move, letter by letter, into `param_str`; what stands around them is not touched.
+A batch norm needs multipliers of zero for its statistics, which a Python layer has to spell out: what that changes
+is noted in comments inside `param_str`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
+from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
+
+_FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
+_STATISTICS = 3  # blobs of a batch norm
+_NOTE = re.compile(r"# clgraft (param \d+|verbatim)(?: was (.*))?")
+
+
+def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> str:
+    """Replace one layer.
+
+    Parameters
+    ----------
+    document, layer
+        The net and the layer in it.
+    rule : Rule
+        What it becomes.
+    edits : Edits
+        Where the changes are collected.
+
+    Returns
+    -------
+    str
+        Why the layer could not be replaced; empty when it was.
+    """
+    if layer.messages("python_param"):
+        return "already holds a python_param"
+    type_value = layer.values("type")[-1]
+    own = layer.all(rule.parameters) if rule.parameters else []
+    native = own[0] if own else None
+    if native is not None and not _is_utf8(document.span(native)):
+        return "its parameters hold bytes that are not UTF-8"
+    notes: list[str] = []
+    if rule.layer == "OclBatchNorm":
+        reason = _freeze_statistics(document, layer, edits, notes)
+        if reason:
+            return reason
+    one_line = "\n" not in document.span(layer)
+    head = "type: " + document.span(type_value)
+    edits.replace(type_value.start, type_value.end, '"Python"')
+    if native is not None:
+        indent = indent_of(document.text, native.start)
+        text = document.span(native)
+        if not one_line:
+            shifted = text.replace("\n" + indent, "\n")
+            if _shift(shifted, indent) == text:
+                text = shifted
+            else:
+                notes.append("# clgraft verbatim")
+        edits.replace(native.start, native.end, _python_param(rule, head, notes, text, indent, one_line, document.text))
+        return ""
+    last = layer.fields[-1]
+    rest_of_line = document.text[last.after : layer.end - 1]
+    if "\n" in rest_of_line:
+        indent = indent_of(document.text, last.start)
+        place = last.after + rest_of_line.index("\n")
+        if document.text[place - 1] == "\r":
+            place -= 1
+        text = _python_param(rule, head, notes, "", indent, one_line, document.text)
+        edits.insert(place, newline_of(document.text) + indent + text)
+    else:
+        edits.insert(last.after, " " + _python_param(rule, head, notes, "", "", True, document.text))
+    return ""
+
+
+def restore_layer(document: Document, layer: Message, edits: Edits) -> str | None:
+    """Undo `swap_layer`.
+
+    Returns
+    -------
+    str or None
+        The native type; None when the layer is none of ours.
+
+    Raises
+    ------
+    SwapError
+        When the layer is ours but its `param_str` does not say what it was.
+    """
+    if layer.text("type") != "Python":
+        return None
+    holders = layer.all("python_param")
+    if len(holders) != 1 or not isinstance(holders[0].values[0], Message):
+        return None
+    holder, parameters = holders[0], holders[0].values[0]
+    if parameters.text("module") != MODULE:
+        return None
+    inner = Document(parameters.text("param_str"))
+    kinds = [value for value in inner.root.values("type") if isinstance(value, Scalar)]
+    if not kinds:
+        if parameters.text("layer") == "OclPointwise":
+            return None  # a user's own expression: never was native
+        line, column = document.place(holder.start)
+        raise SwapError(f"[swap] line {line}, column {column}: got a param_str without type, expected the native type")
+    notes = dict(_NOTE.findall(inner.text))
+    for value in layer.values("type"):
+        edits.replace(value.start, value.end, inner.span(kinds[0]))
+    native = [item for item in inner.root.fields if item.name != "type"]
+    if native:
+        text = inner.text[native[0].start : native[-1].end]
+        if "verbatim" not in notes:
+            text = _shift(text, indent_of(document.text, holder.start))
+        edits.replace(holder.start, holder.end, text)
+    else:
+        _remove_inserted(document, holder, edits)
+    params = layer.all("param")
+    for note, was in notes.items():
+        if note.startswith("param ") and int(note.split()[1]) < len(params):
+            item = params[int(note.split()[1])]
+            if was == "null":
+                _remove_inserted(document, item, edits)
+            else:
+                edits.replace(item.start, item.end, json.loads(was))
+    return kinds[0].value
+
+
+def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: list[str]) -> str:
+    """Give a batch norm three multipliers of zero; return why that cannot be."""
+    params = layer.all("param")
+    values = layer.messages("param")
+    if len(params) != len(values):
+        return "its params are written as a list"
+    if len(params) > _STATISTICS:
+        return f"holds {len(params)} params, a batch norm has {_STATISTICS}"
+    for index, (item, value) in enumerate(zip(params, values)):
+        if all(_is_zero(value.text(name, "1")) for name in ("lr_mult", "decay_mult")):
+            continue
+        if not _is_zero(value.text("lr_mult", "1")) and len(params) < _STATISTICS:
+            return "its statistics have a learning rate, which Caffe refuses"
+        # with all three given Caffe sets the multipliers to zero itself, whatever the file says
+        kept = "".join(
+            document.span(field) + " " for field in value.fields if field.name not in ("lr_mult", "decay_mult")
+        )
+        was = document.span(item)
+        edits.replace(item.start, item.end, _FROZEN.replace("{ ", "{ " + kept, 1))
+        notes.append(f"# clgraft param {index} was {json.dumps(was)}")
+    missing = _STATISTICS - len(params)
+    if missing:
+        anchor = params[-1] if params else layer.all("type")[-1]
+        after = document.text[anchor.after : layer.end - 1].split("\n", 1)[0]
+        own_line = "\n" in document.text[anchor.after : layer.end] and (not after.strip() or after.lstrip()[0] == "#")
+        if own_line:
+            between = newline_of(document.text) + indent_of(document.text, anchor.start)
+            place = anchor.after + len(after.rstrip("\r"))
+        else:
+            between, place = " ", anchor.after
+        edits.insert(place, (between + _FROZEN) * missing)
+        notes.extend(f"# clgraft param {len(params) + index} was null" for index in range(missing))
+    return ""
+
+
+def _python_param(rule: Rule, head: str, notes: list[str], native: str, indent: str, one_line: bool, text: str) -> str:
+    if one_line and not notes:
+        value = quote(" ".join(filter(None, [head, native])), "'")
+        return f'python_param {{ module: "{MODULE}" layer: "{rule.layer}" param_str: {value} }}'
+    inner = "\n".join([head, *notes, *([native] if native else [])])
+    if one_line:
+        value = quote(inner, "'")
+        return f'python_param {{ module: "{MODULE}" layer: "{rule.layer}" param_str: {value} }}'
+    newline = newline_of(text)
+    step = indent or "  "
+    if set(step) == {" "}:
+        step = "  "
+    opening = indent + step + "param_str: "
+    literals = (newline + indent + step + " " * len("param_str: ")).join(
+        quote(line, "'") for line in inner.splitlines(keepends=True)
+    )
+    return newline.join(
+        [
+            "python_param {",
+            f'{indent}{step}module: "{MODULE}"',
+            f'{indent}{step}layer: "{rule.layer}"',
+            opening + literals,
+            indent + "}",
+        ]
+    )
+
+
+def _remove_inserted(document: Document, item: Field, edits: Edits) -> None:
+    """Take out a field with the white space that `swap_layer` put in front of it."""
+    text = document.text
+    start = item.start
+    stripped = len(text[:start].rstrip(" \t"))
+    if stripped and text[stripped - 1] == "\n":
+        start = stripped - 1
+        if start and text[start - 1] == "\r":
+            start -= 1
+    elif start and text[start - 1] == " ":
+        start -= 1
+    edits.replace(start, item.end, "")
+
+
+def _shift(text: str, indent: str) -> str:
+    return re.sub(r"\n(?=[^\r\n])", "\n" + indent, text)
+
+
+def _is_zero(number: str) -> bool:
+    try:
+        return float(number.rstrip("fF")) == 0
+    except ValueError:
+        return False
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""Swaps the layers of a net given as text, and restores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, check
+from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
+from clgraft.caffe_layers.swap.report import Report, Row
+from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
+from clgraft.caffe_layers.swap.upgrade import upgrade
+
+
+def swap_net(
+    text: str,
+    *,
+    types: Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+) -> tuple[str, Report]:
+    """Replace native layers of a net by OpenCL ones.
+
+    Names of layers and blobs stay, so caffemodels and solver states load as before; comments, layout and fields of
+    forks stay too. Nets in the two older forms (`layers`) are upgraded first.
+
+    Parameters
+    ----------
+    text : str
+        A net in prototxt form.
+    types, names, exclude : iterable of str, optional
+        Which layers: native types, names or shell patterns of names, and what to leave out (names, patterns or types).
+
+    Returns
+    -------
+    text : str
+        The new net.
+    report : Report
+        Each layer with what it became, or why it was left alone.
+
+    Raises
+    ------
+    PrototxtError
+        When the text is not a net; names line and column.
+    SwapError
+        When a chosen type has no counterpart.
+    """
+    choice = Choice(types, names, exclude)
+    text, upgraded = upgrade(text)
+    document = Document(text)
+    unknown = check(document, "NetParameter")
+    edits = Edits(text)
+    report = Report(notes=upgraded)
+    swap_layers(document, document.root, choice, edits, report)
+    report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
+    report.notes += unknown_notes(document, unknown)
+    return edits.apply(), report
+
+
+def swap_layers(document: Document, net: Message, choice: Choice, edits: Edits, report: Report) -> None:
+    """Collect the changes that swap the layers of one `NetParameter` message."""
+    for layer in net.messages("layer"):
+        name, kind = layer.text("name"), layer.text("type")
+        line, _ = document.place(layer.start)
+        rule = rule_for(layer)
+        if kind == "Python":
+            ours = any(holder.text("module") == MODULE for holder in layer.messages("python_param"))
+            reason = "already OpenCL" if ours else "a Python layer of the user's"
+        else:
+            reason = choice.refusal(name, kind)
+            if rule is None:
+                reason = "no OpenCL counterpart"
+            elif not reason:
+                reason = swap_layer(document, layer, rule, edits)
+        became = rule.layer if rule is not None and not reason else ""
+        report.rows.append(Row(name, kind, line, became, reason))
+
+
+def swap_back(text: str) -> tuple[str, Report]:
+    """Restore the native layers of a swapped net.
+
+    Gives the text that was swapped, letter by letter, if nothing else was changed since. A net that was upgraded on
+    the way comes back in its upgraded form.
+
+    Returns
+    -------
+    text : str
+        The native net.
+    report : Report
+        Each layer with the native type that it became again.
+
+    Raises
+    ------
+    PrototxtError, SwapError
+        When the text is not a net, or a layer of ours does not say what it was.
+    """
+    document = Document(text)
+    check(document, "NetParameter")
+    edits = Edits(text)
+    report = Report()
+    restore_layers(document, document.root, edits, report)
+    return edits.apply(), report
+
+
+def restore_layers(document: Document, net: Message, edits: Edits, report: Report) -> None:
+    """Collect the changes that restore the layers of one `NetParameter` message."""
+    for layer in net.messages("layer"):
+        kind = layer.text("type")
+        native = restore_layer(document, layer, edits)
+        line, _ = document.place(layer.start)
+        reason = "" if native else "not one of ours"
+        shown = next((holder.text("layer") for holder in layer.messages("python_param")), kind) if native else kind
+        report.rows.append(Row(layer.text("name"), shown, line, native or "", reason))
+
+
+def unknown_notes(document: Document, unknown: Iterable) -> list[str]:
+    """Say which fields Caffe's master does not have; they are kept."""
+    found: dict[str, int] = {}
+    for item in unknown:
+        found.setdefault(item.name, document.place(item.start)[0])
+    return [f"line {line}: {name} is not a field of Caffe's and is kept as it is" for name, line in found.items()]

@@ -1,0 +1,63 @@
+"""What a swap did, layer by layer."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer: where it stands, what it was, what it became (empty if left alone) and why."""
+
+    name: str
+    kind: str
+    line: int
+    became: str = ""
+    reason: str = ""
+
+
+@dataclass
+class Report:
+    """The outcome for one net.
+
+    Attributes
+    ----------
+    rows : list of Row
+        Every layer of the net, in its order.
+    notes : list of str
+        What concerns the net and no single layer.
+    source, target : str
+        Files read and written, where there were any.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+    target: str = ""
+
+    @property
+    def swapped(self) -> list[Row]:
+        """Layers that were replaced."""
+        return [row for row in self.rows if row.became]
+
+    @property
+    def left(self) -> list[Row]:
+        """Layers that were left alone."""
+        return [row for row in self.rows if not row.became]
+
+    def __str__(self) -> str:
+        lines = []
+        if self.source:
+            lines.append(f"{self.source} -> {self.target}" if self.target else self.source)
+        cells = [("line", "layer", "type", "became", "")]
+        cells += [(str(row.line), row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
+        widths = [max(len(row[column]) for row in cells) for column in range(4)]
+        for row in cells:
+            padded = [row[0].rjust(widths[0]), *(row[column].ljust(widths[column]) for column in range(1, 4)), row[4]]
+            lines.append("  ".join(padded).rstrip())
+        counts = collections.Counter(row.kind for row in self.swapped)
+        summary = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        lines.append(f"{len(self.swapped)} of {len(self.rows)} layers changed" + (f": {summary}" if summary else ""))
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)

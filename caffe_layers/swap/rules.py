@@ -1,0 +1,126 @@
+"""Which native layers have an OpenCL counterpart, and which layers of a net a user meant."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from clgraft.caffe_layers.prototxt import Message
+from clgraft.core.errors import ClgraftError
+
+MODULE = "clgraft.caffe_layers"
+
+
+class SwapError(ClgraftError, ValueError):
+    """A net or a choice of layers that cannot be swapped."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a native type is replaced: the Python class, and the field that holds its parameters."""
+
+    layer: str
+    parameters: str = ""
+
+
+RULES = {
+    "Convolution": Rule("OclConvolution", "convolution_param"),
+    # the types of the two depthwise forks, which stock Caffe does not know
+    "DepthwiseConvolution": Rule("OclDepthwiseConvolution", "convolution_param"),
+    "ConvolutionDepthwise": Rule("OclDepthwiseConvolution", "convolution_param"),
+    "BatchNorm": Rule("OclBatchNorm", "batch_norm_param"),
+    "Scale": Rule("OclScale", "scale_param"),
+    "Bias": Rule("OclBias", "bias_param"),
+    "ReLU": Rule("OclReLU", "relu_param"),
+    "PReLU": Rule("OclPReLU", "prelu_param"),
+    "ELU": Rule("OclELU", "elu_param"),
+    "Sigmoid": Rule("OclSigmoid", "sigmoid_param"),
+    "TanH": Rule("OclTanH", "tanh_param"),
+    "AbsVal": Rule("OclAbsVal"),
+    "Power": Rule("OclPower", "power_param"),
+    "Exp": Rule("OclExp", "exp_param"),
+    "Log": Rule("OclLog", "log_param"),
+    "BNLL": Rule("OclBNLL"),
+    "Eltwise": Rule("OclEltwise", "eltwise_param"),
+}
+
+
+def rule_for(layer: Message) -> Rule | None:
+    """Return the rule for a layer, None if it has no counterpart.
+
+    A convolution with as many groups as outputs goes to the depthwise class. Whether its inputs are as many too
+    only shapes tell; that class computes any group count, so both outcomes are right.
+    """
+    kind = layer.text("type")
+    if kind == "Convolution":
+        for parameters in layer.messages("convolution_param"):
+            group = parameters.text("group", "1")
+            if group != "1" and group == parameters.text("num_output"):
+                return Rule("OclDepthwiseConvolution", "convolution_param")
+    return RULES.get(kind)
+
+
+class Choice:
+    """Which layers the user wants swapped.
+
+    Parameters
+    ----------
+    types : iterable of str, optional
+        Native types, in any case. All that have a counterpart by default.
+    names : iterable of str, optional
+        Names of layers or shell patterns of names. All by default.
+    exclude : iterable of str, optional
+        Names, patterns of names or types that stay native.
+
+    Raises
+    ------
+    SwapError
+        When a type has no counterpart.
+    """
+
+    def __init__(
+        self,
+        types: Iterable[str] | None = None,
+        names: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
+    ) -> None:
+        known = {kind.lower(): kind for kind in RULES}
+        self.types: set[str] | None = None
+        if types is not None:
+            self.types = set()
+            for kind in _listed(types):
+                if kind.lower() not in known:
+                    raise SwapError(f"[swap] got type {kind}, expected one of {', '.join(RULES)}")
+                self.types.add(known[kind.lower()])
+        self.names = None if names is None else _listed(names)
+        self.exclude = _listed(exclude or ())
+        self._unused = set(self.names or ()) | set(self.exclude)
+
+    def refusal(self, name: str, kind: str) -> str:
+        """Return why a layer is left alone, empty if it is chosen."""
+        excluded = [pattern for pattern in self.exclude if _matches(name, pattern) or kind.lower() == pattern.lower()]
+        self._unused.difference_update(excluded)
+        named = [pattern for pattern in self.names or () if _matches(name, pattern)]
+        self._unused.difference_update(named)
+        if excluded:
+            return f"excluded by {excluded[0]}"
+        if self.names is not None and not named:
+            return "name not chosen"
+        if self.types is not None and kind not in self.types:
+            return "type not chosen"
+        return ""
+
+    @property
+    def unused(self) -> list[str]:
+        """Names and patterns that no layer has met so far."""
+        return sorted(self._unused)
+
+
+def _listed(values: Iterable[str]) -> Sequence[str]:
+    return [values] if isinstance(values, str) else list(values)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # the name as it stands first: names of layers may hold the characters of patterns
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
