@@ -1,0 +1,49 @@
+# make demo, make test: each makes what it needs, in a folder of this tree, and no root is needed.
+# PYTHON chooses the interpreter (3.9 to 3.12): make test PYTHON=python3.9
+
+PYTHON ?= python3
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV ?= .venv-$(VERSION)
+BIN := $(VENV)/bin
+EXTRAS := cpu,mxnet,caffe,bench,dev
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+# What Caffe's wheel and MXNet want of protobuf and glog before anything else is read.
+export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION := python
+export GLOG_minloglevel := 2
+
+.PHONY: help demo test lint bench install clean
+
+help:
+	@echo "make demo    train a small net on real digits, native and swapped, in every framework that $(PYTHON) can have"
+	@echo "make test    run all tests on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
+	@echo "make lint    ruff, ruff format and mypy"
+	@echo "make bench   time the operators against the frameworks' own"
+
+$(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py)
+	@$(PYTHON) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
+	@$(PYTHON) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	@touch $@
+
+install: $(VENV)/installed
+
+demo: install
+	$(BIN)/python examples/digits/demo.py $(DEMO_ARGS)
+
+test: install
+	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python benchmarks/convolution.py resnet50
+
+clean:
+	rm -rf .venv-3.* build *.egg-info

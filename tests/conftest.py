@@ -1,0 +1,51 @@
+"""What every suite shares: the device's context, seeded random numbers, and what the run says about itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "core"))  # the reference implementations, for all suites
+
+PROBLEMS = Path(__file__).parent / "problems"
+
+
+def problem_lines(name: str) -> dict[str, str]:
+    """Read a set of named problem lines: ``name: problem text``, ``#`` starts a comment."""
+    lines = {}
+    for line in (PROBLEMS / f"{name}.txt").read_text().splitlines():
+        text = line.split("#")[0].strip()
+        if text:
+            key, _, problem = text.partition(":")
+            lines[key.strip()] = problem.strip()
+    return lines
+
+
+def pytest_report_header(config) -> list[str]:
+    from clgraft import core
+
+    device = core.context().device
+    frameworks = [name for name in ("mxnet", "caffe") if importlib.util.find_spec(name)]
+    return [
+        f"OpenCL: {device.platform}, {device.name} (CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')!r})",
+        f"frameworks: {', '.join(frameworks) or 'none'}; numpy {np.__version__}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def context():
+    """The context of the device under test."""
+    from clgraft import core
+
+    return core.context()
+
+
+@pytest.fixture
+def rng():
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(20)
