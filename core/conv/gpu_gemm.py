@@ -1,0 +1,201 @@
+"""Convolution on GPUs, forward, backward data and backward filter: tiled products of matrices without im2col buffers.
+
+What is common to the directions is one kernel (``kernels/conv_gpu.cl``); this module says what its rows, columns and
+depth are. Backward data is one product for each phase of the stride, so that no inserted zero is multiplied. Where a
+product has too few tiles for the device, its depth is split and the parts' sums are added in a fixed order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from clgraft.core.conv.cpu_gemm_grid import Grid, backward_data_grids, forward_grid, ints
+from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, choose
+from clgraft.core.conv.problem import ConvProblem
+from clgraft.core.errors import Declined
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps, Workspace
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "gpu_gemm"
+ALIGN = 256  # bytes, of parts of the workspace
+OUTSIDE = 2**30  # the kernels' distance that lies outside every source
+GATHER, PIXELS = 1, 2  # the kernels' LOADER
+TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where the weights of a product stand: elements from row to row, channel to channel and group to group."""
+
+    row_step: int
+    channel_step: int
+    group_step: int
+
+
+def plan(problem: ConvProblem, context: Context) -> Steps:
+    """Plan the products of one direction."""
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    in_channels, out_channels = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    _check_sizes(problem)
+    taps = prod(problem.kernel)
+    group_step = out_channels * in_channels * taps
+    builder = _Builder(problem, context)
+    if problem.direction == "backward_filter":
+        builder.filter_product(forward_grid(problem), out_channels, in_channels)
+    elif problem.direction == "forward":
+        weights = Weights(in_channels * taps, taps, group_step)
+        builder.pixel_product(forward_grid(problem), "x", "y", out_channels, in_channels, weights)
+    else:
+        weights = Weights(taps, in_channels * taps, group_step)
+        for grid in backward_data_grids(problem):
+            builder.pixel_product(grid, "dy", "dx", in_channels, out_channels, weights)
+    return Steps(tuple(builder.launches), builder.workspace_bytes)
+
+
+def _check_sizes(problem: ConvProblem) -> None:
+    """Decline what the kernels' 32-bit numbers cannot count: one image of one group, or the pixels of a batch."""
+    for name, channels, size in (
+        ("x", problem.in_channels, problem.in_size),
+        ("y", problem.out_channels, problem.out_size),
+    ):
+        image = channels // problem.groups * prod(size)
+        pixels = problem.batch * prod(size)
+        if image > LARGEST or pixels > LARGEST - 2**16 or max(size) >= OUTSIDE:
+            raise Declined(
+                f"{name} has {image} elements in a group of an image, {pixels} pixels; both have to be below 2**31"
+            )
+    reach = max(d * k + p for d, k, p in zip(problem.dilate, problem.kernel, problem.pad_begin))
+    if reach >= OUTSIDE or problem.in_channels // problem.groups * prod(problem.kernel) > LARGEST - 2**16:
+        raise Declined(f"the kernel {problem.kernel} has too many taps or reaches too far")
+
+
+def _axes(grid: Grid) -> int:
+    """Count the axes, from the innermost, up to the last one whose positions can differ from 0."""
+    trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in grid.axes]
+    return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
+
+
+def _inside(grid: Grid) -> bool:
+    """Whether every tap of every pixel falls into the source."""
+    return all(
+        a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
+    )
+
+
+class _Builder:
+    """Collects the launches of a plan and lays out their workspace."""
+
+    def __init__(self, problem: ConvProblem, context: Context) -> None:
+        self.problem, self.context = problem, context
+        self.size = 8 if problem.dtype == "float64" else 4
+        self.launches: list[Launch] = []
+        self.workspace_bytes = ALIGN
+
+    def take(self, nbytes: int, itemsize: int) -> Workspace:
+        """Reserve a part of the workspace."""
+        offset = self.workspace_bytes
+        self.workspace_bytes += -(-nbytes // ALIGN) * ALIGN
+        return Workspace(offset, itemsize)
+
+    def pixel_product(self, grid: Grid, source: str, target: str, rows: int, channels: int, weights: Weights) -> None:
+        """Add forward, or a phase of backward data: rows are the target's channels, columns its pixels in the grid."""
+        problem = self.problem
+        product = Product(rows, grid.pixels, channels * grid.taps, problem.groups)
+        if not product.columns:
+            return
+        choice = choose(product, self.context.device, self.size)
+        tile = choice.tile
+        tap_major = int(channels % tile.k == 0)
+        rows_up, depth_up = -(-rows // tile.m) * tile.m, -(-product.depth // tile.k) * tile.k
+        packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
+        taps = self.take(depth_up * 16, 16)
+        if product.depth:
+            self.launches.append(
+                Launch(
+                    self.context.kernel(
+                        "conv_gpu_pack.cl",
+                        "conv_pack_weights",
+                        {"TILE_M": tile.m, "TILE_K": tile.k, "TAP_MAJOR": tap_major},
+                        problem.dtype,
+                    ),
+                    (rows_up, -(-depth_up // grid.taps), problem.groups),
+                    (tile.m, 1, 1),
+                    (
+                        *(Buffer("w"), packed, taps, *ints(rows, channels)),
+                        *(Constant(np.int64(v)) for v in (weights.row_step, weights.channel_step, weights.group_step)),
+                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
+                        *grid.constants(),
+                    ),
+                    (target,),
+                )
+            )
+        defines = {
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "TAP_MAJOR": tap_major,
+            "BOUNDED": int(depth_up != product.depth or not _inside(grid)),
+            "AXES": _axes(grid),
+        }
+        self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+
+    def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
+        """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
+        product = Product(rows, channels * grid.taps, grid.pixels, self.problem.groups)
+        choice = choose(product, self.context.device, self.size)
+        defines = {
+            "LOADER": PIXELS,
+            "TARGET": TO_FILTER,
+            "BOUNDED": int(not _inside(grid)),
+            "AXES": _axes(grid),
+        }
+        self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
+
+    def _gemm(
+        self,
+        product: Product,
+        choice: Choice,
+        defines: dict[str, Any],
+        operands: tuple[Any, ...],
+        target: str,
+        grid: Grid,
+    ) -> None:
+        problem, tile, parts = self.problem, choice.tile, choice.parts
+        has_bias = problem.bias
+        bias = Buffer("b" if has_bias else target)  # without a bias never read
+        finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
+        where = grid.target_constants() + ints(*grid.values("size"), problem.groups)
+        sums: tuple[Any, ...] = ()
+        if parts > 1:
+            sums = (self.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
+        defines = {**tile.defines(), **defines, "SPLIT": int(parts > 1)}
+        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n)
+        options = tile.options if self.context.device.device_class == tile.device_class else ()
+        self.launches.append(
+            Launch(
+                self.context.kernel("conv_gpu.cl", "conv_gemm", defines, problem.dtype, options),
+                (tiles * parts * product.groups * tile.threads,),
+                (tile.threads,),
+                operands
+                + (sums + ints(has_bias) + (Accumulate(target),) if parts > 1 else finish)
+                + ints(product.rows, product.columns, product.depth, parts, choice.steps)
+                + grid.constants()
+                + where,
+                (target,),
+            )
+        )
+        if parts > 1:
+            self.launches.append(
+                Launch(
+                    self.context.kernel("conv_gpu.cl", "conv_sum", defines, problem.dtype, options),
+                    (product.columns, product.rows, product.groups),
+                    None,
+                    sums + finish + ints(product.rows, product.columns, parts) + where,
+                    (target,),
+                )
+            )

@@ -1,0 +1,149 @@
+"""Tiles of the convolution for GPUs: rows of text for each class of devices, and the choice for a product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.errors import Declined
+
+if TYPE_CHECKING:
+    from clgraft.core.devices import DeviceInfo
+
+ROWS = Path(__file__).with_name("gpu_gemm_tiles.txt")
+LARGEST = 2**31 - 1
+SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
+LANES = 64  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
+LAUNCH_CYCLES = 6000  # about 4 us
+GROUP_CYCLES = 1500  # of a work-group, before and after its steps
+SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A row of ``gpu_gemm_tiles.txt``; the names are its columns'."""
+
+    device_class: str
+    bytes: int
+    m: int
+    n: int
+    k: int
+    item_m: int
+    item_n: int
+    patch_m: int
+    patch_n: int
+    busy: int
+    speed: float
+    options: tuple[str, ...] = ()
+    fixed_group: bool = True
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a work-group."""
+        return self.m // self.item_m * (self.n // self.item_n)
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory, with the padding and the taps of the loader that needs most."""
+        return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
+
+    def defines(self) -> dict[str, Any]:
+        """Give the kernel's macros."""
+        return {
+            "VL": 4,
+            "TILE_M": self.m,
+            "TILE_N": self.n,
+            "TILE_K": self.k,
+            "ITEM_M": self.item_m,
+            "ITEM_N": self.item_n,
+            "PATCH_M": self.patch_m,
+            "PATCH_N": self.patch_n,
+            "FIXED_GROUP": int(self.fixed_group),
+        }
+
+
+@dataclass(frozen=True)
+class Product:
+    """The size of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, and how many parts the depth is split into, each of `steps` steps."""
+
+    tile: Tile
+    parts: int
+    steps: int
+
+
+@cache
+def rows(device_class: str, size: int) -> tuple[Tile, ...]:
+    """Read the rows of a class of devices for an element size in bytes."""
+    found: dict[str, list[Tile]] = {}
+    for line in ROWS.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words and int(words[1]) == size:
+            options = words[11:]
+            tile = Tile(
+                words[0],
+                *map(int, words[1:10]),
+                float(words[10]),
+                tuple(word for word in options if word != "free"),
+                "free" not in options,
+            )
+            found.setdefault(tile.device_class, []).append(tile)
+    return tuple(found.get(device_class) or found["gpu"])
+
+
+def candidates(device: DeviceInfo, size: int) -> Iterator[Tile]:
+    """Give the tiles that a device can run."""
+    for tile in rows(device.device_class, size):
+        if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
+            yield tile
+
+
+def splits(steps: int) -> Iterator[int]:
+    """Give the numbers of parts to consider, each about a third above the last, of at least two steps a part."""
+    parts = 1
+    while parts == 1 or 2 * parts <= steps:
+        yield parts
+        parts += max(parts // 3, 1)
+
+
+def choose(product: Product, device: DeviceInfo, size: int) -> Choice:
+    """Choose the tile and the split with the least estimated time.
+
+    A compute unit with fewer than `busy` work-groups takes as long as if it had them.
+
+    Raises
+    ------
+    Declined
+        If the device can run no tile, or there would be too many work-groups.
+    """
+    best: tuple[float, Choice] | None = None
+    for tile in candidates(device, size):
+        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
+        steps = -(-product.depth // tile.k)
+        for parts in splits(steps):
+            length = -(-steps // parts) if steps else 0
+            used = -(-steps // length) if steps else 1
+            sums = used * product.rows * product.columns * product.groups
+            if used != parts or (parts > 1 and sums * size > SPLIT_BYTES):
+                continue
+            each = length * tile.k * tile.m * tile.n / LANES * (size // 4) / tile.speed + GROUP_CYCLES
+            time = each * max(-(-tiles * parts // device.compute_units), tile.busy)
+            if parts > 1:
+                time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
+            if tiles * parts <= LARGEST and (best is None or time < best[0]):
+                best = time, Choice(tile, parts, length)
+    if best is None:
+        raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
+    return best[1]

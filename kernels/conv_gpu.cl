@@ -1,0 +1,172 @@
+// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B (depth, columns).
+//
+//                   rows              columns                  depth                    loader             target
+// forward           output channels   pixels of y              channels of x * taps     conv_gpu_gather    pixels
+// backward data     input channels    pixels of dx, a phase    channels of dy * taps    conv_gpu_gather    pixels
+// backward filter   output channels   channels of x * taps     pixels of dy             conv_gpu_pixels    filter
+//
+// A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
+// register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
+
+// Tile of C that a work-group makes, and the depth of one step. All are multiples of 4.
+#ifndef TILE_M
+#define TILE_M 64
+#endif
+#ifndef TILE_N
+#define TILE_N 64
+#endif
+#ifndef TILE_K
+#define TILE_K 16
+#endif
+
+// Tile of C that a work-item makes, in registers: multiples of 4.
+#ifndef ITEM_M
+#define ITEM_M 4
+#endif
+#ifndef ITEM_N
+#define ITEM_N 4
+#endif
+
+// Arrangement of the work-items that run in lockstep: they read PATCH_M + PATCH_N different vectors of local memory.
+#ifndef PATCH_M
+#define PATCH_M 8
+#endif
+#ifndef PATCH_N
+#define PATCH_N 4
+#endif
+
+// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count alone.
+#ifndef FIXED_GROUP
+#define FIXED_GROUP 1
+#endif
+
+// LOADER   1: gather, 2: pixels. TARGET   1: pixels, 2: filter.
+#ifndef LOADER
+#define LOADER 1
+#endif
+#ifndef TARGET
+#define TARGET 1
+#endif
+
+// 1: a work-group leaves its sums in the workspace for conv_sum.
+#ifndef SPLIT
+#define SPLIT 0
+#endif
+
+// 0: no tap ever falls into the padding, and there is no rest of the depth.
+#ifndef BOUNDED
+#define BOUNDED 1
+#endif
+
+// Spatial axes that have taps or strides, counted from the innermost.
+#ifndef AXES
+#define AXES 3
+#endif
+
+#define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
+
+#include "conv_gpu_grid.cl"
+#include "conv_gpu_target.cl"
+#if LOADER == 1
+#include "conv_gpu_gather.cl"
+#else
+#include "conv_gpu_pixels.cl"
+#endif
+
+#include "conv_gpu_tile.cl"
+
+#if SPLIT
+#define TARGET_TENSORS TENSOR_OF(real, sums)
+#else
+#define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
+#endif
+
+#if FIXED_GROUP
+__attribute__((reqd_work_group_size(THREADS, 1, 1)))
+#endif
+kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
+                      const int columns, const int depth, const int parts, const int steps_of_part, GRID, TARGET_GRID) {
+    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
+    LOADER_LOCALS;
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
+    uint id = get_group_id(0);
+    const int row_tile = id % row_tiles * TILE_M;  // innermost: neighbours in time read the same pixels
+    id /= row_tiles;
+    const int column_tile = id % column_tiles * TILE_N;
+    id /= column_tiles;
+    const int part = id % parts, group = id / parts;
+    const int first = part * steps_of_part;
+    const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
+
+    real sums_of_item[ITEM_M][ITEM_N];
+#pragma unroll
+    for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+        for (int j = 0; j < ITEM_N; j++) sums_of_item[i][j] = 0;
+
+    if (steps > 0) {
+        Loader loader;
+        Fetched fetched;
+        LOADER_OPEN(&loader);
+        LOADER_FETCH(&loader, &fetched);
+        loader_store(&fetched, a_tiles, b_tiles);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const Place place = place_of_item();
+        Fragment even, odd;
+        int now = 0;
+        read_fragment(&even, a_tiles, b_tiles, &place, 0);
+        for (int step = 1; step <= steps; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched);
+            local const realv *a = a_tiles + now * A_TILE, *b = b_tiles + now * B_TILE;
+#pragma unroll
+            for (int k = 0; k < TILE_K - 2; k += 2) {
+                read_fragment(&odd, a, b, &place, k + 1);
+                multiply(&even, sums_of_item);
+                read_fragment(&even, a, b, &place, k + 2);
+                multiply(&odd, sums_of_item);
+            }
+            read_fragment(&odd, a, b, &place, TILE_K - 1);
+            multiply(&even, sums_of_item);
+            // the last products of a step hide the wait for the next tiles
+            now ^= 1;
+            if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (step < steps) read_fragment(&even, a_tiles + now * A_TILE, b_tiles + now * B_TILE, &place, 0);
+            multiply(&odd, sums_of_item);
+        }
+    }
+
+    const Place place = place_of_item();
+#pragma unroll
+    for (int j = 0; j < ITEM_N; j++) {
+        const int column = column_tile + column_of(&place, j);
+        if (column >= columns) continue;
+#if SPLIT
+        global real *to = OPEN(sums) + ((long)part * groups + group) * rows * columns + column;
+#else
+        const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+#endif
+#pragma unroll
+        for (int i = 0; i < ITEM_M; i++) {
+            const int row = row_tile + row_of(&place, i);
+            if (row >= rows) continue;
+#if SPLIT
+            to[(long)row * columns] = sums_of_item[i][j];
+#else
+            finish(sums_of_item[i][j], row, group * rows + row, to, OPEN(bias), OPEN(target), has_bias, accumulate);
+#endif
+        }
+    }
+}
+
+// Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
+kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
+                     const int accumulate, const int rows, const int columns, const int parts, TARGET_GRID) {
+    const int column = get_global_id(0), row = get_global_id(1), group = get_global_id(2);
+    global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
+    const long next = (long)groups * rows * columns;
+    real sum = 0;
+    for (int part = 0; part < parts; part++) sum += from[part * next];
+    const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+    finish(sum, row, group * rows + row, to, OPEN(bias), OPEN(target), has_bias, accumulate);
+}

@@ -1,0 +1,108 @@
+// Loader of forward and backward data. A: packed weights (groups, depth, padded rows); B: implicit im2col of the source.
+//
+// packed and taps are what conv_pack_weights (conv_gpu_pack.cl) left in the workspace. A work-item keeps its column, a pixel.
+
+// 1: all of a step's depth is channels of one tap (conv_gpu_pack.cl).
+#ifndef TAP_MAJOR
+#define TAP_MAJOR 0
+#endif
+
+#define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
+#define B_FETCHES (TILE_N * TILE_K / THREADS)
+#if THREADS >= TILE_N
+#define COLUMNS 1
+#define B_STRIDE (THREADS / TILE_N)
+#else
+#define COLUMNS (TILE_N / THREADS)
+#define B_STRIDE 1
+#endif
+#if TILE_M * TILE_K / 4 % THREADS || TILE_N * TILE_K % THREADS || (THREADS % TILE_N && TILE_N % THREADS)
+#error the work-items do not divide the tiles
+#endif
+
+#define LOADER_TENSORS TENSOR_OF(const real, packed), TENSOR_OF(const int4, taps), CONST_TENSOR(source)
+
+typedef struct {
+    global const real *a;
+    long a_step;
+    global const int4 *taps;
+    global const stored *source;
+    long pixel[COLUMNS];  // place of tap (0, 0, 0) of channel 0
+    Position at[COLUMNS];
+    int plane;
+} Loader;
+
+typedef struct {
+    realv a[A_FETCHES];
+    real b[B_FETCHES];
+} Fetched;
+
+#define LOADER_OPEN(loader)                                                                                                   \
+    loader_open(loader, OPEN(packed), OPEN(taps), OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
+                groups, GRID_VALUES)
+#define LOADER_FETCH(loader, fetched) loader_fetch(loader, fetched, source_d, source_h, source_w)
+#define LOADER_LOCALS
+
+void loader_open(Loader *loader, global const real *packed, global const int4 *taps, global const stored *source, const int rows,
+                 const int columns, const int depth, const int first, const int row_tile, const int column_tile, const int group,
+                 const int groups, GRID) {
+    const int id = get_local_id(0), channels = depth / (taps_d * taps_h * taps_w);
+    const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M;
+    const long padded_depth = (depth + TILE_K - 1) / TILE_K * TILE_K;
+    loader->a_step = padded_rows;
+    loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile + id % (TILE_M / 4) * 4;
+    loader->taps = taps + first * TILE_K + (TAP_MAJOR ? 0 : id / TILE_N);
+    loader->source = source;
+    loader->plane = SOURCE_PLANE;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);  // what lies behind is not stored
+        const int w = column % size_w, rest = column / size_w, h = rest % size_h, image_d = rest / size_h;
+        const int d = image_d % size_d, image = image_d / size_d;
+        const Position at = {d * stride_d + begin_d, h * stride_h + begin_h, w * stride_w + begin_w};
+        loader->at[i] = at;
+        loader->pixel[i] = ((long)image * groups + group) * channels * SOURCE_PLANE +
+                           ((long)at.d * source_h + at.h) * source_w + at.w;
+    }
+}
+
+void loader_fetch(Loader *loader, Fetched *fetched, const int source_d, const int source_h, const int source_w) {
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++)
+        fetched->a[i] = *(global const realv *)(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_step);
+    loader->a += TILE_K * loader->a_step;
+#if TAP_MAJOR
+    const int4 tap = loader->taps[0];
+    bool valid[COLUMNS];
+    long start[COLUMNS];
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+        valid[c] = inside(loader->at[c], tap, source_d, source_h, source_w);
+        start[c] = loader->pixel[c] + tap.x + (int)get_local_id(0) / TILE_N * loader->plane;
+    }
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++)
+        fetched->b[i] = valid[i % COLUMNS]
+                            ? LOAD(loader->source, start[i % COLUMNS] + i / COLUMNS * B_STRIDE * loader->plane)
+                            : 0;
+#else
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++) {
+        const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
+        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, source_d, source_h, source_w)
+                            ? LOAD(loader->source, loader->pixel[i % COLUMNS] + tap.x)
+                            : 0;
+    }
+#endif
+    loader->taps += TILE_K;
+}
+
+void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+    const int id = get_local_id(0);
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++) a[id + i * THREADS] = fetched->a[i];
+    local real *to = (local real *)b + id / TILE_N * TILE_N + id % TILE_N;
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++)
+        to[i / COLUMNS * B_STRIDE * TILE_N + i % COLUMNS * THREADS] = fetched->b[i];
+}

@@ -1,0 +1,43 @@
+// Weights as conv_gpu_gather.cl wants them: packed (groups, padded depth, padded rows), and what is where in the depth.
+//
+// depth k is channel * taps + tap, or with TAP_MAJOR tap * channels + channel. taps[k] is (offset, d, h, w): the distance of
+// the source element from the pixel's first one, in elements and per axis. Behind the depth stand zeros, and a distance that
+// lies outside every source. Tap j is tap first + j * every of the kernel.
+// Global: rows up to a multiple of TILE_M, padded depth / taps rounded up, groups. A work-item serves all taps of a channel.
+
+#ifndef TILE_M
+#define TILE_M 64
+#endif
+#ifndef TILE_K
+#define TILE_K 16
+#endif
+#ifndef TAP_MAJOR
+#define TAP_MAJOR 0
+#endif
+
+#define OUTSIDE (1 << 30)
+
+#include "conv_gpu_grid.cl"
+
+kernel void conv_pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), TENSOR_OF(int4, taps), const int rows, const int channels,
+                              const long row_step, const long channel_step, const long group_step, const int kernel_h,
+                              const int kernel_w, const int first_d, const int first_h, const int first_w, const int every_d,
+                              const int every_h, const int every_w, GRID) {
+    const int row = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
+    const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M, count = taps_d * taps_h * taps_w, depth = channels * count;
+    const int padded_depth = (depth + TILE_K - 1) / TILE_K * TILE_K;
+    global const stored *from = OPEN(w) + group * group_step + row * row_step + channel * channel_step;
+    global real *to = OPEN(packed) + (long)group * padded_depth * padded_rows + row;
+    for (int tap = 0; tap < count; tap++) {
+        const int k = TAP_MAJOR ? tap * channels + channel : channel * count + tap;
+        if (k >= padded_depth) return;
+        const int w = tap % taps_w, h = tap / taps_w % taps_h, d = tap / taps_w / taps_h;
+        const int at = ((first_d + d * every_d) * kernel_h + first_h + h * every_h) * kernel_w + first_w + w * every_w;
+        to[(long)k * padded_rows] = row < rows && channel < channels ? LOAD(from, at) : 0;
+        if (row == 0 && group == 0)
+            OPEN(taps)[k] = channel < channels
+                                ? (int4)(channel * SOURCE_PLANE + (d * step_d * source_h + h * step_h) * source_w + w * step_w,
+                                         d * step_d, h * step_h, w * step_w)
+                                : (int4)(0, 0, 0, OUTSIDE);
+    }
+}

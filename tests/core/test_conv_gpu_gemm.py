@@ -1,0 +1,164 @@
+"""The convolution for GPUs: every direction against float64, with every tile that ships, split and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from clgraft import core
+from clgraft.core.context import Context
+from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
+from clgraft.core.conv.gpu_gemm_tiles import Choice, Product
+from clgraft.core.errors import Declined
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
+
+LINES = problem_lines("conv")
+CLASSES = ("nvidia", "amd", "intel-gpu", "mali", "gpu")
+TILES = {
+    " ".join(map(str, (tile.bytes * 8, *tile.defines().values()))): tile
+    for device_class in CLASSES
+    for size in (4, 8)
+    for tile in gpu_gemm_tiles.rows(device_class, size)
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(core.context(), problem, "gpu_gemm")
+    check(core.context(), problem, "gpu_gemm", accumulate=True, seed=7)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """A list of a tile and a number of parts, which are then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: Product, device: object, size: int) -> Choice:
+        tile, parts = wanted
+        steps = -(-product.depth // tile.k)
+        length = -(-steps // parts)
+        return Choice(tile, -(-steps // length) if steps else 1, length)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    yield wanted
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", TILES)
+def test_every_tile(name: str, parts: int, forced: list) -> None:
+    """32 channels are whole steps of one tap; 19 are not; 70 rows are more than a tile of most."""
+    forced[:] = TILES[name], parts
+    context = Context.on(None)
+    dtype = "f64 " if TILES[name].bytes == 8 else ""
+    for text in (
+        f"conv {dtype}n2 ic19 ih7 iw6 oc32 kh3 kw3 ph1 pw1 b1",
+        f"conv {dtype}g2 n3 ic64 ih8 iw9 oc140 kh1 kw2 sh2 sw2 pw1",
+    ):
+        for direction in DIRECTIONS:
+            check(context, core.parse(text).with_direction(direction), "gpu_gemm", accumulate=parts > 1)
+
+
+def random_problem(seed: int) -> core.ConvProblem:
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    groups = int(rng.choice([1, 1, 2, 3]))
+    kernel, dilate = rng.integers(1, 5, ndim), rng.integers(1, 4, ndim)
+    begin, end = rng.integers(0, 4, (2, ndim))
+    size = np.maximum(dilate * (kernel - 1) + 1 - begin - end, 1) + rng.integers(0, (90, 14, 6)[ndim - 1], ndim)
+    return core.ConvProblem(
+        direction=str(rng.choice(DIRECTIONS)),
+        batch=int(rng.integers(1, 5)),
+        in_channels=groups * int(rng.choice([1, 3, 8, 16, 32, 37])),
+        out_channels=groups * int(rng.choice([1, 5, 16, 32, 41, 80])),
+        groups=groups,
+        in_size=tuple(size),
+        kernel=tuple(kernel),
+        stride=tuple(rng.integers(1, 5, ndim)),
+        dilate=tuple(dilate),
+        pad_begin=tuple(begin),
+        pad_end=tuple(end),
+        bias=bool(rng.integers(2)),
+        dtype=str(rng.choice(["float32", "float32", "float16", "float64"])),
+    )
+
+
+@pytest.fixture(scope="module")
+def wide_device() -> Context:
+    """A context that plans for a device of many compute units, which splits the depth, and runs on this one."""
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=128, device_class="gpu")
+    return context
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_problems(seed: int, wide_device: Context) -> None:
+    problem = random_problem(seed)
+    if problem.dtype == "float64" and not wide_device.device.has_fp64:
+        problem = replace(problem, dtype="float32")
+    check(wide_device, problem, "gpu_gemm", accumulate=bool(seed % 2), seed=seed)
+
+
+def test_a_wide_device_splits_the_depth(wide_device: Context) -> None:
+    problem = core.parse(LINES["deep"])
+    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, wide_device).launches]
+    assert names == ["conv_pack_weights", "conv_gemm", "conv_sum"]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_two_runs_give_the_same_bits(direction: str, wide_device: Context) -> None:
+    problem = core.parse(LINES["small-planes"]).with_direction(direction)
+    first, second = (check(wide_device, problem, "gpu_gemm") for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_nan_stays_where_it_belongs(direction: str) -> None:
+    """Zeros that fill tiles up must not meet the data: 0 * NaN is NaN."""
+    problem = core.parse(LINES["plain-3x3"]).with_direction(direction)
+    arrays = random_arrays(problem)
+    arrays["x" if direction == "forward" else "dy"][0, 0, 4, 4] = np.nan
+    plan = core.context().plan(problem, algorithm="gpu_gemm")
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    result = np.zeros(plan.arguments[-1].shape, np.float32)
+    plan.run(**given, **{OUTPUTS[direction]: result})
+    wrong = np.isnan(result)
+    if direction == "backward_filter":
+        assert wrong[0].all()
+        assert not wrong[1:].any()
+    else:
+        assert wrong[0, :, 3:6, 3:6].all()
+        assert wrong.sum() == wrong[0, :, 3:6, 3:6].size
+
+
+def test_tiles_fit_their_kernels() -> None:
+    for tile in TILES.values():
+        assert tile.m % (tile.item_m * tile.patch_m) == 0 == tile.n % (tile.item_n * tile.patch_n), tile
+        assert tile.threads <= 256, tile
+        assert tile.local_bytes <= 48 * 1024, tile
+
+
+def test_choice_respects_the_device() -> None:
+    device = replace(core.context().device, device_class="nvidia", local_memory=20 * 1024, max_work_group_size=128)
+    chosen = gpu_gemm_tiles.choose(Product(512, 10000, 512, 1), device, 4)
+    assert chosen.tile.threads <= 128
+    assert chosen.tile.local_bytes <= 20 * 1024
+    with pytest.raises(Declined, match="no tile"):
+        gpu_gemm_tiles.choose(Product(512, 10000, 512, 1), replace(device, local_memory=1024), 4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv n1 ic64 iw100000000 oc1 kw1",
+        "conv n1000000 ic1 ih100 iw100 oc1 kh1 kw1",
+        "conv n1 ic1 iw2000000000 oc1 kw1",
+        "conv n1 ic65536 iw1 oc1 kw65536 pw65535",
+    ],
+)
+def test_declines_what_32_bits_cannot_count(text: str) -> None:
+    with pytest.raises(Declined):
+        gpu_gemm.plan(core.parse(text), core.context())
