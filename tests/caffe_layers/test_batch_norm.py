@@ -7,19 +7,11 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load  # noqa: E402
+from caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load, native_learns  # noqa: E402
 
 SHAPES = [(4, 3, 5, 7), (5, 1, 3), (8, 17), (13,), (2, 3, 4, 2, 3), (1, 2, 9, 11)]
 NATIVE_SHAPES = [shape for shape in SHAPES if len(shape) > 1]  # one axis is fatal to the native layer
 FRAME = "param { lr_mult: 0 decay_mult: 0 } " * 3
-
-
-def native_learns() -> bool:
-    """Whether the native layer computes batch statistics; that of the pip wheel leaves its blobs at 0."""
-    net = load(inputs({"x": (4, 3)}) + layer("BatchNorm", ours=False))
-    net.blobs["x"].data[...] = np.random.default_rng(1).standard_normal((4, 3))
-    net.forward()
-    return bool(net.params["op"][2].data[0])
 
 
 needs_native = pytest.mark.skipif(not native_learns(), reason="the native BatchNorm of this Caffe computes no statistics")
