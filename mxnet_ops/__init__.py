@@ -2,6 +2,8 @@
 
 import atexit
 
+from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
+
 import mxnet
 from clgraft.mxnet_ops import activation, batchnorm, convolution, eltwise, guard, pointwise
 from clgraft.mxnet_ops.guard import guard_symbol
