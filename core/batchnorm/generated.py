@@ -131,12 +131,11 @@ class _Builder:
         self.loop(shape, "x dy mean", text, "_first _second", (0, 2), scalars=())
         text = """
             real inverse = 1 / sqrt(var + eps); real dgamma = _second * inverse; real dbeta = _first;
-            real _scale = gamma * inverse; real _constant = _scale * _first * share;
-            real _slope = _scale * inverse * dgamma * share;"""
-        outputs = "_scale _constant _slope dgamma dbeta"
+            real _scale = gamma * inverse; real _level = _first * share; real _slope = inverse * dgamma * share;"""
+        outputs = "_scale _level _slope dgamma dbeta"
         self.loop(self.per_channel, "_first _second gamma var", text, outputs, (), share)
-        text = "real dx = dy * _scale - _constant - (x - mean) * _slope;"
-        self.loop(shape, "x dy mean _scale _constant _slope", text, "dx", scalars=())
+        text = "real dx = (dy - _level - (x - mean) * _slope) * _scale;"
+        self.loop(shape, "x dy mean _scale _level _slope", text, "dx", scalars=())
 
     def backward_inference(self) -> None:
         shape = self.problem.shape

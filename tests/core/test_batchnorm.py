@@ -1,0 +1,228 @@
+"""Batch norm in all directions against float64, its gradients against differences, and the hard case of a large mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from clgraft import core
+from clgraft.core import BatchNormProblem, ProblemError
+from clgraft.core.batchnorm.problem import DIRECTIONS
+from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
+
+LINES = problem_lines("batchnorm")
+EPS = 1e-5
+
+
+def parse(line: str, direction: str) -> BatchNormProblem:
+    problem = core.parse(line.replace("batchnorm", f"batchnorm {direction}"))
+    assert isinstance(problem, BatchNormProblem)
+    return problem
+
+
+def per_channel(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float64)[None, :, None]
+
+
+def statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and biased variance in float64; 0 where there is nothing."""
+    if x.shape[0] * x.shape[2] == 0:
+        return np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    return x.mean((0, 2), dtype="float64"), x.astype("float64").var((0, 2))
+
+
+def reference(problem: BatchNormProblem, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Compute a direction in float64."""
+    a = {name: array.astype(np.float64) for name, array in arrays.items()}
+    mean, var = statistics(a["x"]) if problem.direction == "forward_training" else (a["mean"], a["var"])
+    inverse = 1 / np.sqrt(var + EPS)
+    normal = (a["x"] - per_channel(mean)) * per_channel(inverse)
+    if problem.direction.startswith("forward"):
+        y = normal * per_channel(a["gamma"]) + per_channel(a["beta"])
+        return {"y": y, "mean": mean, "var": var} if problem.direction == "forward_training" else {"y": y}
+    dgamma, dbeta = (a["dy"] * normal).sum((0, 2)), a["dy"].sum((0, 2))
+    inner = a["dy"]
+    if problem.direction == "backward_training":
+        count = max(1, problem.batch * problem.pixels)
+        inner = inner - per_channel(dbeta / count) - normal * per_channel(dgamma / count)
+    return {"dx": inner * per_channel(a["gamma"] * inverse), "dgamma": dgamma, "dbeta": dbeta}
+
+
+def random_arrays(problem: BatchNormProblem, mean: float = 0.0, std: float = 1.0, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random inputs, `mean` and `var` being x's own statistics."""
+    rng = np.random.default_rng(seed)
+    shapes = {argument.name: argument.shape for argument in problem.arguments() if argument.role == "in"}
+    arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    arrays["x"] = arrays["x"] * std + mean
+    arrays["gamma"] += 1.5
+    arrays = {name: array.astype(problem.dtype) for name, array in arrays.items()}
+    if "mean" in arrays:
+        arrays["mean"], arrays["var"] = (s.astype(problem.dtype) for s in statistics(arrays["x"]))
+    return arrays
+
+
+def check(results: dict[str, np.ndarray], exact: dict[str, np.ndarray], dtype: str, roundings: float) -> None:
+    """Hold the results to so many roundings of the largest value, beside the rounding of what is stored."""
+    assert set(results) == set(exact)
+    for name, result in results.items():
+        largest = np.abs(exact[name]).max(initial=1e-3)
+        allowed = roundings * ROUNDING["float64" if dtype == "float64" else "float32"] * largest
+        allowed = allowed + 2 * ROUNDING[dtype] * np.abs(exact[name])
+        error = np.abs(result.astype(np.float64) - exact[name])
+        assert (error <= allowed).all(), f"{name}: {error.max() / largest:.1e}"
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("direction", DIRECTIONS[:4])
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, direction: str, machine: str) -> None:
+    problem = parse(LINES[name], direction)
+    assert core.parse(str(problem)) == problem
+    arrays = random_arrays(problem)
+    with planning_for(machine) as context:
+        results = run(context, problem, arrays, {"eps": EPS})
+    check(results, reference(problem, arrays), problem.dtype, 300)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize(("mean", "std"), [(1000.0, 1.0), (-3e4, 1.0), (5.0, 1e-2), (0.0, 1e4)])
+@pytest.mark.parametrize("line", ["n16 c5 s49", "n1 c3 s5000", "n4 c2 s3136", "n64 c7 s1"])
+def test_large_means_keep_their_digits(line: str, mean: float, std: float, machine: str) -> None:
+    problem = parse(f"batchnorm {line}", "forward_training")
+    arrays = random_arrays(problem, mean, std)
+    exact = reference(problem, arrays)
+    with planning_for(machine) as context:
+        results = run(context, problem, arrays, {"eps": EPS})
+    assert np.abs(results["mean"] - exact["mean"]).max() <= 2.0**-23 * abs(mean) + 1e-6 * std
+    np.testing.assert_allclose(results["var"], exact["var"], rtol=1e-5)
+    np.testing.assert_allclose(results["y"], exact["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("outlier", [0.0, 1e4])
+@pytest.mark.parametrize("line", ["n4 c2 s1000", "n32 c2 s100"])
+def test_a_sample_unlike_the_rest(line: str, outlier: float) -> None:
+    """The first image, from which the shift is taken, is constant and far away."""
+    problem = parse(f"batchnorm {line}", "forward_training")
+    arrays = random_arrays(problem, 1000.0)
+    arrays["x"][0] = outlier
+    exact = reference(problem, arrays)
+    results = run(core.context(), problem, arrays, {"eps": EPS})
+    np.testing.assert_allclose(results["var"], exact["var"], rtol=1e-5)
+    np.testing.assert_allclose(results["y"], exact["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_constant_channels_have_no_variance() -> None:
+    problem = parse("batchnorm n3 c2 s100", "forward_training")
+    arrays = random_arrays(problem)
+    arrays["x"][:] = 7.3
+    results = run(core.context(), problem, arrays, {"eps": EPS})
+    np.testing.assert_allclose(results["mean"], np.float32(7.3), rtol=1e-7)
+    assert (results["var"] >= 0).all()
+    assert (results["var"] < 1e-10).all()
+    np.testing.assert_allclose(results["y"], np.broadcast_to(arrays["beta"][None, :, None], (3, 2, 100)), atol=1e-3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_are_differences(training: bool) -> None:
+    """Central differences in float64, of a loss that weighs every output."""
+    mode = "training" if training else "inference"
+    forward, backward = (parse("batchnorm f64 n3 c2 s5", f"{way}_{mode}") for way in ("forward", "backward"))
+    rng = np.random.default_rng(3)
+    arrays = random_arrays(backward)
+    weights = arrays["dy"]
+
+    def loss(**changed: np.ndarray) -> float:
+        given = {**arrays, "beta": np.array([0.3, -0.7]), **changed}
+        names = [argument.name for argument in forward.arguments() if argument.role == "in"]
+        y = run(core.context(), forward, {name: given[name] for name in names}, {"eps": EPS})["y"]
+        return float((y * weights).sum())
+
+    results = run(core.context(), backward, arrays, {"eps": EPS})
+    h = 1e-5
+    for name, gradient in (("x", "dx"), ("gamma", "dgamma"), ("beta", "dbeta")):
+        base = arrays.get(name, np.array([0.3, -0.7]))
+        direction = rng.standard_normal(base.shape)
+        change = (loss(**{name: base + h * direction}) - loss(**{name: base - h * direction})) / (2 * h)
+        np.testing.assert_allclose((results[gradient] * direction).sum(), change, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("direction", DIRECTIONS[:4])
+def test_write_modes(direction: str, machine: str) -> None:
+    problem = parse("batchnorm n3 c5 s40", direction)
+    arrays = random_arrays(problem)
+    with planning_for(machine) as context:
+        plan = context.plan(problem)
+        exact = run(context, problem, arrays, {"eps": EPS})
+    for kept in exact:
+        outputs = {name: np.full_like(array, 10) for name, array in exact.items()}
+        given: dict[str, Any] = {name: core.accumulate(outputs[name]) if name == kept else None for name in exact}
+        plan.run({"eps": EPS}, **arrays, **given)
+        for name, array in exact.items():
+            np.testing.assert_allclose(outputs[name], array + 10 if name == kept else 10, rtol=1e-6)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS[:4])
+def test_in_place(direction: str) -> None:
+    problem = parse("batchnorm n3 c5 s41", direction)
+    arrays = random_arrays(problem)
+    source, target = ("x", "y") if direction.startswith("forward") else ("dy", "dx")
+    exact = run(core.context(), problem, arrays, {"eps": EPS})
+    again = run(core.context(), problem, {**arrays, target: arrays[source]}, {"eps": EPS})
+    for name, array in exact.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("direction", DIRECTIONS[:4])
+def test_two_runs_give_the_same_bits(direction: str, machine: str) -> None:
+    problem = parse("batchnorm n8 c3 s3001", direction)
+    arrays = random_arrays(problem)
+    with planning_for(machine) as context:
+        first = run(context, problem, arrays, {"eps": EPS})
+        again = run(context, problem, arrays, {"eps": EPS})
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 64])
+def test_update_statistics(channels: int) -> None:
+    problem = parse(f"batchnorm n2 c{channels} s3", "update_statistics")
+    rng = np.random.default_rng(0)
+    arrays = {argument.name: rng.random(argument.shape, "float32") for argument in problem.arguments()}
+    exact = [0.9 * arrays[f"running_{s}"] + f * arrays[s] for s, f in (("mean", 0.1), ("var", 0.25))]
+    run(core.context(), problem, arrays, {"keep": 0.9, "add_mean": 0.1, "add_var": 0.25})
+    np.testing.assert_allclose(arrays["running_mean"], exact[0], rtol=1e-6)
+    np.testing.assert_allclose(arrays["running_var"], exact[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("batchnorm n2 c3 s4", "expected one of"),
+        ("batchnorm forward n2 c3 s4", "'forward'"),
+        ("batchnorm forward_training n2 c3", "n, c and s"),
+        ("batchnorm forward_training n2 n2 c3 s4", "'n2'"),
+        ("batchnorm forward_training n2 c0 s4", "channels 0"),
+    ],
+)
+def test_wrong_texts_are_named(text: str, part: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        core.parse(text)
+    assert str(caught.value).startswith("[batchnorm] got ")
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("text", ["n3 oc5 ih4 iw5", "n0 oc5 ih4 iw5", "n1 oc1 iw1", "n4 oc33 iw200", "f64 n3 oc5 id3 ih4 iw5"])
+def test_bias_gradient_is_a_fold(text: str, machine: str) -> None:
+    kernel = " ".join(f"k{word[1]}1" for word in text.split() if word[0] == "i")
+    problem = core.parse(f"conv backward_bias {text} ic2 {kernel}")
+    dy = np.random.default_rng(0).standard_normal(problem.arguments()[0].shape).astype(problem.dtype)
+    with planning_for(machine) as context:
+        assert context.plan(problem).algorithm == "bias"
+        result = run(context, problem, {"dy": dy})["db"]
+        exact = dy.sum((0, *range(2, dy.ndim)), dtype="float64")
+        np.testing.assert_allclose(result, exact, rtol=1e-5, atol=1e-5)
+        again = run(context, problem, {"dy": dy, "db": result.copy()})["db"]
+        assert result.tobytes() == again.tobytes()
