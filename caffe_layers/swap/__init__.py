@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from clgraft.caffe_layers.swap.files import is_solver, restore_file, swap_file
+from clgraft.caffe_layers.swap.files import is_solver, naming, restore_file, swap_file
 from clgraft.caffe_layers.swap.net import swap_back, swap_net
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import RULES, SwapError
 
-__all__ = ["RULES", "Report", "Row", "SwapError", "is_solver", "restore_file", "swap_back", "swap_file", "swap_net"]
+__all__ = [
+    "RULES",
+    "Report",
+    "Row",
+    "SwapError",
+    "is_solver",
+    "naming",
+    "restore_file",
+    "swap_back",
+    "swap_file",
+    "swap_net",
+]

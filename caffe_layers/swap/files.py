@@ -60,16 +60,16 @@ def swap_file(
     """
     source, target = Path(source), Path(target)
     text = read_text(source)
-    with _named(source):
+    with naming(source):
         solver = is_solver(text)
     if not solver:
-        with _named(source):
+        with naming(source):
             new, report = swap_net(text, types=types, names=names, exclude=exclude)
         report.source, report.target = str(source), str(target)
         _write({target: new}, {source})
         return [report]
     choice = Choice(types, names, exclude)
-    base = Path(root) if root is not None else Path.cwd()
+    base = Path(root) if root is not None else Path()
     return _swap_solver(source, target, text, choice, (types, names, exclude), base)
 
 
@@ -83,7 +83,7 @@ def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str])
     """
     source, target = Path(source), Path(target)
     text = read_text(source)
-    with _named(source):
+    with naming(source):
         new, report = _restore_solver(text) if is_solver(text) else swap_back(text)
     report.source, report.target = str(source), str(target)
     _write({target: new}, {source})
@@ -113,7 +113,7 @@ def _swap_solver(
     chosen: tuple[Iterable[str] | None, Iterable[str] | None, Iterable[str] | None],
     root: Path,
 ) -> list[Report]:
-    with _named(source):
+    with naming(source):
         document = Document(text)
         unknown = check(document, "SolverParameter")
     edits = Edits(text)
@@ -128,12 +128,12 @@ def _swap_solver(
             if not native.is_file():
                 line, column = document.place(value.start)
                 raise SwapError(
-                    f"[swap] {source}: line {line}, column {column}: got {value.raw}, which is not in {root}; "
-                    "expected a path from the folder in which the solver is run"
+                    f"[swap] {source}: line {line}, column {column}: got {value.raw}, which is not in "
+                    f"{root.resolve()}; expected a path from the folder in which the solver is run"
                 )
             moved[native] = _free_name(target.parent, native, outputs)
             net = read_text(native)
-            with _named(native):
+            with naming(native):
                 if is_solver(net):
                     raise PrototxtError("got a solver, expected a net")
                 types, names, exclude = chosen
@@ -257,8 +257,8 @@ def _umask() -> int:
     return mask
 
 
-class _named:
-    """Puts the file's name in front of an error's place."""
+class naming:
+    """Puts the file's name in front of the place that an error names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -50,14 +50,21 @@ class Report:
         lines = []
         if self.source:
             lines.append(f"{self.source} -> {self.target}" if self.target else self.source)
-        cells = [("line", "layer", "type", "became", "")]
-        cells += [(str(row.line), row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
-        widths = [max(len(row[column]) for row in cells) for column in range(4)]
-        for row in cells:
-            padded = [row[0].rjust(widths[0]), *(row[column].ljust(widths[column]) for column in range(1, 4)), row[4]]
-            lines.append("  ".join(padded).rstrip())
-        counts = collections.Counter(row.kind for row in self.swapped)
-        summary = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        lines.append(f"{len(self.swapped)} of {len(self.rows)} layers changed" + (f": {summary}" if summary else ""))
+        if self.rows:
+            cells = [("line", "layer", "type", "became", "")]
+            cells += [(str(row.line), row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
+            widths = [max(len(row[column]) for row in cells) for column in range(4)]
+            for row in cells:
+                padded = [
+                    row[0].rjust(widths[0]),
+                    *(row[column].ljust(widths[column]) for column in range(1, 4)),
+                    row[4],
+                ]
+                lines.append("  ".join(padded).rstrip())
+            counts = collections.Counter(row.kind for row in self.swapped)
+            summary = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+            lines.append(
+                f"{len(self.swapped)} of {len(self.rows)} layers changed" + (f": {summary}" if summary else "")
+            )
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""The command `clgraft`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from clgraft.core.errors import ClgraftError
+
+_EXAMPLES = """
+examples:
+  clgraft devices
+  clgraft swap train_val.prototxt -o train_val_ocl.prototxt
+  clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU
+  clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt
+  clgraft swap model-symbol.json -o model_ocl-symbol.json
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns
+    -------
+    int
+        Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # the reader has gone; keep the interpreter from complaining about it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("clgraft: interrupted", file=sys.stderr)
+        return 130
+    except (ClgraftError, OSError) as error:
+        print(f"clgraft: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="clgraft",
+        description="OpenCL operators for MXNet and Caffe models.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"clgraft {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    swap = commands.add_parser(
+        "swap",
+        help="replace a model's operators by OpenCL ones",
+        description="Replace a model's operators by OpenCL ones. Names stay, so existing weights load. "
+        "The report says what changed, what did not, and why.",
+    )
+    swap.add_argument("model", type=Path, help="a net's or a solver's prototxt, or an MXNet symbol's JSON")
+    swap.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the result goes (default: stdout)")
+    swap.add_argument("--types", type=_words, metavar="T,T", help="only these native types, such as Convolution,ReLU")
+    swap.add_argument("--names", type=_words, metavar="N,N", help="only layers of these names or shell patterns")
+    swap.add_argument("--exclude", type=_words, metavar="X,X", help="leave these types, names or patterns alone")
+    swap.add_argument("--back", action="store_true", help="restore the native layers of a swapped prototxt")
+    swap.add_argument(
+        "--root", type=Path, metavar="DIR", help="where a solver's paths start (default: the working directory)"
+    )
+    swap.add_argument("-q", "--quiet", action="store_true", help="print no report")
+    swap.set_defaults(run=_swap)
+
+    devices = commands.add_parser(
+        "devices",
+        help="show the OpenCL devices",
+        description="Show the OpenCL devices that were found, best first, what each can do, and why a runtime "
+        "cannot be used. Exit status 1 if there is none.",
+    )
+    devices.add_argument("--json", action="store_true", help="print JSON")
+    devices.set_defaults(run=_devices)
+    return parser
+
+
+def _swap(options: argparse.Namespace) -> int:
+    from clgraft.plugins.registry import SwapRequest, find
+
+    request = SwapRequest(
+        source=options.model,
+        target=options.output,
+        types=options.types,
+        names=options.names,
+        exclude=options.exclude,
+        back=options.back,
+        root=options.root,
+    )
+    result = find(options.model).swap(request)
+    if options.output is None:
+        # bytes: a net's text may hold what no terminal encoding knows
+        sys.stdout.flush()
+        sys.stdout.buffer.write(result.text.encode("utf-8", "surrogateescape"))
+    if not options.quiet:
+        print(result.report, file=sys.stderr if options.output is None else sys.stdout)
+    return 0
+
+
+def _devices(options: argparse.Namespace) -> int:
+    from clgraft.plugins import device_list
+
+    found, problems = device_list.gather()
+    print(device_list.as_json(found, problems) if options.json else device_list.as_text(found, problems))
+    return 0 if found else 1
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise argparse.ArgumentTypeError("got no word, expected words between commas")
+    return words
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("clgraft")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
