@@ -2,11 +2,33 @@
 
 import atexit
 
-from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
-
 import mxnet
-from clgraft.mxnet_ops import activation, batchnorm, convolution, eltwise, guard, pointwise
+from clgraft.mxnet_ops import guard
+from clgraft.mxnet_ops.activation import Activation
+from clgraft.mxnet_ops.batchnorm import BatchNorm
+from clgraft.mxnet_ops.block_swap import swap_block
+from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
+from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.guard import guard_symbol
+from clgraft.mxnet_ops.pointwise import Pointwise
+from clgraft.mxnet_ops.report import Report, Row
+from clgraft.mxnet_ops.symbol_swap import swap_symbol
+from clgraft.mxnet_ops.translation import Node
+
+__all__ = [
+    "Activation",
+    "BatchNorm",
+    "Convolution",
+    "DepthwiseConvolution",
+    "Eltwise",
+    "Node",
+    "Pointwise",
+    "Report",
+    "Row",
+    "guard_symbol",
+    "swap_block",
+    "swap_symbol",
+]
 
 guard.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft.core import activation
 from clgraft.mxnet_ops.attributes import Attributes
@@ -21,7 +21,31 @@ FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
     "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
 }
-PLAIN = ["relu", "relu_keep_nan", "sigmoid", "tanh", "softrelu", "softsign", "log_sigmoid", "selu", "gelu", "silu", "abs", "sign", "negative", "square", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "erf", "expm1", "log1p", "identity"]
+PLAIN = [
+    "relu",
+    "relu_keep_nan",
+    "sigmoid",
+    "tanh",
+    "softrelu",
+    "softsign",
+    "log_sigmoid",
+    "selu",
+    "gelu",
+    "silu",
+    "abs",
+    "sign",
+    "negative",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "erf",
+    "expm1",
+    "log1p",
+    "identity",
+]
 FUNCTIONS.update({name: (name, ()) for name in PLAIN})
 
 
@@ -75,7 +99,7 @@ class Activation(Operator):
         attributes.ignore("slope")
         return cls(act_type, scalars)
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
             return None

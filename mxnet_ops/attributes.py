@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from typing import Any, Optional
+from typing import Any
 
 from clgraft.core import ProblemError
 
@@ -33,7 +33,7 @@ class Attributes:
         """Give the error of an attribute that does not fit."""
         return ProblemError(f"[{self.op_type}] got {name} {got}, expected {expected}")
 
-    def _take(self, name: str) -> Optional[str]:
+    def _take(self, name: str) -> str | None:
         self._known.append(name)
         text = self._left.pop(name, None)
         return None if text in (None, "None") else text
@@ -47,7 +47,7 @@ class Attributes:
         except (ValueError, SyntaxError):
             raise self.error(name, repr(text), expected) from None
 
-    def text(self, name: str, default: Optional[str] = None) -> str:
+    def text(self, name: str, default: str | None = None) -> str:
         """Read a text; without a default it has to be given."""
         text = self._take(name)
         if text is None:
@@ -56,7 +56,7 @@ class Attributes:
             return default
         return text
 
-    def choice(self, name: str, options: Iterable[str], default: Optional[str] = None) -> str:
+    def choice(self, name: str, options: Iterable[str], default: str | None = None) -> str:
         """Read one of several words; without a default it has to be given."""
         options = tuple(options)
         text = self._take(name)
@@ -75,7 +75,7 @@ class Attributes:
             raise self.error(name, repr(text), "True or False")
         return text in TRUE
 
-    def integer(self, name: str, default: Optional[int] = None, low: int = -LARGEST) -> int:
+    def integer(self, name: str, default: int | None = None, low: int = -LARGEST) -> int:
         """Read a whole number; without a default it has to be given."""
         expected = f"a whole number from {low}" if low > -LARGEST else "a whole number"
         value = self._read(name, expected)
@@ -85,7 +85,7 @@ class Attributes:
             raise self.error(name, "nothing" if value is None else value, expected)
         return value
 
-    def number(self, name: str, default: Optional[float] = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """Read a real number; without a default it has to be given."""
         text = self._take(name)
         if text is None and default is not None:
@@ -95,7 +95,7 @@ class Attributes:
         except ValueError:
             raise self.error(name, text or "nothing", "a number") from None
 
-    def sizes(self, name: str, default: Optional[tuple[int, ...]] = None, low: int = 0) -> tuple[int, ...]:
+    def sizes(self, name: str, default: tuple[int, ...] | None = None, low: int = 0) -> tuple[int, ...]:
         """Read a tuple of whole numbers; a single number is a tuple of one. Without a default it has to be given."""
         expected = f"a tuple of whole numbers from {low}"
         value = self._read(name, expected)

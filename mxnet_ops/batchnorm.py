@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
@@ -74,7 +74,7 @@ class BatchNorm(Operator):
             raise attributes.error("eps", operator.eps, "a number from 0")
         return operator
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
             return None
@@ -96,7 +96,7 @@ class BatchNorm(Operator):
         gradients = ((IN_GRAD, 0), None if self.fix_gamma else (IN_GRAD, 1), (IN_GRAD, 2))
         eps = (self.eps,)
 
-        def call(direction: str, arrays: Sequence[Optional[tuple[int, int]]], scalars: tuple[float, ...] = eps) -> Call:
+        def call(direction: str, arrays: Sequence[tuple[int, int] | None], scalars: tuple[float, ...] = eps) -> Call:
             return Call(core.BatchNormProblem(direction, *sizes), tuple(arrays), scalars)
 
         def statistics(mean: tuple[int, int], var: tuple[int, int]) -> tuple[Call, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
@@ -40,6 +40,10 @@ class Convolution(Operator):
     num_filter: int
     num_group: int
     no_bias: bool
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return ("weight",)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ class Convolution(Operator):
         except core.ProblemError as error:
             raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
             return None

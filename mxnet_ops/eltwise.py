@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft.core import PointwiseProblem, eltwise
 from clgraft.core.pointwise.problem import broadcast_shape
@@ -42,6 +42,10 @@ class Eltwise(Operator):
     coefficients: tuple[float, ...]
 
     @property
+    def inferred(self) -> tuple[str, ...]:
+        return () if self.broadcast else self.arguments
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         return tuple(f"data{i}" for i in range(self.num_args))
 
@@ -61,7 +65,7 @@ class Eltwise(Operator):
             raise attributes.error("broadcast", True, "False, for other than two inputs or with coefficients")
         return cls(operation, count, broadcast, coefficients)
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known = [shape for shape in shapes if shape is not None]
         if not known or (self.broadcast and len(known) < len(shapes)):
             return None

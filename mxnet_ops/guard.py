@@ -16,8 +16,8 @@ from __future__ import annotations
 import functools
 import json
 import warnings
-from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
 
 import mxnet as mx
 from clgraft import core
@@ -30,7 +30,7 @@ CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node
 OWN_KEYS = ("op_type", "name", "out", "attr")
 
 
-def is_grafted(op_type: Optional[str]) -> bool:
+def is_grafted(op_type: str | None) -> bool:
     """Whether an ``op_type`` of Custom is one of this package."""
     return op_type in FAMILIES
 
@@ -95,11 +95,11 @@ def _current_names() -> mx.name.NameManager:
         return mx.name.NameManager.current
 
 
-def guarded(symbol: mx.sym.Symbol, name: str, parameter: bool = False) -> mx.sym.Symbol:
+def guarded(symbol: mx.sym.Symbol, name: str, inferred: bool = False) -> mx.sym.Symbol:
     """Give a symbol with a guard behind it; itself if it is a guard."""
     if symbol.attr(MARK):
         return symbol
-    if parameter:
+    if inferred and symbol.get_children() is None:
         return mx.sym._internal._mul_scalar(symbol, scalar=1.0, name=name, attr={MARK: "1"})
     return mx.sym.squeeze(symbol, axis=(), name=name, attr={MARK: "1"})
 
@@ -118,9 +118,7 @@ def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
                 if inputs[place] is None:
                     inputs[place] = mx.sym.var(f"{name}_{key}")
                 if place < arguments and key not in operator.vectors:
-                    inputs[place] = guarded(
-                        inputs[place], f"{name}_{key}_guard", inputs[place].get_children() is None and key != "data"
-                    )
+                    inputs[place] = guarded(inputs[place], f"{name}_{key}_guard", key in operator.inferred)
             node = original(
                 *inputs, name=name + CORE_SUFFIX, op_type=operator.op_type, attr=kwargs.get("attr"), **attributes
             )
@@ -155,6 +153,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
     for number, node in enumerate(old):
         if not grafts[number]:
             native_readers |= {(e[0], e[1]) for e in node["inputs"] if not _is_guard(node)}
+    inferred = _inferred_variables(old, grafts)
     added = 0
 
     def free(name: str) -> str:
@@ -166,8 +165,9 @@ def guard_graph(graph: dict[str, Any]) -> int:
     def add_guard(source: int, output: int, name: str) -> list[int]:
         nonlocal added
         added += 1
+        kind = ("_mul_scalar", {"scalar": "1.0"}) if source in inferred else ("squeeze", {"axis": "()"})
         entry = [place[source], output, 0]
-        nodes.append({"op": "squeeze", "name": name, "attrs": {"axis": "()", MARK: "1"}, "inputs": [entry]})
+        nodes.append({"op": kind[0], "name": name, "attrs": {**kind[1], MARK: "1"}, "inputs": [entry]})
         guards[source, output] = [len(nodes) - 1, 0, 0]
         return guards[source, output]
 
@@ -209,10 +209,30 @@ def _is_guard(node: Mapping[str, Any]) -> bool:
     return MARK in node.get("attrs", {})
 
 
-def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
+def _operator_of(node: Mapping[str, Any]) -> Operator:
     attributes = {key: value for key, value in node["attrs"].items() if key != "op_type"}
-    operator = find_operator(node["attrs"]["op_type"], attributes)
+    return find_operator(node["attrs"]["op_type"], attributes)
+
+
+def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
+    operator = _operator_of(node)
     return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
+
+
+def _inferred_variables(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
+    """Give the variables whose shapes a grafted operator infers."""
+    found = set()
+    for node, graft in zip(nodes, grafts):
+        if graft:
+            operator = _operator_of(node)
+            pairs = zip(node["inputs"], operator.arguments)
+            found |= {e[0] for e, name in pairs if name in operator.inferred and nodes[e[0]]["op"] == "null"}
+    return found
+
+
+def load_unguarded(text: str) -> mx.sym.Symbol:
+    """Give the symbol of a JSON text as it stands."""
+    return _LOAD_JSON(text)
 
 
 def guard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Optional
+from typing import Any, ClassVar, NamedTuple
 
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     """One problem of an operator; for each of its arguments the array that fills it as (group, place), None to skip it."""
 
     problem: core.Problem
-    arrays: tuple[Optional[tuple[int, int]], ...]
+    arrays: tuple[tuple[int, int] | None, ...]
     scalars: tuple[float, ...] = ()
 
 
@@ -62,6 +62,11 @@ class Operator:
     backward_reads_outputs: ClassVar[bool] = False
 
     @property
+    def inferred(self) -> tuple[str, ...]:
+        """Names of the inputs whose shapes follow from the others: their guards have to let shapes through backwards."""
+        return ()
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """Names of the inputs."""
         return ("data",)
@@ -81,7 +86,7 @@ class Operator:
         """Make the operator from its attributes."""
         raise NotImplementedError
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         """Give the shapes of inputs, outputs and auxiliary states from the inputs' known ones; None if too few are known."""
         raise NotImplementedError
 
@@ -93,7 +98,7 @@ class Operator:
         """Give the error of an input or attribute that does not fit."""
         return core.ProblemError(f"[{self.op_type}] got {name} {got}, expected {expected}")
 
-    def agree(self, given: Sequence[Optional[Shape]], needed: Sequence[Shape]) -> None:
+    def agree(self, given: Sequence[Shape | None], needed: Sequence[Shape]) -> None:
         """Refuse inputs whose known shapes are not the needed ones."""
         for name, shape, right in zip(self.arguments, given, needed):
             if shape is not None and shape != right:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft import core
 from clgraft.core.pointwise.problem import broadcast_shape
@@ -132,7 +132,7 @@ class Pointwise(Operator):
         folds = tuple(None if shape == common else core.Reduction("sum", shape=shape) for shape in shapes)
         return core.PointwiseProblem(inputs, text, folds, tuple(name for name, _ in self.scalars), dtype=dtype)
 
-    def infer(self, shapes: Sequence[Optional[Shape]]) -> Optional[Shapes]:
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known = tuple(shape for shape in shapes if shape is not None)
         if len(known) < len(shapes):
             return None

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int, c_void_p
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import numpy as np
 from clgraft.core import ClgraftError, ProblemError
@@ -44,7 +44,7 @@ _alive: dict[int, Any] = {}
 _errors = threading.local()
 
 
-def last_error() -> Optional[Exception]:
+def last_error() -> Exception | None:
     """Give, once, the error that a callback of this thread met last: MXNet's own text does not carry it."""
     error = getattr(_errors, "error", None)
     _errors.error = None
@@ -57,7 +57,7 @@ class _Call:
     def __init__(self, op_type: str, given: dict[str, str]) -> None:
         self.op_type, self.given = op_type, given
         self.hold: dict[str, Any] = {}  # what MXNet reads after a callback has returned
-        self._operator: Optional[Operator] = None
+        self._operator: Operator | None = None
 
     @property
     def operator(self) -> Operator:
@@ -111,7 +111,7 @@ _list_auxiliary = _names(lambda operator: operator.auxiliary, "auxiliary")
 def _infer_shape(count: int, ndims: Any, shapes: Any, call: _Call) -> None:
     operator = call.operator
     inputs = len(operator.arguments)
-    given: list[Optional[Shape]] = []
+    given: list[Shape | None] = []
     for i in range(inputs):
         shape = tuple(shapes[i][j] for j in range(ndims[i]))
         given.append(None if ndims[i] < 0 or min(shape, default=0) < 0 else shape)
@@ -174,7 +174,7 @@ def _create_operator(device: bytes, count: int, shapes: Any, ndims: Any, types: 
     ret[0] = _callback_list((_delete, _forward, _backward), number, execution)
 
 
-def _take(count: int, arrays: Any, tags: Any, absent: Optional[int] = None) -> list[list[int]]:
+def _take(count: int, arrays: Any, tags: Any, absent: int | None = None) -> list[list[int]]:
     """Give the arrays' addresses by tag, and free the handles, which MXNet made for this call.
 
     Arrays of the tag `absent` are no dependencies: they hold nothing, and asking for their memory ends the process.

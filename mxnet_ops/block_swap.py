@@ -1,0 +1,141 @@
+"""Swap of a Gluon net, in place: blocks keep their names, parameters and structure, and compute with grafted operators.
+
+Hybridized, a block's traced graph is swapped as a Symbol is, so that the arithmetic written with Python's own operators
+counts too. Not hybridized, a block sees an `F` whose functions are the grafted ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, Callable
+
+import mxnet as mx
+from clgraft.mxnet_ops.report import Report, Row
+from clgraft.mxnet_ops.symbol_swap import swap_symbol
+from clgraft.mxnet_ops.translation import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
+from mxnet import gluon
+
+NAMED = {"lhs": "data0", "rhs": "data1"}
+
+
+class _Functions:
+    """Stands in for `mx.nd` as the `F` of a block: operators that can be grafted are, the others are MXNet's."""
+
+    def __init__(self, select: Select, prefix: str) -> None:
+        self._select, self._prefix = select, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        native = getattr(mx.nd, name)
+        if not is_translatable(name):
+            return native
+        function = functools.wraps(native)(functools.partial(self._call, name, native))
+        setattr(self, name, function)
+        return function
+
+    def _call(self, name: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        arrays = [value for value in args if isinstance(value, mx.nd.NDArray)]
+        given = dict(
+            zip(POSITIONAL.get(name, ()), (v for v in args if v is not None and not isinstance(v, mx.nd.NDArray)))
+        )
+        named = {NAMED.get(k, k): v for k, v in kwargs.items() if isinstance(v, mx.nd.NDArray) and k != "out"}
+        given.update({k: v for k, v in kwargs.items() if k not in ("name", "out") and not isinstance(v, mx.nd.NDArray)})
+        attributes = {key: str(value) for key, value in given.items() if value is not None}
+        if name in ("add_n", "ElementWiseSum"):
+            attributes["num_args"] = str(len(arrays))
+        node = Node(self._prefix + str(kwargs.get("name") or ""), name, attributes)
+        try:
+            if not is_selected(self._select, node):
+                raise Kept("not selected")
+            if any(
+                array.stype != "default" or array.dtype.__name__ not in FLOATS for array in (*arrays, *named.values())
+            ):
+                raise Kept("its inputs are no dense arrays of real numbers")
+            op_type, translated = translate(
+                node, arrays[1].shape if name == "Convolution" and len(arrays) > 1 else None
+            )
+        except Kept:
+            return native(*args, **kwargs)
+        return mx.nd.Custom(*arrays, **named, out=kwargs.get("out"), op_type=op_type, **translated)
+
+
+FLOATS = ("float32", "float16", "float64")
+
+
+def _graft_class(base: type) -> type:
+    """Give the subclass of a block's class that computes with grafted operators; one per class."""
+
+    def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
+        if F is mx.nd:
+            F = self._grafted_functions
+        return base.hybrid_forward(self, F, *args, **kwargs)
+
+    def _get_graph(self: Any, *args: Any) -> Any:
+        if not self._cached_graph:
+            inputs, out = base._get_graph(self, *args)
+            self._cached_graph = inputs, swap_symbol(out, select=self._grafted_select)[0]
+        return self._cached_graph
+
+    members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
+    # the name stays too: Gluon makes prefixes of it
+    return types.new_class(base.__name__, (base,), {}, lambda body: body.update(members))
+
+
+_classes: dict[type, type] = {}
+
+
+def swap_block(net: gluon.Block, *, select: Select = None) -> Report:
+    """Make a Gluon net compute with grafted operators, in place.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        Initialized or not, hybridized or not. Names of blocks and parameters stay, structural and full ones:
+        `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
+    select : callable or patterns, optional
+        As of `swap_symbol`. In blocks that are not hybridized, an operator that has no name of its own goes by its block's.
+
+    Returns
+    -------
+    Report
+        What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
+        (``x + y``) stay MXNet's.
+    """
+    report = _describe(net, select)
+    _swap(net, select)
+    return report
+
+
+def _swap(block: gluon.Block, select: Select) -> None:
+    for child in block._children.values():
+        _swap(child, select)
+    if isinstance(block, gluon.SymbolBlock):
+        inputs, out = block._cached_graph
+        block._clear_cached_op()
+        block._cached_graph = inputs, swap_symbol(out, select=select)[0]
+    elif isinstance(block, gluon.HybridBlock):
+        kind = type(block)
+        if kind not in _classes.values():
+            block.__class__ = _classes.setdefault(kind, _graft_class(kind))
+        block.__dict__["_grafted_functions"] = _Functions(select, block.prefix)
+        block.__dict__["_grafted_select"] = select
+        block._clear_cached_op()
+
+
+def _describe(block: gluon.Block, select: Select) -> Report:
+    """Trace what can be traced, from the top down, and say what a swap of the traced graphs does."""
+    report = Report()
+    if isinstance(block, gluon.HybridBlock):
+        try:
+            out = block._cached_graph[1] if isinstance(block, gluon.SymbolBlock) else block(mx.sym.var("data"))
+            outputs = list(out) if isinstance(out, (list, tuple)) else [out]
+            return swap_symbol(mx.sym.Group(outputs), select=select)[1]
+        except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
+            reason = f"could not be traced alone: {error}".splitlines()[0]
+            if not block._children:
+                report.rows.append(Row(block.name, type(block).__name__, reason=reason))
+    for child in block._children.values():
+        part = _describe(child, select)
+        report.rows += part.rows
+        report.guards += part.guards
+    return report

@@ -1,0 +1,42 @@
+"""What a swap did: a row for every operator of the model, printable as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of the model; `graft` is empty if it was left alone, and `reason` then says why."""
+
+    name: str
+    operator: str
+    graft: str = ""
+    reason: str = ""
+
+
+@dataclass
+class Report:
+    """The rows of a swap, in the order of the graph. ``str(report)`` is a table of counts."""
+
+    rows: list[Row] = field(default_factory=list)
+    guards: int = 0
+
+    @property
+    def replaced(self) -> list[Row]:
+        """What was replaced."""
+        return [row for row in self.rows if row.graft]
+
+    @property
+    def kept(self) -> list[Row]:
+        """What was left alone."""
+        return [row for row in self.rows if not row.graft]
+
+    def __str__(self) -> str:
+        counts = Counter((row.operator, row.graft, row.reason) for row in self.rows)
+        lines = [("operator", "count", "replaced by", "left alone because")]
+        lines += [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        widths = [max(len(line[column]) for line in lines) for column in range(4)]
+        table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
+        return f"{table}\n{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
