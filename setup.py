@@ -1,5 +1,26 @@
-"""Builds the C runtime with the package; everything else is in pyproject.toml."""
+"""Builds the C runtime with the package: the extension, and libclgraft.so for C and C++ callers."""
+
+import importlib.util
+from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 
-setup(cffi_modules=["core/abi/build.py:ffibuilder"])
+
+class BuildWithLibrary(build_ext):
+    """Puts libclgraft.so beside the extension; a Python without a shared libpython goes without it."""
+
+    def run(self):
+        super().run()
+        extension = next(item for item in self.extensions if item.name.endswith("._runtime"))
+        folder = Path(self.get_ext_fullpath(extension.name)).parent
+        spec = importlib.util.spec_from_file_location("clgraft_embed", Path("core/abi/embed.py"))
+        embed = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(embed)
+        try:
+            print("built", embed.build(folder))
+        except Exception as error:
+            print(f"libclgraft.so was not built (the Python package works without it): {error}")
+
+
+setup(cffi_modules=["core/abi/build.py:ffibuilder"], cmdclass={"build_ext": BuildWithLibrary})

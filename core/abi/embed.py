@@ -6,41 +6,32 @@ The first call that plans starts a Python interpreter inside the caller's proces
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shutil
-import site
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import cffi
 
+HERE = Path(__file__).resolve().parent
 START = """
-import os, site, sys
-library = os.path.realpath({library!r})
-for folder in {folders!r} + [os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(library))))]:
-    if os.path.isdir(folder):
-        site.addsitedir(folder)
 from clgraft.core.abi import planner
 from _clgraft_embedded import ffi, lib
 planner.serve(ffi, lib)
 """
 
 
-def _build_module() -> object:
+def _recipe() -> Any:
     """Import build.py, which stands beside this file, also when the package is not installed yet."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("clgraft_abi_build", Path(__file__).with_name("build.py"))
+    spec = importlib.util.spec_from_file_location("clgraft_abi_build", HERE / "build.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def package_folders() -> list[str]:
-    """Give the site folders of this interpreter, in which the embedded one finds clgraft and what it needs."""
-    return [folder for folder in [sysconfig.get_paths()["purelib"], *site.getsitepackages()] if Path(folder).is_dir()]
 
 
 def build(folder: Path) -> Path:
@@ -54,21 +45,21 @@ def build(folder: Path) -> Path:
     Returns
     -------
     Path
-        The library.
+        The library. It uses the packages of the interpreter that built it, or of the one that ``CLGRAFT_PYTHON`` names.
     """
-    recipe = _build_module()
+    recipe = _recipe()
     library = Path(folder).resolve() / "libclgraft.so"
     builder = cffi.FFI()
-    builder.cdef(recipe.declarations("clgraft.h") + recipe.declarations("planner.h"))  # type: ignore[attr-defined]
-    builder.embedding_api(recipe.PYTHON_SIDE)  # type: ignore[attr-defined]
-    settings = recipe.options()  # type: ignore[attr-defined]
-    here = Path(__file__).resolve().parent
-    settings["sources"] = [str(here / name) for name in recipe.SOURCES]  # type: ignore[attr-defined]
-    settings["include_dirs"] = [str(here)]
-    settings.pop("depends")
+    builder.cdef(recipe.declarations("clgraft.h") + recipe.declarations("planner.h"))
+    builder.embedding_api(recipe.PYTHON_SIDE)
+    settings = recipe.options()
+    settings["sources"] = [str(HERE / name) for name in (*recipe.SOURCES, "interpreter.c")]
+    settings["include_dirs"] = [str(HERE)]
+    settings["define_macros"] += [("CLG_PYTHON", json.dumps(sys.executable))]
     settings["extra_link_args"] += [f"-Wl,-rpath,{sysconfig.get_config_var('LIBDIR')}", "-Wl,-soname,libclgraft.so"]
+    del settings["depends"]
     builder.set_source("_clgraft_embedded", '#include "planner.h"\n', **settings)
-    builder.embedding_init_code(START.format(library=str(library), folders=package_folders()))
+    builder.embedding_init_code(START)
     with tempfile.TemporaryDirectory() as scratch:
         made = builder.compile(tmpdir=scratch, target="libclgraft.so", verbose=False)
         fresh = library.with_suffix(".new")
@@ -78,4 +69,4 @@ def build(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)))
+    print(build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE))
