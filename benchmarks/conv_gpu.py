@@ -1,0 +1,248 @@
+"""Convolution on a GPU against PyTorch's cuDNN: `python benchmarks/conv_gpu.py resnet50 --batch 64`.
+
+Times the device alone, without the host's copies: our launches on buffers of the device, cuDNN on its tensors, in turn.
+Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
+for `core/conv/gpu_gemm_tiles.txt`. `--json FILE` keeps all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import torch
+from clgraft import core
+from clgraft.core.context import Context
+from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
+from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Workspace
+from timing import geometric_mean, problem_lines
+
+DIRECTIONS = ("forward", "backward_data", "backward_filter")
+OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
+FUNCTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)
+
+
+class DeviceRun:
+    """The steps of a problem with buffers of the device bound."""
+
+    def __init__(self, context: Context, queue: Any, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> None:
+        self.queue, self.problem = queue, problem
+        steps, self.algorithm, _ = context.choose(problem)
+        flags = cl.mem_flags.READ_WRITE
+        self.buffers = {
+            argument.name: cl.Buffer(context.cl_context, flags, max(argument.nbytes, 4))
+            for argument in problem.arguments()
+        }
+        for name, buffer in self.buffers.items():
+            filled = arrays.get(name)
+            if filled is None:
+                cl.enqueue_fill_buffer(queue, buffer, np.float32(np.nan), 0, buffer.size)
+            else:
+                cl.enqueue_copy(queue, buffer, filled)
+        workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
+        self.launches = steps.launches
+        for launch in self.launches:
+            values: list[Any] = []
+            for item in launch.arguments:
+                if isinstance(item, Buffer):
+                    values += [self.buffers[item.name], np.uint64(0)]
+                elif isinstance(item, Workspace):
+                    values += [workspace, np.uint64(item.offset_bytes // item.itemsize)]
+                elif isinstance(item, Accumulate):
+                    values.append(np.int32(0))
+                elif isinstance(item, Constant):
+                    values.append(item.value)
+                elif isinstance(item, Local):
+                    values.append(cl.LocalMemory(item.nbytes))
+            for i, value in enumerate(values):
+                launch.kernel.set_arg(i, value)
+
+    def enqueue(self) -> list[Any]:
+        """Launch everything once; give the events."""
+        return [
+            cl.enqueue_nd_range_kernel(self.queue, launch.kernel, launch.global_size, launch.local_size)
+            for launch in self.launches
+        ]
+
+    def result(self) -> np.ndarray:
+        """Run once and fetch the output."""
+        self.enqueue()
+        argument = self.problem.arguments()[-1]
+        host = np.empty(argument.shape, argument.dtype)
+        cl.enqueue_copy(self.queue, host, self.buffers[argument.name])
+        return host
+
+    def milliseconds(self, times: int) -> float:
+        """Time some runs in a row; give the device's time of one."""
+        events = [event for _ in range(times) for event in self.enqueue()]
+        events[-1].wait()
+        return (events[-1].profile.end - events[0].profile.start) * 1e-6 / times
+
+
+def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """PyTorch's convolution in one direction."""
+    attributes = {
+        "stride": problem.stride,
+        "padding": problem.pad_begin,
+        "dilation": problem.dilate,
+        "groups": problem.groups,
+    }
+    if problem.direction == "forward":
+        return lambda: FUNCTIONS[problem.ndim - 1](tensors["x"], tensors["w"], **attributes)
+    mask = [problem.direction == "backward_data", problem.direction == "backward_filter", False]
+
+    def backward() -> torch.Tensor:
+        gradients = torch.ops.aten.convolution_backward(
+            *(tensors["dy"], tensors["x"], tensors["w"], None),
+            *(problem.stride, problem.pad_begin, problem.dilate, False, (0,) * problem.ndim, problem.groups, mask),
+        )
+        return gradients[0] if mask[0] else gradients[1]
+
+    return backward
+
+
+def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
+    """Time some calls in a row; give the device's time of one."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / times
+
+
+def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
+    """Norm of the error over the norm of the result."""
+    got = torch.from_numpy(result).to(exact.device, torch.float64)
+    return float((got - exact).norm() / exact.norm())
+
+
+@contextmanager
+def forced(tile: Any, parts: int) -> Iterator[None]:
+    """Let every product choose one tile and split."""
+
+    def choose(product: Any, device: Any, size: int) -> Any:
+        steps = -(-product.depth // tile.k)
+        length = -(-steps // parts)
+        return gpu_gemm_tiles.Choice(tile, -(-steps // length) if steps else 1, length)
+
+    usual, gpu_gemm.choose = gpu_gemm.choose, choose
+    try:
+        yield
+    finally:
+        gpu_gemm.choose = usual
+
+
+def tile_table(context: Context, queue: Any, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> list[dict]:
+    """Time every tile with the splits that leave a compute unit one to eight work-groups."""
+    rows = []
+    depth_of = {"forward": "w", "backward_data": "w", "backward_filter": "dy"}
+    for tile in gpu_gemm_tiles.candidates(context.device, 4):
+        if problem.direction == "backward_filter":
+            tiles = -(-problem.out_channels // tile.m) * -(-arrays["w"][0].size // tile.n)
+            depth = arrays["dy"].size // problem.out_channels
+        else:
+            side = "dy" if problem.direction == "forward" else "x"
+            count = arrays[side].shape[1]
+            tiles = -(-count // tile.m) * -(-arrays[side].size // count // tile.n)
+            depth = arrays[depth_of[problem.direction]].size // count
+        steps = -(-depth // tile.k)
+        tried = {1}
+        for groups in (1, 2, 4, 8):
+            parts = groups * context.device.compute_units // max(tiles, 1)
+            if 1 < parts <= steps // 2:
+                tried.add(parts)
+        for parts in sorted(tried):
+            try:
+                with forced(tile, parts):
+                    run = DeviceRun(context, queue, problem, arrays)
+                run.milliseconds(2)
+                time = statistics.median(run.milliseconds(2) for _ in range(3))
+                row = {"m": tile.m, "n": tile.n, "k": tile.k, "parts": parts, "ms": time}
+            except core.ClgraftError as error:
+                row = {
+                    "m": tile.m,
+                    "n": tile.n,
+                    "k": tile.k,
+                    "parts": parts,
+                    "ms": float("inf"),
+                    "error": str(error)[:200],
+                }
+            rows.append(row)
+    return sorted(rows, key=lambda row: row["ms"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", default=["resnet50"], help="names of files in tests/problems")
+    parser.add_argument("--batch", type=int, default=0, help="instead of the problems' own")
+    parser.add_argument("--only", default="", help="part of a problem's name")
+    parser.add_argument("--tiles", action="store_true", help="time every tile and split")
+    parser.add_argument("--json", help="file for all figures")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    context = core.context("gpu")
+    profiling = cl.command_queue_properties.PROFILING_ENABLE
+    queue = cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
+    print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours (float32), relative error ours / cuDNN")
+    results, ratios = [], {direction: [] for direction in DIRECTIONS}
+    for name in options.sets:
+        for label, text in problem_lines(name).items():
+            if options.only not in label:
+                continue
+            forward = core.parse(text)
+            if forward.pad_begin != forward.pad_end or forward.dtype != "float32":
+                continue
+            forward = replace(forward, batch=options.batch or forward.batch, bias=False)
+            rng = np.random.default_rng(0)
+            shapes = {a.name: a.shape for a in forward.arguments()}
+            shapes["dy"] = shapes.pop("y")
+            arrays = {key: rng.standard_normal(shape, np.float32) for key, shape in shapes.items()}
+            tensors = {key: torch.from_numpy(array).cuda() for key, array in arrays.items()}
+            doubles = {key: tensor.double() for key, tensor in tensors.items()}
+            for direction in DIRECTIONS:
+                problem = forward.with_direction(direction)
+                exact = torch_call(problem, doubles)()
+                peer = torch_call(problem, tensors)
+                run = DeviceRun(context, queue, problem, arrays)
+                error = relative_error(run.result(), exact)
+                peer_error = float((peer().double() - exact).norm() / exact.norm())
+                times: dict[str, list[float]] = {"ours": [], "cudnn": []}
+                for _ in range(9):
+                    times["ours"].append(run.milliseconds(3))
+                    times["cudnn"].append(torch_milliseconds(peer, 3))
+                ours, cudnn = (statistics.median(values[1:]) for values in times.values())
+                rate = problem.flops / 1e9
+                print(
+                    f"{label:24} {direction:15} {run.algorithm:9} {ours:7.3f} {rate / ours:5.1f}  cudnn {cudnn:7.3f} "
+                    f"{rate / cudnn:5.1f} {cudnn / ours:5.2f}x  error {error:.1e} {peer_error:.1e}",
+                    flush=True,
+                )
+                ratios[direction].append(cudnn / ours)
+                row = {"problem": str(problem), "ours": ours, "cudnn": cudnn, "error": error, "cudnn_error": peer_error}
+                if options.tiles:
+                    row["tiles"] = tile_table(context, queue, problem, arrays)
+                    for best in row["tiles"][:4]:
+                        print("   ", {key: value for key, value in best.items()}, flush=True)
+                results.append(row)
+    for direction, values in ratios.items():
+        if values:
+            print(f"{direction}: geometric mean {geometric_mean(values):.2f}x cuDNN, worst {min(values):.2f}x")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
