@@ -41,7 +41,8 @@ class Activation(OclLayer):
         return {}
 
     def prepare(self, shapes: list) -> list:
-        self.forward_program = self.backward_program = None
+        self.forward_program: programs.Program | None = None
+        self.backward_program: programs.Program | None = None
         self.count = math.prod(shapes[0])
         return shapes
 
@@ -49,7 +50,7 @@ class Activation(OclLayer):
         """Give the names of the scalars that a text uses."""
         return [name for name in self.scalars if name in programs.names_in(text)]
 
-    def plan_forward(self) -> None:
+    def plan_forward(self) -> programs.Program:
         """Plan on first use: only then it is known whether the layer works in place."""
         text, outputs = self.forward_text, {"y": None}
         self.saves = self.keeps_x and self.in_place
@@ -59,29 +60,33 @@ class Activation(OclLayer):
         names = self.scalars_of(text)
         self.forward_program = programs.make(self.context, text, {"x": (self.count,)}, outputs, names)
         self.forward_scalars = [self.scalars[name] for name in names]
+        return self.forward_program
 
     def compute(self, bottom: Any, top: Any) -> None:
-        if self.forward_program is None:
-            self.plan_forward()
+        program = self.forward_program or self.plan_forward()
         buffers = {"x": buffer(bottom[0].data), "y": buffer(top[0].data)}
         if self.saves:
             buffers["kept"] = buffer(self.kept)
-        self.forward_program.run(buffers, self.forward_scalars)
+        program.run(buffers, self.forward_scalars)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:
             return
-        if self.backward_program is None:
-            names = self.scalars_of(self.backward_text)
-            shapes = {name: (self.count,) for name in ("x", "y", "dy")}
-            self.backward_program = programs.make(self.context, self.backward_text, shapes, {"dx": None}, names)
-            self.backward_scalars = [self.scalars[name] for name in names]
+        program = self.backward_program or self.plan_backward()
         buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)}
-        if "x" in self.backward_program.names:
+        if "x" in program.names:
             buffers["x"] = buffer(self.kept if self.saves else bottom[0].data)
-        if "y" in self.backward_program.names:
+        if "y" in program.names:
             buffers["y"] = buffer(top[0].data)
-        self.backward_program.run(buffers, self.backward_scalars)
+        program.run(buffers, self.backward_scalars)
+
+    def plan_backward(self) -> programs.Program:
+        """Plan on first use: a net that only predicts never does."""
+        names = self.scalars_of(self.backward_text)
+        shapes = {name: (self.count,) for name in ("x", "y", "dy")}
+        self.backward_program = programs.make(self.context, self.backward_text, shapes, {"dx": None}, names)
+        self.backward_scalars = [self.scalars[name] for name in names]
+        return self.backward_program
 
 
 class OclReLU(Activation):
@@ -224,7 +229,7 @@ class OclPReLU(OclLayer):
         self.expect(self.slopes in (1, shape[1]), f"{shape[1]} channels", self.slopes)
         self.shape = (shape[0], shape[1], math.prod(shape[2:]))
         self.plans: dict = {}
-        self.kept = None
+        self.kept: Any = None
         return shapes
 
     def program(self, text: str, *outputs: str) -> programs.Program:

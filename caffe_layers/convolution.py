@@ -12,7 +12,8 @@ from clgraft.caffe_layers.layer import OclLayer, buffer, same_shapes
 class OclConvolution(OclLayer):
     """Convolution; blobs w (out, in / group, kernel...) and, with `bias_term`, b (out).
 
-    Up to three spatial axes. Several bottoms share the weights, each with a top of its own. `engine` and `force_nd_im2col` change nothing.
+    Up to three spatial axes. Several bottoms share the weights, each with a top of its own. `engine` and
+    `force_nd_im2col` change nothing.
     """
 
     word: ClassVar[str] = "conv"
@@ -59,13 +60,15 @@ class OclConvolution(OclLayer):
             values = (default,)
         if len(values) == 1 or (not values and not self.spatial):
             return values[:1] * self.spatial
-        self.expect(len(values) == self.spatial, f"{name} {values}", f"one number or {self.spatial}, one per spatial axis")
+        expected = f"one number or {self.spatial}, one per spatial axis"
+        self.expect(len(values) == self.spatial, f"{name} {values}", expected)
         return values
 
     def prepare(self, shapes: list) -> list:
         same_shapes(self, shapes)
         shape = shapes[0]
-        self.expect(len(shape) == self.axis + 1 + self.spatial, f"shape {shape}", f"{self.axis + 1 + self.spatial} axes")
+        ndim = self.axis + 1 + self.spatial
+        self.expect(len(shape) == ndim, f"shape {shape}", f"{ndim} axes")
         self.expect(shape[self.axis] == self.in_channels, f"{shape[self.axis]} input channels", self.in_channels)
         self.problem = core.ConvProblem(
             direction="forward",

@@ -47,22 +47,20 @@ class OclEltwise(OclLayer):
         """Give the assignments that find the greatest value and whose it is."""
         text = "real top1 = x0 > x1 ? x0 : x1; real who1 = x0 > x1 ? 0 : 1;"
         for i in range(2, len(names)):
-            text += f"real top{i} = x{i} > top{i - 1} ? x{i} : top{i - 1}; real who{i} = x{i} > top{i - 1} ? {i} : who{i - 1};"
+            greater = f"x{i} > top{i - 1}"
+            text += f"real top{i} = {greater} ? x{i} : top{i - 1}; real who{i} = {greater} ? {i} : who{i - 1};"
         return text
 
     def prepare(self, shapes: list) -> list:
         same_shapes(self, shapes)
         self.shape = (math.prod(shapes[0]),)
-        self.forward_program = None
+        inputs = {f"x{i}": self.shape for i in range(self.bottom_count)}
+        self.forward_program = programs.make(self.context, self.forward_text, inputs, {"y": None})
         self.backward_programs: dict = {}
         return shapes[:1]
 
     def compute(self, bottom: Any, top: Any) -> None:
-        count = self.bottom_count
-        if self.forward_program is None:
-            shapes = {f"x{i}": self.shape for i in range(count)}
-            self.forward_program = programs.make(self.context, self.forward_text, shapes, {"y": None})
-        buffers = {f"x{i}": buffer(bottom[i].data) for i in range(count)}
+        buffers = {f"x{i}": buffer(bottom[i].data) for i in range(self.bottom_count)}
         buffers["y"] = buffer(top[0].data)
         self.forward_program.run(buffers)
 

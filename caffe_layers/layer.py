@@ -18,7 +18,6 @@ from clgraft import core
 from clgraft.caffe_layers import fillers, framework, schema
 from clgraft.core.errors import ClgraftError, ProblemError
 
-Shape = tuple  # of int
 SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
@@ -93,7 +92,8 @@ class OclLayer(framework.Layer):
         self.in_place = False
         for name, blobs, limits in (("bottom", bottom, self.bottoms), ("top", top, self.tops)):
             low, high = limits
-            self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", low if low == high else f"{low} to {high}")
+            expected = low if low == high else f"{low} to {high}"
+            self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", expected)
         self.bottom_count, self.top_count = len(bottom), len(top)
         self.configure([bottom[i].data.shape for i in range(self.bottom_count)])
 
@@ -138,7 +138,7 @@ class OclLayer(framework.Layer):
             raise ProblemError(f"[{self.word}] got {got}, expected {expected}")
 
     def make_blobs(self, *wanted: tuple) -> None:
-        """Make and fill the learnable blobs, given as (shape, FillerParameter); check them if they are there already."""
+        """Make and fill the learnable blobs, given as (shape, FillerParameter), or check those that are there."""
         if len(self.blobs) == 0:
             for i, (shape, filler) in enumerate(wanted):
                 self.blobs.add_blob(*shape)

@@ -22,8 +22,8 @@ class OclPointwise(OclLayer):
         {"forward": "y0 = x0 * x1 + a;", "backward": "dx0 = dy0 * x1; dx1 = dy0 * x0;", "scalars": {"a": 0.5}}
 
     Bottoms are x0, x1, ..., tops y0, y1, ...; the backward expression may read both and dy0, dy1, ..., and assigns
-    dx0, dx1, ...; a gradient is summed over the axes along which its bottom is broadcast. A net that never learns through
-    the layer may leave `backward` out. In place needs a backward expression that does not read x0.
+    dx0, dx1, ...; a gradient is summed over the axes along which its bottom is broadcast. A net that never learns
+    through the layer may leave `backward` out. In place needs a backward expression that does not read x0.
     """
 
     word: ClassVar[str] = "pointwise"
@@ -35,7 +35,8 @@ class OclPointwise(OclLayer):
         try:
             given = json.loads(text)
         except ValueError as error:
-            raise ProblemError(f"[pointwise] got param_str {text!r} ({error}), expected JSON such as {{\"forward\": ...}}") from None
+            expected = 'JSON such as {"forward": "y0 = 2 * x0"}'
+            raise ProblemError(f"[pointwise] got param_str {text!r} ({error}), expected {expected}") from None
         self.expect(isinstance(given, dict), f"param_str {text!r}", "a JSON object")
         unknown = sorted(set(given) - set(FIELDS))
         self.expect(not unknown, f"fields {unknown}", f"some of {FIELDS}")
@@ -89,9 +90,10 @@ class OclPointwise(OclLayer):
         """Plan the gradients of some of the bottoms."""
         names = programs.names_in(self.backward_text)
         for i in wanted:
-            self.expect(f"dx{i}" in names, f"backward {self.backward_text!r}", f"an assignment to dx{i}: the net learns through it")
+            expected = f"an assignment to dx{i}: the net learns through it"
+            self.expect(f"dx{i}" in names, f"backward {self.backward_text!r}", expected)
         lost = sorted(names & set(self.inputs)) if self.in_place else []
-        self.expect(not lost, f"a layer in place whose backward expression reads {lost}", "only y and dy: x is overwritten")
+        self.expect(not lost, f"a layer in place whose backward reads {lost}", "only y and dy: x is overwritten")
         inputs = dict(self.inputs)
         for i in range(self.top_count):
             inputs[f"y{i}"] = inputs[f"dy{i}"] = self.common

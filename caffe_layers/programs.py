@@ -1,11 +1,10 @@
-"""Expressions with the names of the layer's own formulas (x, dy, dx), made into plans of the core's pointwise problem."""
+"""Expressions in the names of the layers' own formulas (x, dy, dx), made into plans of the pointwise problem."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 from clgraft import core
 from clgraft.core.pointwise import PointwiseProblem, Reduction
@@ -34,7 +33,7 @@ def names_in(text: str) -> set:
 
 
 def declare_locals(text: str, outputs: Collection[str]) -> str:
-    """Declare whatever is assigned without being an output: a gradient that this run does not want becomes a local name."""
+    """Declare what is assigned without being an output: a gradient that is not wanted becomes a local name."""
     seen = {*outputs, *DECLARED.findall(text)}
 
     def declared(found: re.Match) -> str:
@@ -50,7 +49,7 @@ def make(
     context: core.Context,
     text: str,
     inputs: Mapping[str, tuple],
-    outputs: Mapping[str, Optional[Sequence[int]]],
+    outputs: Mapping[str, Sequence[int] | None],
     scalars: Sequence[str] = (),
 ) -> Program:
     """Plan an expression.

@@ -27,7 +27,7 @@ def load(text: str, phase: int = TRAIN, weights: str | None = None) -> Any:
         return caffe.Net(path, phase, weights=weights) if weights else caffe.Net(path, phase)
 
 
-class written:  # noqa: N801  (reads as a word of the with statement)
+class written:
     """A file that exists inside a with statement."""
 
     def __init__(self, text: str, suffix: str = ".prototxt") -> None:
@@ -102,11 +102,16 @@ def close(got: np.ndarray, expected: np.ndarray, name: str, tolerance: float = 2
         return
     assert np.isfinite(expected).all(), f"{name}: the reference is not finite"
     error = np.abs(got.astype(np.float64) - expected).max()
-    assert error <= tolerance * max(1e-3, np.abs(expected).max()), f"{name}: off by {error}, of {np.abs(expected).max()}"
+    size = np.abs(expected).max()
+    assert error <= tolerance * max(1e-3, size), f"{name}: off by {error}, of {size}"
 
 
 def gradients(
-    net: Any, data: Mapping[str, np.ndarray], dy: Mapping[str, np.ndarray], dw: Sequence[np.ndarray] = (), poison: bool = True
+    net: Any,
+    data: Mapping[str, np.ndarray],
+    dy: Mapping[str, np.ndarray],
+    dw: Sequence[np.ndarray] = (),
+    poison: bool = True,
 ) -> dict[str, np.ndarray]:
     """Run forward and backward once; give tops, bottoms' gradients and the layer's blobs with their gradients."""
     for name, values in data.items():
@@ -121,7 +126,7 @@ def gradients(
     for name in data:
         if poison and name not in dy:
             net.blobs[name].diff[...] = np.nan
-    blobs = net.params["op"] if "op" in net.params else []
+    blobs = net.params.get("op", [])
     for blob, values in zip(blobs, dw):
         blob.diff[...] = values
     net.backward()
@@ -165,11 +170,11 @@ def compare(
         for ours in (False, True)
     ]
     native, ours = nets
-    there = native.params["op"] if "op" in native.params else []
+    there = native.params.get("op", [])
     starts = blobs or [random.uniform(-1, 1, blob.data.shape).astype(np.float32) for blob in there]
     dw = [adds * random.standard_normal(blob.data.shape).astype(np.float32) for blob in there]
     for net in nets:
-        assert len(net.params["op"] if "op" in net.params else []) == len(starts)
+        assert len(net.params.get("op", [])) == len(starts)
         for i, values in enumerate(starts):
             assert net.params["op"][i].data.shape == values.shape
             net.params["op"][i].data[...] = values

@@ -14,7 +14,7 @@ NATIVE_SHAPES = [shape for shape in SHAPES if len(shape) > 1]  # one axis is fat
 FRAME = "param { lr_mult: 0 decay_mult: 0 } " * 3
 
 
-needs_native = pytest.mark.skipif(not native_learns(), reason="the native BatchNorm of this Caffe computes no statistics")
+needs_native = pytest.mark.skipif(not native_learns(), reason="this Caffe's own BatchNorm computes no statistics")
 
 
 def channels_of(shape: tuple) -> int:
@@ -66,7 +66,11 @@ def test_batch_statistics_equal_native(shape, tops, phase, fields):
 def test_batch_statistics_equal_numpy(shape, top):
     fraction, eps = 0.9, 1e-3
     parameters = f"batch_norm_param {{ moving_average_fraction: {fraction} eps: {eps} }}"
-    net = load(inputs({"x": shape}) + layer("BatchNorm", parameters, ours=True, tops=[top], frame=FRAME) + "force_backward: true")
+    net = load(
+        inputs({"x": shape})
+        + layer("BatchNorm", parameters, ours=True, tops=[top], frame=FRAME)
+        + "force_backward: true"
+    )
     assert [blob.data.shape for blob in net.params["op"]] == [(channels_of(shape),)] * 2 + [(1,)]
     assert not any(blob.data.any() for blob in net.params["op"])
     random = np.random.default_rng(3)
@@ -115,7 +119,9 @@ def test_in_place_chain_keeps_its_own_input():
 
 def test_reshape_between_calls():
     parameters = "batch_norm_param { moving_average_fraction: 0.5 }"
-    net = load(inputs({"x": (2, 3, 4)}) + layer("BatchNorm", parameters, ours=True, tops=["x"]) + "force_backward: true")
+    net = load(
+        inputs({"x": (2, 3, 4)}) + layer("BatchNorm", parameters, ours=True, tops=["x"]) + "force_backward: true"
+    )
     random = np.random.default_rng(3)
     for shape in ((2, 3, 4), (5, 3, 7), (1, 3, 2), (6, 3, 11)):
         net.blobs["x"].reshape(*shape)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("caffe")
 
-from caffe_nets import layer  # noqa: E402
+from caffe_nets import layer
 
 needs_command = pytest.mark.skipif(not shutil.which("caffe"), reason="this Caffe comes without the caffe command")
 
@@ -23,7 +23,7 @@ def train(folder, parameters: str, ours: bool) -> subprocess.CompletedProcess:
         + layer("Convolution", f"convolution_param {{ {parameters} }}", ours=ours)
         + layer("BatchNorm", ours=ours, name="bn", bottoms=["y"], tops=["y"], frame="param { lr_mult: 0 } " * 3)
         + 'layer { name: "t" type: "DummyData" top: "t" dummy_data_param '
-        + '{ shape { dim: 4 dim: 2 dim: 4 dim: 4 } data_filler { value: 0.5 } } }\n'
+        + "{ shape { dim: 4 dim: 2 dim: 4 dim: 4 } data_filler { value: 0.5 } } }\n"
         + 'layer { name: "loss" type: "EuclideanLoss" bottom: "y" bottom: "t" top: "loss" }\n'
     )
     (folder / "solver.prototxt").write_text(
@@ -31,8 +31,7 @@ def train(folder, parameters: str, ours: bool) -> subprocess.CompletedProcess:
         f'solver_mode: CPU snapshot_after_train: false snapshot_prefix: "{folder}/snap"'
     )
     command = ["caffe", "train", f"--solver={folder}/solver.prototxt"]
-    environment = {"GLOG_minloglevel": "0"}
-    return subprocess.run(["env", *(f"{k}={v}" for k, v in environment.items()), *command], capture_output=True, text=True)
+    return subprocess.run(["env", "GLOG_minloglevel=0", *command], capture_output=True, text=True)
 
 
 @needs_command

@@ -70,7 +70,8 @@ OTHER_FORMS = {
     "no spatial axes": ("convolution_param { num_output: 4 axis: 1 }", {"x": (5, 7)}, ("y",)),
     "no spatial axes, axis -1": ("convolution_param { num_output: 4 axis: -1 group: 2 }", {"x": (5, 3, 6)}, ("y",)),
     "3-D": (
-        "convolution_param { num_output: 4 kernel_size: 3 kernel_size: 2 kernel_size: 1 pad: 1 stride: 1 stride: 2 stride: 1 }",
+        "convolution_param { num_output: 4 pad: 1 "
+        "kernel_size: 3 kernel_size: 2 kernel_size: 1 stride: 1 stride: 2 stride: 1 }",
         {"x": (2, 3, 4, 6, 5)},
         ("y",),
     ),
@@ -97,16 +98,14 @@ def test_equals_native_in_test_phase():
 def test_depthwise_equals_native_convolutions_of_single_channels(multiplier, dilation):
     """Slice, one native convolution per channel, Concat: what a depthwise convolution means."""
     channels, form = 5, f"kernel_size: 3 pad: 2 stride: 2 dilation: {dilation}"
+    single = f"convolution_param {{ num_output: {multiplier} {form} }}"
     names = [f"c{i}" for i in range(channels)]
     apart = (
         inputs({"x": (2, channels, 9, 8)})
         + 'layer { name: "slice" type: "Slice" bottom: "x" '
         + " ".join(f'top: "{n}"' for n in names)
         + " }\n"
-        + "".join(
-            layer("Convolution", f"convolution_param {{ num_output: {multiplier} {form} }}", ours=False, name=n, bottoms=[n], tops=[n + "y"])
-            for n in names
-        )
+        + "".join(layer("Convolution", single, ours=False, name=n, bottoms=[n], tops=[n + "y"]) for n in names)
         + layer("Concat", ours=False, name="concat", bottoms=[n + "y" for n in names])
         + "force_backward: true"
     )

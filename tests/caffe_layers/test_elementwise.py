@@ -126,7 +126,7 @@ SCALES = {
 @pytest.mark.parametrize("name", SCALES)
 def test_scale_equals_native(name, bias, tops):
     fields, shapes = SCALES[name]
-    # Natively a vector that begins at axis 0 has its gradient overwritten, so that batches of one iteration do not add up.
+    # Natively the gradient of a vector that begins at axis 0 is overwritten: batches of one iteration do not add up.
     adds = name not in ("axis 0", "all", "one axis only")
     compare("Scale", f"scale_param {{ {fields} bias_term: {bias} }}", shapes, tops=[tops], adds=adds)
 
@@ -237,7 +237,10 @@ def test_in_place_chain_equals_native():
     """ResNet's chain on one blob: every layer keeps what it needs before the next one overwrites it."""
     random = np.random.default_rng(4)
     x = random.standard_normal((2, 5, 6, 7)).astype(np.float32)
-    kinds = [("Scale", "scale_param { bias_term: true }"), ("PReLU", ""), ("Scale", ""), ("ELU", ""), ("Bias", ""), ("ReLU", "")]
+    kinds = [
+        ("Scale", "scale_param { bias_term: true }"),
+        *((kind, "") for kind in ["PReLU", "Scale", "ELU", "Bias", "ReLU"]),
+    ]
     results = []
     for ours in (False, True):
         text = inputs({"x": x.shape}) + "".join(

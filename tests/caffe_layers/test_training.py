@@ -32,25 +32,27 @@ def network(ours: bool, batch_norm: bool) -> str:
         affine = in_place("Scale", f"{name}_scale", blob, "scale_param { bias_term: true }")
         return (in_place("BatchNorm", f"{name}_bn", blob, frame=STATISTICS) if batch_norm else "") + affine
 
+    def op(kind: str, name: str, bottoms: str, parameters: str = "", ours: bool = False) -> str:
+        return layer(kind, parameters, ours=ours, name=name, bottoms=bottoms.split(), tops=[name])
+
     shared = 'param { name: "w" lr_mult: 1 } param { name: "b" lr_mult: 2 }'
     return (
         inputs({"data": SHAPE, "label": (SHAPE[0],)})
         + conv("conv1", "data", "num_output: 8 kernel_size: 3 pad: 1 bias_term: false")
         + norm("conv1", "conv1")
         + in_place("ReLU", "relu1", "conv1", "relu_param { negative_slope: 0.1 }")
-        + 'layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1" pooling_param { kernel_size: 2 stride: 2 } }\n'
+        + op("Pooling", "pool1", "conv1", "pooling_param { kernel_size: 2 stride: 2 }")
         + conv("depthwise", "pool1", "num_output: 8 group: 8 kernel_size: 3 pad: 1 bias_term: false")
         + norm("depthwise", "depthwise")
         + in_place("PReLU", "prelu", "depthwise")
         + conv("shared1", "depthwise", "num_output: 8 kernel_size: 1", shared)
         + in_place("ELU", "elu", "shared1")
         + conv("shared2", "shared1", "num_output: 8 kernel_size: 1", shared)
-        + layer("Eltwise", "eltwise_param { coeff: 0.5 coeff: 1 }", ours=ours, name="sum", bottoms=["shared2", "pool1"], tops=["sum"])
-        + layer("TanH", ours=ours, name="tanh", bottoms=["sum"], tops=["tanh"])
-        + 'layer { name: "pool2" type: "Pooling" bottom: "tanh" top: "pool2" pooling_param { pool: AVE global_pooling: true } }\n'
-        + f'layer {{ name: "score" type: "InnerProduct" bottom: "pool2" top: "score" inner_product_param {{ num_output: {CLASSES} '
-        + 'weight_filler { type: "xavier" } } }\n'
-        + 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "score" bottom: "label" top: "loss" }\n'
+        + op("Eltwise", "sum", "shared2 pool1", "eltwise_param { coeff: 0.5 coeff: 1 }", ours)
+        + op("TanH", "tanh", "sum", "", ours)
+        + op("Pooling", "pool2", "tanh", "pooling_param { pool: AVE global_pooling: true }")
+        + op("InnerProduct", "score", "pool2", f"inner_product_param {{ num_output: {CLASSES} {XAVIER} }}")
+        + op("SoftmaxWithLoss", "loss", "score label")
     )
 
 
@@ -90,7 +92,9 @@ def parameters(net) -> list:
     return [blob.data.copy() for blobs in net.params.values() for blob in blobs]
 
 
-@pytest.mark.parametrize("extra", ["", "iter_size: 3", "type: 'Adam' momentum2: 0.99"], ids=["SGD", "iter_size", "Adam"])
+@pytest.mark.parametrize(
+    "extra", ["", "iter_size: 3", "type: 'Adam' momentum2: 0.99"], ids=["SGD", "iter_size", "Adam"]
+)
 def test_training_follows_the_native_loss_curve(extra, tmp_path):
     batch_norm = native_learns()
     solvers = [solver_of(network(ours, batch_norm), tmp_path, extra) for ours in (False, True)]
