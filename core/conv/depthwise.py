@@ -25,6 +25,7 @@ VECTORS = 4  # NV
 TILE_BYTES = 32 * 1024  # scratch that stays in a core's L1 cache
 ITEM_BYTES = 64 * 1024  # of memory traffic that make a work-item worth its dispatch
 ITEMS_PER_UNIT = 4
+MOST_OF_ONE = 8  # filters of a single input channel; with more, all of them are a product of matrices
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
+    if problem.in_channels == 1 and problem.out_channels > MOST_OF_ONE:
+        raise Declined(f"{problem.out_channels} output channels of one are a product of matrices")
     height, width = axes_of(problem)
     rows = _plan_rows(problem, context, height, width)
     if rows:
