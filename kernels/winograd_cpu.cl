@@ -1,0 +1,332 @@
+// Winograd's convolution F(4x4, 3x3) on CPU devices: forward, backward data and backward filter of 3 x 3 kernels, stride 1.
+//
+// Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144. Inside a block of tiles, lanes of vectors
+// are channels: pixels are transposed from NCHW in registers on the way in and out, so that neither small planes nor
+// borders waste lanes, and the transforms are plain arithmetic on vectors.
+//
+// e         one of the 36 elements of a transformed tile
+// V         [e][chunk of WC channels][tile][WC]      transformed source
+// U         [e][block of COLS outputs][channel][COLS] transformed weights
+// M         [e][tile][COLS]                           products of one block of outputs
+//
+// Tiles are numbered along the rows of all images. A work-group is one work-item with a slice of the workspace of its own.
+// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); the points are 0, 1, -1, 2, -2.
+
+#ifndef MR
+#define MR 6  // rows of the register tile: tiles, or channels in the backward filter
+#endif
+#ifndef NV
+#define NV 4  // vectors of the register tile: output channels
+#endif
+#define COLS (NV * VL)
+#define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
+
+#include "conv_cpu_transpose.cl"
+
+// B^T d, on six vectors `s` apart.
+#define TRANSFORM_SOURCE(d, s, out) \
+    { \
+        const realv a_ = (d)[4 * (s)] - 4 * (d)[2 * (s)], b_ = (d)[3 * (s)] - 4 * (d)[1 * (s)]; \
+        const realv c_ = (d)[4 * (s)] - (d)[2 * (s)], e_ = 2 * ((d)[3 * (s)] - (d)[1 * (s)]); \
+        out[0] = 4 * (d)[0] - 5 * (d)[2 * (s)] + (d)[4 * (s)]; \
+        out[1] = a_ + b_; \
+        out[2] = a_ - b_; \
+        out[3] = c_ + e_; \
+        out[4] = c_ - e_; \
+        out[5] = 4 * (d)[1 * (s)] - 5 * (d)[3 * (s)] + (d)[5 * (s)]; \
+    }
+
+// A^T m: six to four.
+#define TRANSFORM_PRODUCT(m, s, out) \
+    { \
+        const realv a_ = (m)[1 * (s)] + (m)[2 * (s)], b_ = (m)[1 * (s)] - (m)[2 * (s)]; \
+        const realv c_ = (m)[3 * (s)] + (m)[4 * (s)], e_ = (m)[3 * (s)] - (m)[4 * (s)]; \
+        out[0] = (m)[0] + a_ + c_; \
+        out[1] = b_ + 2 * e_; \
+        out[2] = a_ + 4 * c_; \
+        out[3] = b_ + 8 * e_ + (m)[5 * (s)]; \
+    }
+
+// A y: four to six, the transpose of the above.
+#define TRANSFORM_GRADIENT(y, s, out) \
+    { \
+        const realv a_ = (y)[0] + (y)[2 * (s)], b_ = (y)[1 * (s)] + (y)[3 * (s)]; \
+        const realv c_ = (y)[0] + 4 * (y)[2 * (s)], e_ = 2 * (y)[1 * (s)] + 8 * (y)[3 * (s)]; \
+        out[0] = (y)[0]; \
+        out[1] = a_ + b_; \
+        out[2] = a_ - b_; \
+        out[3] = c_ + e_; \
+        out[4] = c_ - e_; \
+        out[5] = (y)[3 * (s)]; \
+    }
+
+// G w: three to six.
+#define TRANSFORM_WEIGHTS(w, s, out) \
+    { \
+        const realv a_ = ((w)[0] + (w)[2 * (s)]) * (REAL(-1.0) / 6), b_ = (w)[1 * (s)] * (REAL(-1.0) / 6); \
+        const realv c_ = (w)[0] * (REAL(1.0) / 24) + (w)[2 * (s)] * (REAL(1.0) / 6), e_ = (w)[1 * (s)] * (REAL(1.0) / 12); \
+        out[0] = (w)[0] * REAL(0.25); \
+        out[1] = a_ + b_; \
+        out[2] = a_ - b_; \
+        out[3] = c_ + e_; \
+        out[4] = c_ - e_; \
+        out[5] = (w)[2 * (s)]; \
+    }
+
+// G^T m: six to three.
+#define TRANSFORM_FILTER(m, s, out) \
+    { \
+        const realv a_ = (m)[1 * (s)] + (m)[2 * (s)], b_ = (m)[1 * (s)] - (m)[2 * (s)]; \
+        const realv c_ = (m)[3 * (s)] + (m)[4 * (s)], e_ = (m)[3 * (s)] - (m)[4 * (s)]; \
+        out[0] = (m)[0] * REAL(0.25) - a_ * (REAL(1.0) / 6) + c_ * (REAL(1.0) / 24); \
+        out[1] = e_ * (REAL(1.0) / 12) - b_ * (REAL(1.0) / 6); \
+        out[2] = (c_ - a_) * (REAL(1.0) / 6) + (m)[5 * (s)]; \
+    }
+
+// Loads VL elements of a row, the last ones of a tensor one by one.
+realv load_row(global const stored *row, const long left, const int wanted) {
+    if (left >= VL) return VLOAD(row, 0);
+    real values[VL];
+    for (int i = 0; i < VL; i++) values[i] = i < wanted ? LOAD(row, i) : 0;
+    return LOAD_REALS(values);
+}
+
+// pixels[row][column][lane] = x[channel + lane][top + row][left_column + column], 0 outside of the plane.
+// x starts at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
+void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch, const int cw,
+                 const int top, const int left_column, const int rows, const int columns) {
+    const long plane = (long)ch * cw;
+    const int begin = clamp(-left_column, 0, columns), end = clamp(cw - left_column, begin, columns);
+    for (int row = 0; row < rows; row++) {
+        local real *to = pixels + row * columns * VL;
+        const int h = top + row;
+        const int stop = h >= 0 && h < ch ? end : 0;
+        for (int column = 0; column < (stop ? begin : columns); column++) STORE_REALS(to + column * VL, (realv)(0));
+        if (!stop) continue;
+        for (int column = begin; column < stop; column += VL) {
+            realv a[VL], b[VL];
+            const long at = (long)h * cw + left_column + column;
+            if ((lanes - 1) * plane + at + VL <= left) {
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] = VLOAD(x, min(i, lanes - 1) * plane + at);
+            } else {
+                for (int i = 0; i < VL; i++) {
+                    const long from = min(i, lanes - 1) * plane + at;
+                    a[i] = load_row(x + from, left - from, stop - column);
+                }
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) STORE_REALS(to + (column + i) * VL, a[i]);
+        }
+        for (int column = stop; column < columns; column++) STORE_REALS(to + column * VL, (realv)(0));
+    }
+}
+
+// Transforms the source tiles of tile rows [first, first + count), numbered over all images, of every channel into V.
+// `tiles` is V's number of tiles; b_h, b_w the source position of the first output pixel.
+void transform_source(global real *V, local real *pixels, global const stored *x, const int batch, const int channels,
+                      const int ch, const int cw, const int bh, const int bw, const int tile_h, const int tile_w,
+                      const int tiles, const int first, const int count) {
+    const int columns = tile_w * 4 + 2;
+    const long plane = (long)ch * cw, all = batch * channels * plane;
+    const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC;
+    for (int channel = 0; channel < channels; channel += VL) {
+        global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
+        for (int row = 0; row < count;) {
+            const int image = (first + row) / tile_h, h = (first + row) % tile_h;
+            const int group = min(min(count - row, tile_h - h), ROWS);
+            const long from = ((long)image * channels + channel) * plane;
+            load_pixels(pixels, x + from, all - from, min(channels - channel, VL), ch, cw, h * 4 + bh, bw, group * 4 + 2, columns);
+            for (int tile = 0; tile < group * tile_w; tile++) {
+                local const real *corner = pixels + (tile / tile_w * 4 * columns + tile % tile_w * 4) * VL;
+                realv m[36];
+#pragma unroll
+                for (int j = 0; j < 6; j++) {
+                    realv d[6], out[6];
+#pragma unroll
+                    for (int i = 0; i < 6; i++) d[i] = LOAD_REALS(corner + (i * columns + j) * VL);
+                    TRANSFORM_SOURCE(d, 1, out)
+#pragma unroll
+                    for (int i = 0; i < 6; i++) m[i * 6 + j] = out[i];
+                }
+                global real *element = to + (row * tile_w + tile) * WC;
+#pragma unroll
+                for (int i = 0; i < 6; i++) {
+                    realv out[6];
+                    TRANSFORM_SOURCE(m + i * 6, 1, out)
+#pragma unroll
+                    for (int j = 0; j < 6; j++) STORE_REALS(element + (i * 6 + j) * e_size, out[j]);
+                }
+            }
+            row += group;
+        }
+    }
+}
+
+// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane].
+void store_pixels(global stored *y, const long plane, const int lanes, local const real *pixels, const int count, const int accumulate) {
+    int at = 0;
+    for (; at + VL <= count; at += VL) {
+        realv a[VL], b[VL];
+#pragma unroll
+        for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(pixels + (at + i) * VL);
+        TRANSPOSE(a, b, VL)
+#pragma unroll
+        for (int i = 0; i < VL; i++) {
+            if (i < lanes) VSTORE(y, i * plane + at, accumulate ? a[i] + VLOAD(y, i * plane + at) : a[i]);
+        }
+        // the rest is covered by a last block that overlaps; sums are added one by one, lest some be added twice
+        if (at + VL < count && at + 2 * VL > count && !accumulate) at = count - 2 * VL;
+    }
+    for (; at < count; at++) {
+        for (int i = 0; i < lanes; i++) {
+            const long to = i * plane + at;
+            STORE(y, to, pixels[at * VL + i] + (accumulate ? LOAD(y, to) : 0));
+        }
+    }
+}
+
+// The register tile: M[tile][COLS] = sum over channels of V[tile][channel] * U[channel][COLS].
+void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const int tiles) {
+    realv acc[MR][NV];
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#pragma unroll
+        for (int v = 0; v < NV; v++) acc[i][v] = 0;
+    }
+    for (int chunk = 0; chunk < channels; chunk += WC) {
+        global const real *a = V + (long)chunk * tiles;
+        const int end = min(channels - chunk, WC);
+        for (int c = 0; c < end; c++) {
+            realv weights[NV];
+#pragma unroll
+            for (int v = 0; v < NV; v++) weights[v] = LOAD_REALS(U + v * VL);
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                const realv value = a[i * WC];
+#pragma unroll
+                for (int v = 0; v < NV; v++) acc[i][v] = fma(value, weights[v], acc[i][v]);
+            }
+            a++;
+            U += COLS;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#pragma unroll
+        for (int v = 0; v < NV; v++) STORE_REALS(M + i * COLS + v * VL, acc[i][v]);
+    }
+}
+
+// y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at a
+// time, and blocks_of_item blocks of output channels.
+kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(bias), TENSOR(y), TENSOR_OF(real, slices),
+                     const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
+                     const int ch, const int cw, const int oh, const int ow, const int bh, const int bw,
+                     const int rows_of_item, const int block_rows, const int blocks_of_item, local real *pixels) {
+    const int tile_h = (oh + 3) / 4, tile_w = (ow + 3) / 4;
+    const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
+    const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
+    const long v_size = (long)chunks * tiles * WC, u_size = (long)m_blocks * channels * COLS, m_size = (long)tiles * COLS;
+    global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * 36 * (v_size + m_size);
+    global real *M = V + 36 * v_size;
+    const int first_block = get_global_id(1) * blocks_of_item, last_block = min(first_block + blocks_of_item, m_blocks);
+    const int last_row = min((int)(get_global_id(0) + 1) * rows_of_item, batch * tile_h);
+    const long plane = (long)oh * ow;
+
+    for (int first = get_global_id(0) * rows_of_item; first < last_row; first += block_rows) {
+        const int count = min(block_rows, last_row - first);
+        transform_source(V, pixels, OPEN(x), batch, channels, ch, cw, bh, bw, tile_h, tile_w, tiles, first, count);
+        for (int block = first_block; block < last_block; block++) {
+            for (int e = 0; e < 36; e++) {
+                for (int tile = 0; tile < count * tile_w; tile += MR) {
+                    multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + tile * WC,
+                                  OPEN(U) + e * u_size + (long)block * channels * COLS, channels, tiles);
+                }
+            }
+            for (int lane = 0; lane < COLS && block * COLS + lane < m_count; lane += VL) {
+                const int m = block * COLS + lane, lanes = min(m_count - m, VL);
+                realv start = 0;
+                if (has_bias) start = load_row(OPEN(bias) + m, m_count - m, lanes);
+                for (int row = 0; row < count;) {
+                    const int image = (first + row) / tile_h, h = (first + row) % tile_h;
+                    const int group = min(min(count - row, tile_h - h), ROWS);
+                    for (int tile = 0; tile < group * tile_w; tile++) {
+                        global const real *element = M + (row * tile_w + tile) * COLS + lane;
+                        realv m4[24];
+#pragma unroll
+                        for (int j = 0; j < 6; j++) {
+                            realv in[6], out[4];
+#pragma unroll
+                            for (int i = 0; i < 6; i++) in[i] = LOAD_REALS(element + (i * 6 + j) * m_size);
+                            TRANSFORM_PRODUCT(in, 1, out)
+#pragma unroll
+                            for (int i = 0; i < 4; i++) m4[i * 6 + j] = out[i];
+                        }
+                        const int column = tile % tile_w * 4;
+                        local real *to = pixels + (tile / tile_w * 4 * ow + column) * VL;
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            realv out[4];
+                            TRANSFORM_PRODUCT(m4 + i * 6, 1, out)
+#pragma unroll
+                            for (int j = 0; j < 4; j++) {
+                                if (column + j < ow) STORE_REALS(to + (i * ow + j) * VL, out[j] + start);
+                            }
+                        }
+                    }
+                    const int rows = min(group * 4, oh - h * 4);
+                    store_pixels(OPEN(y) + ((long)image * m_count + m) * plane + (long)h * 4 * ow, plane, lanes, pixels,
+                                 rows * ow, accumulate);
+                    row += group;
+                }
+            }
+        }
+    }
+}
+
+// U of w. m_size and channel_size are w's steps in elements; `flip` turns the kernel by 180 degrees.
+// One work-item takes VL outputs m and `range` channels.
+kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
+                             const long channel_size, const int flip, const int range) {
+    const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
+    const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
+    const long e_size = (long)m_blocks * channels * COLS, all = (long)m_count * channels * 9;
+    for (int channel = first; channel < last; channel++) {
+        realv taps[9];
+#pragma unroll
+        for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
+            const int skip = half_of ? 9 - VL : 0;
+            realv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
+                a[i] = load_row(OPEN(w) + at, all - at, 9);
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                if (i + skip < 9) taps[i + skip] = a[i];
+            }
+        }
+        realv half_done[18];
+#pragma unroll
+        for (int j = 0; j < 3; j++) {
+            realv in[3], out[6];
+#pragma unroll
+            for (int i = 0; i < 3; i++) in[i] = flip ? taps[8 - i * 3 - j] : taps[i * 3 + j];
+            TRANSFORM_WEIGHTS(in, 1, out)
+#pragma unroll
+            for (int i = 0; i < 6; i++) half_done[i * 3 + j] = out[i];
+        }
+        global real *to = OPEN(U) + ((long)(m / COLS) * channels + channel) * COLS + m % COLS;
+#pragma unroll
+        for (int i = 0; i < 6; i++) {
+            realv out[6];
+            TRANSFORM_WEIGHTS(half_done + i * 3, 1, out)
+#pragma unroll
+            for (int j = 0; j < 6; j++) STORE_REALS(to + (i * 6 + j) * e_size, out[j]);
+        }
+    }
+}
