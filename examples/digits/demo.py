@@ -1,0 +1,67 @@
+"""Trains one small net on real digits, with native operators and after `swap`, in every framework that can be imported.
+
+`make demo`, or `python examples/digits/demo.py [--epochs 12] [--output FOLDER]`. Prints both trainings side by side and
+writes one picture with their curves. Ends with an error if they differ by more than rounding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("GLOG_minloglevel", "2")
+os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")  # what Caffe's own messages need
+os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
+
+
+def progress(label: str):
+    """Give a function that redraws one line."""
+    tty = sys.stdout.isatty()
+
+    def show(step: int, steps: int, native: float, swapped: float) -> None:
+        if tty or step == steps or step % max(1, steps // 5) == 0:
+            end = "\r" if tty and step < steps else "\n"
+            done = "#" * (30 * step // steps)
+            print(f"{label} [{done:30}] {step}/{steps}  loss native {native:.5f}  swapped {swapped:.5f}", end=end, flush=True)
+
+    return show
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder for the picture and the nets")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    from record import draw
+
+    comparisons, absent = [], []
+    for framework, module in (("mxnet", "train_mxnet"), ("caffe", "train_caffe")):
+        if importlib.util.find_spec(framework) is None:
+            absent.append(framework)
+            continue
+        trainer = importlib.import_module(module)
+        comparison, report = trainer.compare(options.epochs, progress(framework), options.output)
+        print(report)
+        print(comparison.report(), flush=True)
+        comparisons.append(comparison)
+    for framework in absent:
+        print(f"{framework}: cannot be imported by this Python ({sys.version.split()[0]}), left out")
+    if not comparisons:
+        print("got neither mxnet nor caffe, expected at least one")
+        return 1
+    picture = options.output / "digits.png"
+    draw(comparisons, picture)
+    print(f"curves: {picture}")
+    failures = [text for comparison in comparisons for text in comparison.failures()]
+    for text in failures:
+        print(f"FAILED {text}")
+    print("native and swapped agree" if not failures else "native and swapped do not agree")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

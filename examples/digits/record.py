@@ -1,0 +1,105 @@
+"""What a training run leaves behind, and how two runs are printed and drawn side by side."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+
+def relative(a: np.ndarray, b: np.ndarray) -> float:
+    """Give the largest difference over the largest value."""
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30))
+
+
+@dataclass
+class Run:
+    """The losses and step times (seconds) of one training, and its test accuracy."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    accuracy: float = 0.0
+
+    @property
+    def step_ms(self) -> float:
+        """The median time per step in milliseconds."""
+        return statistics.median(self.seconds) * 1e3
+
+
+@dataclass
+class Comparison:
+    """A native and a swapped training of the same net from the same weights on the same batches."""
+
+    framework: str
+    device: str
+    native: Run
+    swapped: Run
+    gradient_difference: float  # largest |native - swapped| over every parameter's gradient of the first step, relative
+    worst_parameter: str
+    forward_difference: float  # of one forward pass on photographs, relative
+
+    @property
+    def loss_difference(self) -> float:
+        """The largest difference of the loss curves."""
+        return max(abs(a - b) for a, b in zip(self.native.losses, self.swapped.losses))
+
+    def report(self) -> str:
+        """Give the lines that the demo prints."""
+        n, s = self.native, self.swapped
+        return "\n".join(
+            [
+                f"{self.framework} on {self.device}",
+                f"  {'':22}{'native':>12}{'swapped':>12}",
+                f"  {'first loss':22}{n.losses[0]:12.6f}{s.losses[0]:12.6f}",
+                f"  {'last loss':22}{n.losses[-1]:12.6f}{s.losses[-1]:12.6f}",
+                f"  {'test accuracy':22}{n.accuracy:12.2%}{s.accuracy:12.2%}",
+                f"  {'time per step':22}{n.step_ms:9.2f} ms{s.step_ms:9.2f} ms   ({n.step_ms / s.step_ms:.2f}x)",
+                f"  largest gradient difference, first step: {self.gradient_difference:.1e} of its size ({self.worst_parameter})",
+                f"  largest difference of the loss curves: {self.loss_difference:.1e}",
+                f"  one forward pass on photographs differs by {self.forward_difference:.1e} of the output's size",
+            ]
+        )
+
+    def failures(self) -> list[str]:
+        """Give what is not as the demo promises."""
+        found = []
+        for name, run in (("native", self.native), ("swapped", self.swapped)):
+            if not run.accuracy > 0.97:
+                found.append(f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above 97%")
+        if not self.gradient_difference < 1e-4:
+            found.append(f"{self.framework}: got gradients {self.gradient_difference:.1e} apart, expected below 1e-4")
+        if not self.forward_difference < 1e-4:
+            found.append(f"{self.framework}: got outputs {self.forward_difference:.1e} apart, expected below 1e-4")
+        # rounding grows from step to step in training: close at the start, near to the end
+        if not abs(self.native.losses[0] - self.swapped.losses[0]) < 1e-5:
+            found.append(f"{self.framework}: got first losses {self.native.losses[0]} and {self.swapped.losses[0]}, expected equal to 1e-5")
+        if not self.loss_difference < 0.05:
+            found.append(f"{self.framework}: got loss curves {self.loss_difference:.1e} apart, expected below 0.05")
+        return found
+
+
+def draw(comparisons: list[Comparison], path: Path) -> None:
+    """Write one picture: the loss curves of all trainings, and their difference."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(comparisons), figsize=(6 * len(comparisons), 7), squeeze=False, sharex="col")
+    for column, c in enumerate(comparisons):
+        top, bottom = axes[0][column], axes[1][column]
+        top.plot(c.native.losses, label=f"native, {c.native.step_ms:.1f} ms a step, {c.native.accuracy:.1%}", linewidth=3, alpha=0.4)
+        top.plot(c.swapped.losses, label=f"swapped, {c.swapped.step_ms:.1f} ms a step, {c.swapped.accuracy:.1%}", linewidth=1)
+        top.set_title(f"{c.framework} on {c.device}", fontsize=9)
+        top.set_ylabel("loss")
+        top.set_yscale("log")
+        top.legend()
+        bottom.plot([abs(a - b) + 1e-12 for a, b in zip(c.native.losses, c.swapped.losses)], color="tab:red")
+        bottom.set_yscale("log")
+        bottom.set_ylabel("|native - swapped|")
+        bottom.set_xlabel("step")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
