@@ -1,4 +1,4 @@
-"""Activation functions and their gradients, as pointwise problems: a table of expressions and what each gradient reads."""
+"""Activation functions and their gradients as pointwise problems: a table of expressions and what gradients read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from clgraft.core.errors import ProblemError
 from clgraft.core.pointwise import PointwiseProblem, Reduction
 
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017, "Self-normalizing neural networks"
+SELU_ALPHA, SELU_SCALE = (
+    1.6732632423543772,
+    1.0507009873554805,
+)  # Klambauer et al. 2017, "Self-normalizing neural networks"
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,12 @@ def _slope_shape(shape: Sequence[int], axis: int, shared: bool) -> tuple[int, ..
     return (1,) if shared else (shape[axis],) + (1,) * (len(shape) - axis - 1)
 
 
-def prelu_forward(shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = x, x1 = slope -> y0 of a rectifier with learned slopes (He et al. 2015, "Delving deep into rectifiers").
+def prelu_forward(
+    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
+) -> PointwiseProblem:
+    """Give the problem x0 = x, x1 = slope -> y0 of a rectifier with learned slopes.
+
+    The method: He et al. 2015, "Delving deep into rectifiers".
 
     Parameters
     ----------
@@ -194,7 +201,9 @@ def prelu_forward(shape: Sequence[int], axis: int = 1, shared: bool = False, dty
     )
 
 
-def prelu_backward(shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32") -> PointwiseProblem:
+def prelu_backward(
+    shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
+) -> PointwiseProblem:
     """Give the problem x0 = dy, x1 = x, x2 = slope -> y0 = dx, y1 = dslope; at 0 the gradient is the slope."""
     slope = _slope_shape(shape, axis, shared)
     return PointwiseProblem(

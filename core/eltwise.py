@@ -56,14 +56,15 @@ def product_backward(shape: Sequence[int], count: int, dtype: str = "float32") -
 
     Notes
     -----
-    Products of the factors before and of those after each one: no division, and a number of multiplications linear in `count`.
+    Products of the factors before and of those after each one: no division, and only 3 `count` multiplications.
     """
     _shapes(shape, count)
     before = "".join(
         f"real b{i} = " + ("x0; " if i == 0 else f"b{i - 1} * x{i}; ") for i in range(count)
     )  # b_i = dy * x_1 ... x_i
     after = "".join(
-        f"real a{i} = " + (f"x{i + 2}; " if i == count - 2 else f"x{i + 2} * a{i + 1}; ") for i in reversed(range(count - 1))
+        f"real a{i} = " + (f"x{i + 2}; " if i == count - 2 else f"x{i + 2} * a{i + 1}; ")
+        for i in reversed(range(count - 1))
     )
     result = "".join(f"y{i} = b{i}" + (f" * a{i}; " if i < count - 1 else "; ") for i in range(count))
     return PointwiseProblem(_shapes(shape, count + 1), before + after + result, dtype=dtype)
@@ -81,8 +82,8 @@ def max_backward(shape: Sequence[int], count: int, ties: str = "first", dtype: s
     Parameters
     ----------
     ties : str
-        Who gets the gradient where inputs are equal: ``first`` (MXNet), ``second`` (Caffe: between the first two inputs the second
-        one, later ones only if strictly greater), or ``all``.
+        Who gets the gradient where inputs are equal: ``first`` (MXNet), ``second`` (Caffe: of the first two inputs the
+        second one, later ones only if strictly greater), or ``all``.
     """
     _expect_ties(ties)
     if ties == "all":
@@ -100,7 +101,7 @@ def max_backward(shape: Sequence[int], count: int, ties: str = "first", dtype: s
 
 @dataclass(frozen=True)
 class Binary:
-    """A function of ``a`` and ``b``, its two derivatives (truth tables where a condition decides), and which inputs they read."""
+    """A function of ``a`` and ``b``, its two gradients from ``dy``, and which inputs these read."""
 
     forward: str
     da: str
@@ -153,7 +154,7 @@ def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "
 
 
 def binary_backward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = dy, x1, ... -> y0 = da, y1 = db of a binary function's gradients, summed over broadcast axes.
+    """Give the problem x0 = dy, x1, ... -> y0 = da, y1 = db of a binary function's gradients, in their inputs' shapes.
 
     Notes
     -----

@@ -1,8 +1,9 @@
 """Batch norm out of generated loops: one pass over memory for the sums, one to apply them.
 
-The training statistics come from one pass over x without losing digits where the mean is large: sums are taken of x - shift, where
-shift is the mean of a sample of the channel. If the sample is the share f of the data, then (mean - shift)^2 is at most (1/f - 1) times
-the variance, because a sample that lies far from the rest makes the variance large itself. So at most a factor 1/f of accuracy is lost.
+The training statistics come from one pass over x without losing digits where the mean is large: sums are taken of
+x - shift, where shift is the mean of a sample of the channel. If the sample is the share f of the data, then
+(mean - shift)^2 is at most (1/f - 1) times the variance: a sample far from the rest makes the variance large itself.
+So no more than a factor 1/f of accuracy can be lost.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class BatchNormProblem(Problem):
 
     Notes
     -----
-    `var` is the biased variance. Scalar ``eps`` is added to it; update_statistics has the scalars ``keep``, ``add_mean`` and
-    ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
+    `var` is the biased variance. Scalar ``eps`` is added to it; update_statistics has the scalars ``keep``,
+    ``add_mean`` and ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
     Without any element (batch or pixels 0) the batch's mean and variance are 0.
 
     Raises
@@ -105,7 +105,9 @@ class BatchNormProblem(Problem):
             elif found and found[1] not in numbers:
                 numbers[found[1]] = int(found[2])
             else:
-                raise ProblemError(f"[batchnorm] got word {word!r}, expected a direction, a dtype, n8, c64 or s3136, once")
+                raise ProblemError(
+                    f"[batchnorm] got word {word!r}, expected a direction, a dtype, n8, c64 or s3136, once"
+                )
         if not direction or len(numbers) < 3:
             raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS} and n, c and s")
         return cls(direction, numbers["n"], numbers["c"], numbers["s"], dtype)

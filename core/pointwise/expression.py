@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from clgraft.core.errors import ProblemError
 
@@ -279,9 +279,9 @@ def read_program(text: str, inputs: int, scalars: tuple[str, ...]) -> Program:
     Parameters
     ----------
     text : str
-        C assignments, each ended by a semicolon (the last one's may be left out). Inputs are x0, x1, ..., outputs y0, y1, ...;
-        other names are declared at their first assignment by ``real`` (``float`` and ``double`` mean the same).
-        Every number is real: ``1/2`` is 0.5.
+        C assignments, each ended by a semicolon (the last one's may be left out). Inputs are x0, x1, ..., outputs
+        y0, y1, ...; other names are declared at their first assignment by ``real`` (``float`` and ``double`` mean the
+        same). Every number is real: ``1/2`` is 0.5.
     inputs : int
         The number of inputs.
     scalars : tuple of str
@@ -321,7 +321,7 @@ def _assignment(reader: _Reader, fixed: set[str]) -> Statement:
         raise reader.error(f"an assignment to {target}", "inputs and scalars to be only read")
     if target in CONSTANTS or target in FUNCTIONS or target in TESTS:
         raise reader.error(f"an assignment to {target}", "another name: this one is taken")
-    known: Optional[str] = reader.names.get(target)
+    known: str | None = reader.names.get(target)
     if not known and not declares and not is_output(target):
         raise reader.error(f"the name {target!r}", f"'real {target} = ...' at its first assignment")
     if known and declares:

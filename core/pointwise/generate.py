@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class _Generator:
         self,
         rows: Sequence[Axis],
         kept: Sequence[Axis] = (),
-        inner: Optional[Axis] = None,
+        inner: Axis | None = None,
         partial: bool = False,
     ) -> dict[str, Any]:
         """Write the macros of one kernel; `inner` is the axis that vectors walk."""
@@ -150,7 +150,7 @@ class _Generator:
         return defines
 
     def arguments(
-        self, rows: Sequence[Axis], kept: Sequence[Axis] = (), outputs: Optional[Mapping[int, Any]] = None
+        self, rows: Sequence[Axis], kept: Sequence[Axis] = (), outputs: Mapping[int, Any] | None = None
     ) -> list[Any]:
         """Bind what PARAMETERS declares; `outputs` are given where they are partial."""
         bound: list[Any] = [operand.binding for operand in self.inputs.values()]
@@ -169,7 +169,7 @@ class _Generator:
         return bound
 
     def launch(
-        self, file: str, name: str, defines: dict[str, Any], size: int, local: Optional[int], arguments: list[Any]
+        self, file: str, name: str, defines: dict[str, Any], size: int, local: int | None, arguments: list[Any]
     ) -> Launch:
         kernel = self.context.kernel(file, name, {name.upper(): 1, **defines}, self.loop.dtype)
         if local:
@@ -190,7 +190,9 @@ class _Generator:
         local = 64 if self.is_cpu else GROUP
         arguments = [*self.arguments(self.axes), *_ulongs(total)]
         size = min(total, SPAN)
-        return Launches([self.launch("pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments)])
+        return Launches(
+            [self.launch("pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments)]
+        )
 
     def vector_map(self, inner: Axis, outer: Sequence[Axis]) -> Launch:
         rows, length = count(outer), inner.size
@@ -238,8 +240,8 @@ class _Generator:
         return {n: Workspace(self.offset + i * size, self.itemsize) for i, n in enumerate(self.numbers)}
 
     def fold(
-        self, name: str, rows: Sequence[Axis], kept: Sequence[Axis], inner: Optional[Axis], results: int, parts: int,
-        size: int, local: Optional[int], numbers: Sequence[int],
+        self, name: str, rows: Sequence[Axis], kept: Sequence[Axis], inner: Axis | None, results: int, parts: int,
+        size: int, local: int | None, numbers: Sequence[int],
     ) -> Launch:  # fmt: skip
         partial = parts > 1
         outputs = self.partial(results, parts) if partial else None
@@ -248,7 +250,14 @@ class _Generator:
         return self.launch("pointwise_reduce.cl", name, defines, size, local, arguments)
 
     def fold_rows(
-        self, kept: Sequence[Axis], rows: Sequence[Axis], inner: Axis, results: int, values: int, parts: int, target: int
+        self,
+        kept: Sequence[Axis],
+        rows: Sequence[Axis],
+        inner: Axis,
+        results: int,
+        values: int,
+        parts: int,
+        target: int,
     ) -> Launch:
         count_rows = count(rows)
         pieces = max(1, min(-(-parts // count_rows), inner.size // (2 * self.lanes)))
@@ -261,7 +270,9 @@ class _Generator:
         self, kept: Sequence[Axis], rows: Sequence[Axis], inner: Axis, results: int, values: int, parts: int
     ) -> Launch:
         size = count(kept) * parts * -(-inner.size // self.lanes)
-        return self.fold("reduce_columns", rows, kept, inner, results, parts, size, 1, (results, inner.size, values, parts))
+        return self.fold(
+            "reduce_columns", rows, kept, inner, results, parts, size, 1, (results, inner.size, values, parts)
+        )
 
     def fold_elements(
         self, kept: Sequence[Axis], rows: Sequence[Axis], results: int, values: int, parts: int, by_groups: bool
@@ -270,7 +281,9 @@ class _Generator:
             size = results * parts * GROUP
             return self.fold("reduce_groups", rows, kept, None, results, parts, size, GROUP, (results, values, parts))
         local = None if self.is_cpu else 64
-        return self.fold("reduce_elements", rows, kept, None, results, parts, results * parts, local, (results, values, parts))
+        return self.fold(
+            "reduce_elements", rows, kept, None, results, parts, results * parts, local, (results, values, parts)
+        )
 
     def finish(self, results: int, parts: int) -> Launch:
         """Plan the fold of the parts: a kernel whose only inputs are the parts, one per output."""

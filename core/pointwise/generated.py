@@ -27,9 +27,7 @@ def plan(problem: PointwiseProblem, context: Context) -> Steps:
     launches: list[Launch] = []
     workspace = 0
     for axes in sorted(groups, key=lambda axes: (not axes, axes)):
-        outputs = {
-            n: Result(Buffer(f"y{n}"), f"y{n}", problem.fold(n) if axes else None) for n in groups[axes]
-        }
+        outputs = {n: Result(Buffer(f"y{n}"), f"y{n}", problem.fold(n) if axes else None) for n in groups[axes]}
         loop = Loop(
             shape=common,
             program=problem.program,

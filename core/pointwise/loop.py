@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any
 
 from clgraft.core.pointwise.expression import Node
 
@@ -53,7 +53,7 @@ class Result:
 
     binding: Any
     name: str = ""
-    fold: Optional[Fold] = None
+    fold: Fold | None = None
     kind: str = "stored"
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Optional
+from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.pointwise.expression import (
@@ -16,7 +16,6 @@ from clgraft.core.pointwise.expression import (
     TYPES,
     Node,
     Program,
-    is_output,
     literal,
     read_program,
     read_value,
@@ -52,15 +51,15 @@ class Reduction:
         The axes of the broadcast shape that are folded and left out of the output; negative ones count from the end.
         If empty, they follow from `shape`.
     shape : tuple of int, optional
-        The output's shape. With `axes` it only has to have the right number of elements; without, it has to broadcast to the
-        common shape, and every axis that it lacks or has as 1 is folded (what the gradient of broadcasting needs).
+        The output's shape. With `axes` it only has to have the right number of elements; without, it has to broadcast
+        to the common shape, and every axis that it lacks or has as 1 is folded (as the gradient of broadcasting needs).
     combine, identity : str
         For ``fold``: an expression of ``a`` and ``b``, associative and commutative, and its neutral element.
     """
 
     operator: str = "sum"
     axes: tuple[int, ...] = ()
-    shape: Optional[tuple[int, ...]] = None
+    shape: tuple[int, ...] | None = None
     combine: str = ""
     identity: str = ""
 
@@ -98,7 +97,7 @@ class PointwiseProblem(Problem):
 
     inputs: tuple[tuple[int, ...], ...]
     expression: str
-    reductions: tuple[Optional[Reduction], ...] = ()
+    reductions: tuple[Reduction | None, ...] = ()
     parameters: tuple[str, ...] = ()
     alpha: str = ""
     beta: str = ""
@@ -120,7 +119,9 @@ class PointwiseProblem(Problem):
             _expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
         _expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
         common, outputs = self.common_shape, self.program.outputs
-        _expect(len(self.reductions) <= outputs, f"{len(self.reductions)} reductions", f"at most {outputs}, one per output")
+        _expect(
+            len(self.reductions) <= outputs, f"{len(self.reductions)} reductions", f"at most {outputs}, one per output"
+        )
         filled = tuple(_settled(r, common, i) for i, r in enumerate(self.reductions))
         put("reductions", filled + (None,) * (outputs - len(filled)))
         self.factor("alpha")
@@ -142,7 +143,7 @@ class PointwiseProblem(Problem):
         _expect("{" not in text and "}" not in text, f"{name} {text!r}", "no braces")
         return read_value(text, {p: f"SPLAT(p_{p})" for p in self.parameters}, name).text if text else ""
 
-    def fold(self, output: int) -> Optional[Fold]:
+    def fold(self, output: int) -> Fold | None:
         """Give how an output is folded; None if it is not."""
         reduction = self.reductions[output]
         return read_fold(reduction) if reduction else None
@@ -249,7 +250,9 @@ def broadcast_shape(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
             size = shape[-back]
             _expect(size >= 0, f"x{number} of shape {shape}", "sizes of at least 0")
             if size != 1 and common[-back] not in (1, size):
-                raise ProblemError(f"[pointwise] got x{number} of shape {shape}, expected one that broadcasts with {shapes}")
+                raise ProblemError(
+                    f"[pointwise] got x{number} of shape {shape}, expected one that broadcasts with {shapes}"
+                )
             common[-back] = size if size != 1 else common[-back]
     return tuple(common)
 
@@ -264,15 +267,17 @@ def read_fold(reduction: Reduction) -> Fold:
     """
     combine, identity = NAMED_FOLDS.get(reduction.operator, (reduction.combine, reduction.identity))
     named = reduction.operator in NAMED_FOLDS
-    _expect(named or reduction.operator == "fold", f"reduction {reduction.operator!r}", f"{sorted(NAMED_FOLDS)} or 'fold'")
+    _expect(
+        named or reduction.operator == "fold", f"reduction {reduction.operator!r}", f"{sorted(NAMED_FOLDS)} or 'fold'"
+    )
     _expect(named or bool(combine and identity), "reduction 'fold' without its expressions", "combine and identity")
     node = read_value(combine, {"a": "(a)", "b": "(b)"}, "combine")
     _expect({"a", "b"} <= node.reads, f"combine {combine!r}", "an expression of both a and b")
     return Fold(node, read_value(identity, {}, "identity") if identity != "0" else Node(literal(0.0)))
 
 
-def _settled(reduction: Optional[Reduction], common: tuple[int, ...], output: int) -> Optional[Reduction]:
-    """Give the same reduction with axes ascending and a shape, or None if nothing is folded and the shape is the common one."""
+def _settled(reduction: Reduction | None, common: tuple[int, ...], output: int) -> Reduction | None:
+    """Give the same reduction with axes ascending and a shape, or None if it folds nothing."""
     if reduction is None:
         return None
     read_fold(reduction)
@@ -296,4 +301,6 @@ def _settled(reduction: Optional[Reduction], common: tuple[int, ...], output: in
         axes = tuple(axis for axis in range(ndim) if full[axis] == 1 and common[axis] != 1)
         if not axes and shape == common:
             return None
-    return Reduction(reduction.operator, axes, shape, " ".join(reduction.combine.split()), " ".join(reduction.identity.split()))
+    return Reduction(
+        reduction.operator, axes, shape, " ".join(reduction.combine.split()), " ".join(reduction.identity.split())
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.pointwise import generate
@@ -25,7 +26,7 @@ def problem_lines(name: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _planner(machine: str) -> Context:
     context = Context.on(None)
     changes = {

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from pointwise_checks import MACHINES, ROUNDING, planning_for, run
+
 from clgraft import core
 from clgraft.core import ProblemError, activation
 from clgraft.core.activation import ACTIVATIONS
-from pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 GIVEN = {
     "leaky_relu": {"slope": 0.3},
@@ -155,7 +156,16 @@ def test_single_precision_gradients(name: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES[:2])
 def test_conventions_at_zero_and_at_bounds(machine: str) -> None:
     zero = np.zeros(20, "float32")
-    expected = {"relu": 0, "relu_keep_nan": 0, "leaky_relu": 0.3, "elu": 0.7, "abs": 0, "softsign": 1, "tanh": 1, "sigmoid": 0.25}
+    expected = {
+        "relu": 0,
+        "relu_keep_nan": 0,
+        "leaky_relu": 0.3,
+        "elu": 0.7,
+        "abs": 0,
+        "softsign": 1,
+        "tanh": 1,
+        "sigmoid": 0.25,
+    }
     for name, slope in expected.items():
         np.testing.assert_allclose(both_ways(name, zero, machine)[1], slope, rtol=1e-6)
     for bound in (-0.75, 1.25):
@@ -196,7 +206,9 @@ def test_learned_slopes(shape: tuple[int, ...], axis: int, shared: bool) -> None
     np.testing.assert_array_equal(results["y0"], np.where(x > 0, dy, slope * dy))
     each = np.where(x > 0, 0, dy * x)
     axes = tuple(a for a in range(len(shape)) if shared or a != axis % len(shape))
-    np.testing.assert_allclose(results["y1"], each.sum(axes, keepdims=True).reshape(slope.shape), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        results["y1"], each.sum(axes, keepdims=True).reshape(slope.shape), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_unknown_names_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Batch norm in all directions against float64, its gradients against differences, and the hard case of a large mean."""
+"""Batch norm in all directions against float64, gradients against differences, and the hard case of a large mean."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
+
 from clgraft import core
 from clgraft.core import BatchNormProblem, ProblemError
 from clgraft.core.batchnorm.problem import DIRECTIONS
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 LINES = problem_lines("batchnorm")
 EPS = 1e-5
@@ -49,7 +50,9 @@ def reference(problem: BatchNormProblem, arrays: dict[str, np.ndarray]) -> dict[
     return {"dx": inner * per_channel(a["gamma"] * inverse), "dgamma": dgamma, "dbeta": dbeta}
 
 
-def random_arrays(problem: BatchNormProblem, mean: float = 0.0, std: float = 1.0, seed: int = 0) -> dict[str, np.ndarray]:
+def random_arrays(
+    problem: BatchNormProblem, mean: float = 0.0, std: float = 1.0, seed: int = 0
+) -> dict[str, np.ndarray]:
     """Random inputs, `mean` and `var` being x's own statistics."""
     rng = np.random.default_rng(seed)
     shapes = {argument.name: argument.shape for argument in problem.arguments() if argument.role == "in"}
@@ -214,7 +217,9 @@ def test_wrong_texts_are_named(text: str, part: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
-@pytest.mark.parametrize("text", ["n3 oc5 ih4 iw5", "n0 oc5 ih4 iw5", "n1 oc1 iw1", "n4 oc33 iw200", "f64 n3 oc5 id3 ih4 iw5"])
+@pytest.mark.parametrize(
+    "text", ["n3 oc5 ih4 iw5", "n0 oc5 ih4 iw5", "n1 oc1 iw1", "n4 oc33 iw200", "f64 n3 oc5 id3 ih4 iw5"]
+)
 def test_bias_gradient_is_a_fold(text: str, machine: str) -> None:
     kernel = " ".join(f"k{word[1]}1" for word in text.split() if word[0] == "i")
     problem = core.parse(f"conv backward_bias {text} ic2 {kernel}")

@@ -6,10 +6,11 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from pointwise_checks import run
+
 from clgraft import core
 from clgraft.core import ProblemError, eltwise
 from clgraft.core.eltwise import BINARY, TIES
-from pointwise_checks import run
 
 SHAPE = (3, 37)
 

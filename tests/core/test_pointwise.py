@@ -1,4 +1,4 @@
-"""Programs per element: text, checks, values against float64 on every kind of machine, write modes, equal bits, accuracy."""
+"""Programs per element: text, errors, values against float64 on all kinds of machines, write modes, accuracy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from clgraft import core
-from clgraft.core import PointwiseProblem, ProblemError, Reduction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
+
+from clgraft import core
+from clgraft.core import PointwiseProblem, ProblemError, Reduction
 
 LINES = problem_lines("pointwise")
 SCALARS = {"low": -0.5, "high": 0.25, "a": 1.5, "b": -0.25}
@@ -108,7 +109,17 @@ def close(result: np.ndarray, exact: Any, folded: int, scale: float, dtype: str)
 
 
 FEW = (
-    *("ragged", "double", "two-outputs", "channels", "crossed", "sum-channels", "sum-long-channels", "sum-tall", "sum-alternate"),
+    *(
+        "ragged",
+        "double",
+        "two-outputs",
+        "channels",
+        "crossed",
+        "sum-channels",
+        "sum-long-channels",
+        "sum-tall",
+        "sum-alternate",
+    ),
     *("different-folds", "half-sum"),
 )
 
@@ -151,9 +162,7 @@ def test_broadcasting_follows_numpy(shapes: Any, folds: list[bool], machine: str
     # whole numbers: every order of summing is exact
     np.testing.assert_array_equal(results["y0"], exact)
     np.testing.assert_array_equal(results["y1"], exact.sum(axes))
-    lost = tuple(range(ndim - len(first))) + tuple(
-        a for a in range(ndim - len(first), ndim) if first[a - ndim] == 1
-    )
+    lost = tuple(range(ndim - len(first))) + tuple(a for a in range(ndim - len(first), ndim) if first[a - ndim] == 1)
     np.testing.assert_array_equal(results["y2"], exact.sum(lost, keepdims=True).reshape(first))
 
 
