@@ -7,9 +7,9 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, inputs, layer, load
+from caffe_nets import close, inputs, layer, load  # noqa: E402
 
-from clgraft import core
+from clgraft import core  # noqa: E402
 
 CHAIN = [
     ("Convolution", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }", "x", "a"),
@@ -47,7 +47,8 @@ def test_nothing_is_copied_on_a_device_that_shares_the_memory():
 def test_blobs_that_moved_are_followed():
     """MemoryData points its top at another array for each batch; weights may be shared with another net at any time."""
     parameters = "convolution_param { num_output: 2 kernel_size: 1 weight_filler { value: 1 } }"
-    memory = 'layer { name: "x" type: "MemoryData" top: "x" top: "t" memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 } }\n'
+    size = "memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 }"
+    memory = layer("MemoryData", size, ours=False, name="x", bottoms=[], tops=["x", "t"])
     net = load(memory + layer("Convolution", parameters, ours=True))
     labels = np.zeros(2, np.float32)
     for value in (1, 2):
@@ -61,10 +62,9 @@ def test_blobs_that_moved_are_followed():
 
 def test_grown_blobs_are_followed():
     nets = [load(chain(ours) + "force_backward: true", 1) for ours in (False, True)]
-    for blob, same in zip(
-        (b for v in nets[0].params.values() for b in v), (b for v in nets[1].params.values() for b in v)
-    ):
-        blob.data[...] = same.data
+    for name, blobs in nets[1].params.items():
+        for blob, same in zip(nets[0].params[name], blobs):
+            blob.data[...] = same.data
     random = np.random.default_rng(1)
     for shape in ((2, 3, 8, 9), (5, 3, 30, 31), (1, 3, 2, 2)):
         x = random.standard_normal(shape).astype(np.float32)
