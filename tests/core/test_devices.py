@@ -1,0 +1,86 @@
+"""Finding and choosing devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from clgraft.core import DeviceError, devices
+
+
+def test_what_is_said_of_devices():
+    found = devices.available()
+    assert found
+    for info in found:
+        assert info.compute_units >= 1 and info.local_memory >= 16384 and info.global_memory > 1 << 28
+        assert info.vector_width in (1, 2, 4, 8, 16)
+        assert info.host_access in ("raw_pointer", "use_host_ptr", "staged")
+        assert info.is_cpu == (info.device_class == "cpu")
+
+
+def test_every_device_can_be_named_in_every_way():
+    for info in devices.available():
+        assert devices.describe(devices.select(info.selector)) == info
+        assert devices.describe(devices.select(info.platform.upper())).platform == info.platform
+        assert devices.describe(devices.select(info.name[:10].lower())).name.lower().find(info.name[:10].lower()) >= 0
+        kind = "cpu" if info.is_cpu else "gpu"
+        assert getattr(devices.describe(devices.select(kind)), f"is_{kind}")
+
+
+def test_the_environment_chooses(monkeypatch):
+    for info in devices.available():
+        monkeypatch.setenv("CLGRAFT_DEVICE", info.selector)
+        assert devices.describe(devices.select()) == info
+        assert devices.describe(devices.select(None)) == info
+
+
+@pytest.mark.parametrize("wrong", ["no such device", "99:0", "0:99", "0", ":"])
+def test_wrong_choice_lists_what_there_is(wrong):
+    with pytest.raises(DeviceError) as caught:
+        devices.select(wrong)
+    text = str(caught.value)
+    assert repr(wrong) in text
+    for info in devices.available():
+        assert info.name in text and info.selector in text
+
+
+def run_python(program: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+
+
+def test_runtime_from_pip_is_found_without_environment_variables():
+    from importlib.metadata import distribution
+
+    distribution("intel-opencl-rt")  # the extra that `make` installs
+    done = run_python("from clgraft.core import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE="")
+    assert "Intel" in done.stdout, done.stderr
+
+
+def test_a_users_own_driver_list_is_left_alone(tmp_path):
+    done = run_python(
+        "import os; from clgraft.core import devices; print(devices.available(), os.environ['OCL_ICD_VENDORS'])",
+        OCL_ICD_VENDORS=str(tmp_path),
+        CLGRAFT_DEVICE="",
+    )
+    assert done.stdout.strip() == f"[] {tmp_path}", done.stdout + done.stderr
+
+
+def test_no_device_at_all_says_what_to_do(tmp_path):
+    done = run_python("from clgraft import core; core.context()", OCL_ICD_VENDORS=str(tmp_path), CLGRAFT_DEVICE="")
+    assert done.returncode and "pip install clgraft[cpu]" in done.stderr
+
+
+def test_a_broken_driver_does_not_hide_the_others(tmp_path, monkeypatch):
+    (tmp_path / "broken.icd").write_text("/no/such/library.so\n")
+    program = (
+        "import pathlib; from clgraft.core import runtimes, devices\n"
+        f"runtimes.SYSTEM_VENDORS = pathlib.Path({str(tmp_path)!r})\n"
+        "print(len(devices.available()))"
+    )
+    done = run_python(program, CLGRAFT_DEVICE="", CLGRAFT_CACHE=str(tmp_path / "cache"))
+    assert int(done.stdout) >= 1, done.stderr
