@@ -7,9 +7,10 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2, text_format
+
 from clgraft.caffe_layers import schema
 from clgraft.caffe_layers.schema.language import read_proto
-from google.protobuf import descriptor_pb2, text_format
 
 # What this wheel added to Caffe; other forks use the same numbers for other things.
 WHEEL_ONLY = {
