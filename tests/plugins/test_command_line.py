@@ -1,0 +1,141 @@
+"""The command line as a user meets it: files, exit status, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clgraft.plugins import SwapRequest, SwapResult, find, plugins, register, registry
+from clgraft.plugins.command_line import main
+
+NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
+
+
+@pytest.fixture
+def net(tmp_path, monkeypatch):
+    """A net in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.prototxt"
+    path.write_text((NETS / "lenet.prototxt").read_text())
+    return path
+
+
+def test_swap_and_back(net, capfd):
+    assert main(["swap", "net.prototxt", "-o", "out.prototxt"]) == 0
+    out, err = capfd.readouterr()
+    assert "net.prototxt -> out.prototxt" in out
+    assert "3 of 10 layers changed" in out
+    assert err == ""
+    assert main(["swap", "out.prototxt", "--back", "-o", "back.prototxt", "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert Path("back.prototxt").read_bytes() == net.read_bytes()
+
+
+def test_without_a_target_the_net_goes_to_stdout_and_the_report_to_stderr(net, capfd):
+    assert main(["swap", "net.prototxt", "--types", "ReLU"]) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith("# In the style of LeNet")
+    assert out.count("OclReLU") == 1
+    assert "OclConvolution" not in out
+    assert "1 of 10 layers changed: 1 ReLU" in err
+
+
+def test_choice(net, capfd):
+    assert main(["swap", "net.prototxt", "-o", "o.prototxt", "--names", "conv*, ip1", "--exclude", "conv2"]) == 0
+    assert "1 of 10 layers changed: 1 Convolution" in capfd.readouterr().out
+
+
+def test_solver(net, capfd):
+    Path("solver.prototxt").write_text('net: "net.prototxt"\nbase_lr: 0.1\n')
+    assert main(["swap", "solver.prototxt"]) == 1
+    assert "expected -o" in capfd.readouterr().err
+    assert main(["swap", "solver.prototxt", "-o", "solver_ocl.prototxt"]) == 0
+    assert "net_ocl.prototxt" in Path("solver_ocl.prototxt").read_text()
+    assert "OclConvolution" in Path("net_ocl.prototxt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["swap", "missing.prototxt"], "missing.prototxt, which cannot be read"),
+        (["swap", "net.prototxt", "--types", "Pool"], "got type Pool, expected one of"),
+        (["swap", "net.prototxt", "-o", "net.prototxt"], "other than those read"),
+        (["swap", "net.prototxt", "--back", "--types", "ReLU"], "with --back"),
+        (["swap", "net.onnx"], "expected a model of one of the plugins"),
+        (["swap", "broken.prototxt"], "broken.prototxt: line 2, column 1"),
+        (["swap", "missing.json"], "missing.json"),
+    ],
+)
+def test_what_cannot_be_done_says_why_without_a_traceback(net, capfd, arguments, words):
+    Path("broken.prototxt").write_text("layer {\n")
+    if arguments[-1].endswith(".json") and importlib.util.find_spec("mxnet") is None:
+        words = "MXNet is needed"
+    assert main(arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("clgraft: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [[], ["graft"], ["swap"], ["swap", "a", "--types", ","], ["devices", "x"]])
+def test_wrong_usage_exits_with_2(arguments, capfd):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: clgraft" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["swap", "--help"], ["--version"]])
+def test_help_and_version(arguments, capfd):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 0
+    assert "clgraft" in capfd.readouterr().out
+
+
+def test_devices(capfd):
+    assert main(["devices", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["devices"]
+    assert found["default"] in [device["selector"] for device in found["devices"]]
+    assert main(["devices"]) == 0
+    text = capfd.readouterr().out
+    assert "(used by default)" in text
+    for device in found["devices"]:
+        assert device["name"] in text
+
+
+def test_a_reader_that_goes_away_is_no_traceback(net):
+    long = "".join(f'layer {{ name: "r{i}" type: "ReLU" bottom: "x" top: "x" }}\n' for i in range(5000))
+    Path("long.prototxt").write_text(long)
+    command = f"{sys.executable} -m clgraft.plugins.command_line swap long.prototxt -q | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("layer")
+    assert done.stderr == ""
+
+
+def test_registry(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet"]
+    assert find(Path("a/b.prototxt")).name == "caffe"
+    assert find(Path("a-symbol.json")).name == "mxnet"
+
+    class Paper:
+        name = "paper"
+        models = "a sheet"
+
+        def recognises(self, path):
+            return path.suffix == ".paper"
+
+        def swap(self, request):
+            return SwapResult(f"folded {request.source}", 1)
+
+    register(Paper())
+    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet", "paper"]
+    assert find(Path("x.paper")).swap(SwapRequest(Path("x.paper"))).changed == 1
