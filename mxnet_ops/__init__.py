@@ -2,6 +2,8 @@
 
 import atexit
 
+from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
+
 import mxnet
 from clgraft.mxnet_ops import guard
 from clgraft.mxnet_ops.activation import Activation
@@ -26,6 +28,7 @@ __all__ = [
     "Report",
     "Row",
     "guard_symbol",
+    "numpy_compat",
     "swap_block",
     "swap_symbol",
 ]

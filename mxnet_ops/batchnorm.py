@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
 from clgraft.mxnet_ops.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.registration import register
+
+
+DEFAULT_EPS = float(np.float32(1e-3))  # as MXNet stores it
 
 
 @register
@@ -62,7 +66,7 @@ class BatchNorm(Operator):
     @classmethod
     def read(cls, attributes: Attributes) -> BatchNorm:
         operator = cls(
-            eps=attributes.number("eps", 1e-3),
+            eps=attributes.number("eps", DEFAULT_EPS),
             momentum=attributes.number("momentum", 0.9),
             fix_gamma=attributes.flag("fix_gamma", True),
             use_global_stats=attributes.flag("use_global_stats", False),
@@ -110,10 +114,12 @@ class BatchNorm(Operator):
         inference = (call("forward_inference", (x, gamma, beta, *moving, y)), *statistics(*moving))
         constant = (call("backward_inference", (x, dy, gamma, *moving, *gradients)),)
         training = (call("forward_training", (x, gamma, beta, y, *batch)), *statistics(*batch))
-        rest = 1 - self.momentum
+        # MXNet keeps momentum in single precision, whatever the dtype of the data
+        momentum = np.float32(self.momentum)
+        keep, rest = float(momentum), float(np.float32(1) - momentum)
         through = (
             call("backward_training", (x, dy, gamma, *batch, *gradients)),
-            call("update_statistics", (*batch, *moving), (self.momentum, rest, rest)),
+            call("update_statistics", (*batch, *moving), (keep, rest, rest)),
         )
         if self.use_global_stats:
             training, through = inference, constant

@@ -51,7 +51,7 @@ def _arrange(operator: Operator, data: tuple[Any, ...], named: Mapping[str, Any]
 
 def _sort(kwargs: dict[str, Any], kind: type) -> tuple[Operator, dict[str, Any], dict[str, Any]]:
     """Give the operator, its inputs by name, and its attributes."""
-    named = {key: value for key, value in kwargs.items() if isinstance(value, kind)}
+    named = {key: value for key, value in kwargs.items() if isinstance(value, kind) and key not in OWN_KEYS}
     attributes = {key: value for key, value in kwargs.items() if key not in named and key not in OWN_KEYS}
     operator = find_operator(kwargs["op_type"], attributes)
     for name in named:

@@ -59,6 +59,8 @@ def _leaky(attributes: Mapping[str, str]) -> Translated:
     act_type = attributes.get("act_type", "leaky")
     if act_type == "rrelu":
         raise Kept("rrelu draws random slopes")
+    if act_type == "selu":
+        raise Kept("MXNet's gradient of selu is not its derivative, ocl_activation's is")
     return _plain(attributes, act_type, **_pick(attributes, "slope"))
 
 
