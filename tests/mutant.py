@@ -1,0 +1,28 @@
+"""A pytest plugin (`-p mutant`) that runs tests on kernels with a planted fault.
+
+``CLGRAFT_TEST_FAULT`` holds JSON: the kernel file, the text that is replaced, and by what.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def pytest_configure(config) -> None:
+    context = importlib.import_module("clgraft.core.context")  # the package's attribute of this name is a function
+
+    file, old, new = json.loads(os.environ["CLGRAFT_TEST_FAULT"])
+    folder = Path(tempfile.mkdtemp(prefix="mutant-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    shutil.copytree(context.KERNELS, folder, dirs_exist_ok=True)
+    text = (folder / file).read_text()
+    if text.count(old) != 1:
+        raise ValueError(f"got {text.count(old)} places of {old!r} in {file}, expected one: the fault needs new text")
+    (folder / file).write_text(text.replace(old, new))
+    context.KERNELS = folder
+    context.kernel_source.cache_clear()

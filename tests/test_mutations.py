@@ -1,0 +1,115 @@
+"""The tests can fail: with a fault planted in a kernel, the suite that guards the kernel must notice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+CONV_CPU = "core/test_conv_cpu.py::test_matches_float64[plain-3x3-bias-%s]"
+CONV_GPU = "core/test_conv_gpu_gemm.py::test_matches_float64[plain-3x3-bias-%s]"
+DIRECT = "core/test_conv_direct.py::test_matches_float64[3x3-stride-2-%s]"
+
+# kernel file, what stands there, what is planted, the test that must notice
+FAULTS = {
+    "bias forgotten": (
+        "conv_cpu.cl",
+        "const real start = has_bias &&",
+        "const real start = false &&",
+        CONV_CPU % "forward",
+    ),
+    "accumulation overwrites": (
+        "conv_cpu.cl",
+        "const bool add = accumulate || from;",
+        "const bool add = from;",
+        CONV_CPU % "forward",
+    ),
+    "filter gradient overwrites": (
+        "conv_cpu_filter.cl",
+        "out[i] + (accumulate ? LOAD(to, at) : 0)",
+        "out[i]",
+        CONV_CPU % "backward_filter",
+    ),
+    "padding left out": (
+        "conv_direct.cl",
+        "v * sw - pw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
+        "v * sw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
+        DIRECT % "forward",
+    ),
+    "stride not divisible": ("conv_direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
+    "bias of the neighbour": (
+        "conv_gpu_target.cl",
+        "if (accumulate) sum += LOAD(target, at);",
+        "",
+        CONV_GPU % "forward",
+    ),
+    "weights not flipped": (
+        "depthwise_rows.cl",
+        "flip ? i / taps * taps + taps - 1 - i % taps : i",
+        "i",
+        "core/test_depthwise.py",
+    ),
+    "a level of the sum lost": (
+        "pointwise_reduce.cl",
+        "a2_##n = COMBINE_##n(a2_##n, a1_##n);",
+        "a2_##n = a1_##n;",
+        "core/test_pointwise.py",
+    ),
+    "scaled twice": (
+        "pointwise_value.cl",
+        "#define BLEND(n, old) y##n = SCALED(y##n)",
+        "#define BLEND(n, old) y##n = SCALED(SCALED(y##n))",
+        "core/test_pointwise.py",
+    ),
+}
+FRAMEWORKS = {
+    "mxnet": (
+        "conv_cpu.cl",
+        "const real start = has_bias &&",
+        "const real start = false &&",
+        "mxnet_ops/test_convolution.py",
+    ),
+    "caffe": (
+        "conv_cpu.cl",
+        "const real start = has_bias &&",
+        "const real start = false &&",
+        "caffe_layers/test_convolution.py",
+    ),
+}
+
+
+def run_on(fault: tuple[str, str, str], test: str) -> subprocess.CompletedProcess:
+    """Run a test on kernels with a fault; with an empty fault, on sound ones."""
+    environment = {**os.environ, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "mutant", "-p", "no:cacheprovider", str(TESTS / test)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=TESTS.parent)
+
+
+def assert_noticed(fault: tuple[str, str, str, str]) -> None:
+    done = run_on(fault[:3], fault[3])
+    # 1: tests ran and failed; anything else (nothing collected, usage, a crash of pytest) proves nothing
+    assert done.returncode == 1 and "failed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_noticed(context, name):
+    if not context.device.is_cpu and "cpu" in FAULTS[name][0] + FAULTS[name][3]:
+        return  # its kernel is not this device's: the suite of a CPU device plants it
+    assert_noticed(FAULTS[name])
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if importlib.util.find_spec(name)])
+def test_a_planted_fault_is_noticed_through_a_framework(name):
+    assert_noticed(FRAMEWORKS[name])
+
+
+def test_sound_kernels_pass_the_same_way():
+    sound = ("prelude.cl", "#ifndef STORAGE", "#ifndef STORAGE")
+    done = run_on(sound, DIRECT % "forward")
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
