@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from clgraft.core.conv import cpu_gemm_filter
 from clgraft.core.conv.cpu_gemm_grid import Grid, Tile, backward_data_grids, forward_grid, in_3d, ints, itemsize
 from clgraft.core.conv.problem import ConvProblem

@@ -12,6 +12,7 @@ from itertools import product
 from math import gcd, prod
 
 import numpy as np
+
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.plan import Constant
 

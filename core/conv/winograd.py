@@ -27,7 +27,12 @@ GROUP_ROWS = 4  # tile rows whose pixels are transposed at once, the kernels' RO
 ELEMENTS = 36
 SLICE_BYTES = 768 * 1024
 WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
-LEAST_CHANNELS = 12
+
+
+def worthwhile(tiles: int, channels: int, outputs: int, pixels: int) -> bool:
+    """Whether the transforms cost less than the multiplications that they save; in cycles of a core, roughly."""
+    transforms = tiles * (channels + outputs) * 18 + ELEMENTS * channels * outputs / 4
+    return transforms + tiles * channels * outputs * ELEMENTS / 32 < pixels * channels * outputs * 9 / 32
 
 
 def _register_tile(context: Context, outputs: int) -> Tile:
@@ -49,8 +54,6 @@ def _check(problem: ConvProblem, context: Context) -> None:
         raise Declined("serves 3 x 3 kernels with stride 1, no dilation, no groups")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
-    if min(problem.in_channels, problem.out_channels) < LEAST_CHANNELS:
-        raise Declined(f"fewer than {LEAST_CHANNELS} channels")
     if not problem.batch:
         raise Declined("no pixels")
 
@@ -70,6 +73,10 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
         source_size, target_size = problem.out_size, problem.in_size
         begin = tuple(p - 2 for p in problem.pad_begin)
         steps = (9, outputs * 9)
+    pixels = problem.batch * target_size[0] * target_size[1]
+    all_tiles = problem.batch * -(-target_size[0] // 4) * -(-target_size[1] // 4)
+    if not worthwhile(all_tiles, channels, outputs, pixels):
+        raise Declined("its transforms would cost more than they save")
     tile = _register_tile(context, outputs)
     defines = {**tile.defines(), "ROWS": GROUP_ROWS}
     tile_h, tile_w = (-(-size // 4) for size in target_size)
@@ -87,8 +94,8 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     tiles = -(-block_rows * tile_w // tile.rows) * tile.rows
     slice_bytes = ELEMENTS * tiles * (padded_channels + tile.columns) * 4
     group = min(GROUP_ROWS, block_rows)
-    pixels = ((group * 4 + 2) * (tile_w * 4 + 2) + tile.lanes) * tile.lanes * 4
-    if pixels > context.device.local_memory - 4096:
+    pixel_bytes = ((group * 4 + 2) * (tile_w * 4 + 2) + tile.lanes) * tile.lanes * 4
+    if pixel_bytes > context.device.local_memory - 4096:
         raise Declined(f"rows of {target_size[1]} pixels do not fit local memory")
 
     weight_bytes = -(-ELEMENTS * blocks * tile.columns * channels * 4 // ALIGN) * ALIGN
@@ -115,7 +122,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
             Accumulate(target),
             *ints(problem.batch, channels, outputs, *source_size, *target_size, *begin),
             *ints(rows_of_item, block_rows, -(-blocks // block_items)),
-            Local(pixels),
+            Local(pixel_bytes),
         ),
         (target,),
     )

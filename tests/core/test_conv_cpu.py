@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
+
 from clgraft import core
 from clgraft.core.context import Context
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 LINES = problem_lines("conv")
 SHAPES = (
