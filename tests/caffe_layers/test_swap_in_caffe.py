@@ -151,7 +151,8 @@ def test_solver_leaves_swapped_statistics_alone(params, tmp_path, monkeypatch, r
         f"""layer {{ name: "d" type: "DummyData" top: "x" top: "t" dummy_data_param {{
           shape {{ dim: 4 dim: 3 dim: 5 dim: 5 }} shape {{ dim: 4 dim: 3 dim: 5 dim: 5 }}
           data_filler {{ type: "gaussian" }} data_filler {{ type: "gaussian" }} }} }}
-        layer {{ name: "bn" type: "BatchNorm" bottom: "x" top: "y" {params} batch_norm_param {{ use_global_stats: true }} }}
+        layer {{ name: "bn" type: "BatchNorm" bottom: "x" top: "y" {params}
+          batch_norm_param {{ use_global_stats: true }} }}
         layer {{ name: "scale" type: "Scale" bottom: "y" top: "z" }}
         layer {{ name: "loss" type: "EuclideanLoss" bottom: "z" bottom: "t" top: "loss" }}"""
     )

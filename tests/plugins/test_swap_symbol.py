@@ -1,0 +1,73 @@
+"""`clgraft swap` on MXNet's symbol files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from clgraft.plugins.command_line import main
+
+
+@pytest.fixture
+def symbol(tmp_path, monkeypatch):
+    """A small symbol's file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    x = mx.sym.Variable("data")
+    y = mx.sym.Convolution(x, num_filter=3, kernel=(3, 3), name="conv")
+    y = mx.sym.Activation(y, act_type="relu", name="relu1")
+    y = mx.sym.Activation(y, act_type="tanh", name="tanh1")
+    y = mx.sym.Pooling(y, kernel=(2, 2), pool_type="max", name="pool")
+    y.save("net-symbol.json")
+    return y
+
+
+def outputs(symbol):
+    rng = np.random.default_rng(0)
+    shapes, _, _ = symbol.infer_shape(data=(2, 2, 7, 7))
+    values = {name: mx.nd.array(rng.normal(size=shape)) for name, shape in zip(symbol.list_arguments(), shapes)}
+    return symbol.bind(mx.cpu(), values).forward()[0].asnumpy()
+
+
+def test_the_swapped_file_computes_the_same(symbol, capfd):
+    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json"]) == 0
+    assert "3 replaced" in capfd.readouterr().out
+    swapped = mx.sym.load("ocl-symbol.json")
+    assert swapped.list_arguments() == symbol.list_arguments()
+    assert "ocl_conv" in Path("ocl-symbol.json").read_text()
+    np.testing.assert_allclose(outputs(swapped), outputs(symbol), rtol=1e-4, atol=1e-5)
+
+
+def test_choice(symbol, capfd):
+    command = ["swap", "net-symbol.json", "--types", "activation", "--exclude", "relu*,nothing"]
+    assert main(command) == 0
+    out, err = capfd.readouterr()
+    assert "1 replaced" in err
+    assert "note: no operator matches nothing" in err
+    assert mx.sym.load_json(out).list_arguments() == symbol.list_arguments()
+    assert main([*command, "--names", "conv"]) == 0
+    assert "0 replaced" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["swap", "net-symbol.json", "-o", "net-symbol.json"], "other than the one read"),
+        (["swap", "net-symbol.json", "--back"], "keep the native symbol"),
+        (["swap", "broken.json"], "broken.json, which is no JSON: Expecting property name"),
+        (["swap", "other.json"], "expected an MXNet symbol"),
+        (["swap", "strange.json"], "which MXNet cannot load"),
+        (["swap", "missing.json"], "not a file"),
+    ],
+)
+def test_refusals(symbol, capfd, arguments, words):
+    Path("broken.json").write_text("{")
+    Path("other.json").write_text('{"layers": []}')
+    Path("strange.json").write_text(Path("net-symbol.json").read_text().replace('"Pooling"', '"Puddling"'))
+    assert main(arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert words in err
+    assert "Traceback" not in err
