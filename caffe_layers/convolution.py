@@ -119,6 +119,9 @@ class OclDepthwiseConvolution(OclConvolution):
     ignores `num_output` and `group`, as that fork does: every channel has one filter, w is (channels, 1, kernel...).
     """
 
+    def kinds(self) -> tuple:
+        return ("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise")
+
     def channels(self, given: Any) -> tuple:
         if self.parameters.type == "ConvolutionDepthwise":
             return self.in_channels, self.in_channels

@@ -18,6 +18,7 @@ from clgraft import core
 from clgraft.caffe_layers import fillers, framework, schema
 from clgraft.core.errors import ClgraftError, ProblemError
 
+SHOWN = 120  # letters of param_str in an error
 SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
@@ -126,11 +127,19 @@ class OclLayer(framework.Layer):
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
         self.parameters = schema.parse_layer(text)
+        kind = self.parameters.type
+        self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
+
+    def kinds(self) -> tuple:
+        """Give the native types that this layer stands for."""
+        return (type(self).__name__[len("Ocl") :],)
 
     def title(self) -> str:
-        """Name the layer as well as can be told: Caffe does not show a Python layer its name."""
+        """Name the layer as well as can be told: Caffe does not show a Python layer its name, its text may hold it."""
         name = getattr(getattr(self, "parameters", None), "name", "")
-        return f"{type(self).__name__} {name!r}" if name else type(self).__name__
+        text = " ".join(self.param_str.split())
+        shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+        return f"{type(self).__name__} {name!r}" if name else f"{type(self).__name__} ({shown})"
 
     def expect(self, good: bool, got: object, expected: object) -> None:
         """Raise `ProblemError` unless `good`."""

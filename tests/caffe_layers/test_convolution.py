@@ -230,6 +230,24 @@ def test_wrong_parameters_are_told_and_printed(parameters, capfd):
     assert f"[conv] got {WRONG[parameters]}" in printed
 
 
+def python_layer(cls: str, text: str) -> str:
+    return (
+        f'layer {{ name: "op" type: "Python" bottom: "x" top: "y" '
+        f"python_param {{ module: 'clgraft.caffe_layers' layer: '{cls}' param_str: '{text}' }} }}"
+    )
+
+
+def test_text_that_is_no_layer_is_told(capfd):
+    with pytest.raises(Exception, match=r"\[schema\] got text"):
+        load(inputs({"x": (2, 3, 7, 5)}) + python_layer("OclConvolution", "convolution_param { num_output: many }"))
+    assert "clgraft: OclConvolution (convolution_param { num_output: many })" in capfd.readouterr().err
+
+
+def test_parameters_of_another_type_are_refused():
+    with pytest.raises(Exception, match=r"\[conv\] got type 'ReLU', expected one of \('Convolution',\)"):
+        load(inputs({"x": (2, 3, 7, 5)}) + python_layer("OclConvolution", 'type: "ReLU"'))
+
+
 def test_in_place_is_refused():
     text = inputs({"x": (2, 3, 7, 5)})
     parameters = "convolution_param { num_output: 3 kernel_size: 3 pad: 1 }"
