@@ -157,11 +157,7 @@ kernel void depthwise_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(
             }
         }
         for (int t = 0; t < multiplier * taps; t++) {
-            real lanes[VL], sum = 0;
-            for (int l = 0; l < VL; l++) lanes[l] = sums[t * VL + l];
-            for (int l = VL / 2; l > 0; l /= 2)
-                for (int k = 0; k < l; k++) lanes[k] += lanes[k + l];
-            sum = lanes[0];
+            const real sum = sum_lanes(sums + t * VL);
             const long o = (long)c * multiplier * taps + t;
             if (get_global_size(0) > 1)
                 OPEN(partial)[(long)split * channels * multiplier * taps + o] = sum;
@@ -169,12 +165,4 @@ kernel void depthwise_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(
                 STORE(OPEN(dw_out), o, accumulate ? LOAD(OPEN(dw_out), o) + sum : sum);
         }
     }
-}
-
-kernel void depthwise_sum_splits(TENSOR_OF(const real, partial), TENSOR(dw_out), const int accumulate, const int splits,
-                                 const long count) {
-    const long o = get_global_id(0);
-    real sum = accumulate ? LOAD(OPEN(dw_out), o) : 0;
-    for (int s = 0; s < splits; s++) sum += OPEN(partial)[s * count + o];
-    STORE(OPEN(dw_out), o, sum);
 }

@@ -7,77 +7,11 @@
 // out of the tensor itself is summed by elements. The stride is 1 with any dilation, or SH, SW of 2 without.
 
 #include "depthwise_scratch.cl"
-
-#ifndef R
-#define R 4  // rows of results that share their loads
-#endif
-#ifndef KH
-#define KH 3
-#define KW 3
-#define SH 1
-#define SW 1
-#endif
-#define LINES ((R - 1) * SH + KH)
-
-#if STORAGE == 64
-typedef CAT(long, VL) maskv;
-#define MASKED(value, mask) CAT(as_double, VL)(CAT(as_long, VL)(value) & (mask))
-#define TO_MASK(value) CAT(convert_long, VL)(value)
-#else
-typedef CAT(int, VL) maskv;
-#define MASKED(value, mask) CAT(as_float, VL)(CAT(as_int, VL)(value) & (mask))
-#define TO_MASK(value) (value)
-#endif
-typedef CAT(int, VL) intv;
-constant int LANES[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-// Which lanes of a vector have their element v * SW + column in [0, size).
-maskv lanes_inside(const int column, const int size) {
-    const intv at = CAT(vload, VL)(0, LANES) * SW + column;
-    return TO_MASK((at >= 0) & (at < size));
-}
-
-// Values of taps j and j + 1 of a line for VL results.
-#if SW == 1
-#define LOAD_TAPS(line, j, a, b) \
-    a = VLOAD(line, (j) * dw); \
-    if ((j) + 1 < KW) b = VLOAD(line, ((j) + 1) * dw);
-#else
-#define LOAD_TAPS(line, j, a, b) \
-    { \
-        const realv low = VLOAD(line, j), high = VLOAD(line, (j) + VL); \
-        a = (realv)(low.even, high.even); \
-        if ((j) + 1 < KW) b = (realv)(low.odd, high.odd); \
-    }
-#endif
-
-// For each line r and tap j: DO(r, j, value), value being the line's elements for VL results.
-// EDGE: lines outside [0, ih) are left out and elements outside of the row are zero.
-#define FOR_LINES(DO, EDGE) \
-    _Pragma("unroll") for (int r = 0; r < LINES; r++) { \
-        if (EDGE && (h + r * dh < 0 || h + r * dh >= ih)) continue; \
-        global const stored *line = from + (long)r * dh * iw; \
-        _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
-            realv a, b = 0; \
-            LOAD_TAPS(line, j, a, b) \
-            if (EDGE) a = MASKED(a, masks[j]); \
-            if (EDGE && j + 1 < KW) b = MASKED(b, masks[j + 1]); \
-            DO(r, j, a) \
-            if (j + 1 < KW) DO(r, j + 1, b) \
-        } \
-    }
+#include "depthwise_lines.cl"
 
 #define ADD_TO_ROWS(r, j, value) \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
         fma(value, (realv)(weights[(r - k * SH) * KW + j]), sum[k]);
-
-// Whether lines h to h + (LINES - 1) * dh at `column` can be loaded: `plane` elements lie before the plane, `all` in the tensor.
-bool loadable(const long plane, const long all, const int h, const int column, const int ih, const int iw, const int dh,
-              const int dw) {
-    const long low = plane + max(h, 0) * (long)iw + column;
-    const long high = plane + min(h + (LINES - 1) * dh, ih - 1) * (long)iw + column + (KW - 1) * dw + SW * VL;
-    return low >= 0 && high <= all;
-}
 
 // One element of the result, with all checks.
 real sum_element(global const stored *plane, local const real *weights, const int h, const int column, const int ih,
@@ -100,31 +34,34 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
     const int taps = KH * KW, top = get_global_id(0) * tile_h, bottom = min(top + tile_h, oh);
     const long first = get_global_id(1) * (long)item_planes, last = min(first + item_planes, targets);
     const long source_size = (long)ih * iw, size = (long)oh * ow, all = targets / shared * sums * source_size;
+    long source = first / shared * sums;
+    int channel = first % channels, left = shared - (int)(first % shared);
     for (long t = first; t < last; t++) {
-        const int channel = t % channels;
         for (int i = 0; i < sums * taps; i++)
             all_weights[i] = LOAD(OPEN(w), (long)channel * sums * taps + (flip ? i / taps * taps + taps - 1 - i % taps : i));
         const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
         global stored *to = OPEN(y) + t * size;
+        global const stored *ahead = OPEN(x) + ((source + sums) * source_size + top * SH * iw);
         for (int v0 = 0; v0 < ow; v0 += VL) {
             const int v = max(min(v0, ow - VL), 0), column = v * SW - pw;
-            const bool inside = column >= 0 && column + (KW - 1) * dw + SW * VL <= iw;
             maskv masks[KW];
 #pragma unroll
             for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
-            const maskv fresh = TO_MASK(CAT(vload, VL)(0, LANES) >= v0 - v);
+            const maskv fresh = TO_MASK(LANES >= v0 - v);
             for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1) {
                 const int h = u0 * SH - ph;
+#pragma unroll
+                for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
                 realv sum[R];
 #pragma unroll
                 for (int k = 0; k < R; k++) sum[k] = start;
                 for (int s = 0; s < sums; s++) {
-                    const long plane = (t / shared * sums + s) * source_size;
+                    const long plane = (source + s) * source_size;
                     global const stored *from = OPEN(x) + (plane + (long)h * iw + column);
                     local const real *weights = all_weights + s * taps;
-                    if (inside && h >= 0 && h + (LINES - 1) * dh < ih) {
+                    if (block_inside(h, column, ih, iw, dh, dw)) {
                         FOR_LINES(ADD_TO_ROWS, false)
-                    } else if (loadable(plane, all, h, column, ih, iw, dh, dw)) {
+                    } else if (block_loadable(plane, all, h, column, ih, iw, dh, dw)) {
                         FOR_LINES(ADD_TO_ROWS, true)
                     } else {
 #pragma unroll
@@ -154,5 +91,10 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                 const long end = bottom < oh ? (long)bottom * ow : (last - t) * size;
                 write_row(to + (long)u * ow, narrow + (u - top) * VL, ow, end - (long)u * ow, accumulate);
             }
+        if (--left == 0) {
+            left = shared;
+            source += sums;
+        }
+        if (++channel == channels) channel = 0;
     }
 }

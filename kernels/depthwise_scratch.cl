@@ -108,3 +108,12 @@ void interleave(local real *row, local const real *planes, const int plane_size,
             for (int i = q, v = 0; i < length; i += step, v++) row[i] = planes[q * plane_size + v];
     }
 }
+
+// The sum of a vector's lanes, in pairs.
+real sum_lanes(local const real *vector) {
+    real lanes[VL];
+    for (int l = 0; l < VL; l++) lanes[l] = vector[l];
+    for (int l = VL / 2; l > 0; l /= 2)
+        for (int k = 0; k < l; k++) lanes[k] += lanes[k + l];
+    return lanes[0];
+}

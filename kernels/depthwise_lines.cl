@@ -1,0 +1,89 @@
+// Lines of a plane as vectors: loads for the depthwise kernels that read straight from memory.
+//
+// A block reads LINES lines, and of each of them COLUMNS vectors, which lie as far apart as taps do. In a block that touches
+// the plane's border, lines are left out and lanes are masked, so that no element of another row or plane takes part.
+
+#ifndef R
+#define R 4  // rows of results that share their loads
+#endif
+#ifndef KH
+#define KH 3
+#define KW 3
+#define SH 1
+#define SW 1
+#endif
+#ifndef LINES
+#define LINES ((R - 1) * SH + KH)
+#define COLUMNS KW
+#endif
+
+#if STORAGE == 64
+typedef CAT(long, VL) maskv;
+#define MASKED(value, mask) CAT(as_double, VL)(CAT(as_long, VL)(value) & (mask))
+#define TO_MASK(value) CAT(convert_long, VL)(value)
+#else
+typedef CAT(int, VL) maskv;
+#define MASKED(value, mask) CAT(as_float, VL)(CAT(as_int, VL)(value) & (mask))
+#define TO_MASK(value) (value)
+#endif
+typedef CAT(int, VL) intv;
+constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#define LANES CAT(vload, VL)(0, NUMBERS)
+
+// Brings a line of the cache that will be wanted later; hardware does not foresee the order of the blocks.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#endif
+#endif
+#ifndef PREFETCH
+#define PREFETCH(p)
+#endif
+
+// Which lanes of a vector have their element lane * SW + column in [0, size).
+maskv lanes_inside(const int column, const int size) {
+    const intv at = LANES * SW + column;
+    return TO_MASK((at >= 0) & (at < size));
+}
+
+// Vectors j and j + 1 of a line.
+#if SW == 1
+#define LOAD_PAIR(line, j, a, b) \
+    a = VLOAD(line, (j) * dw); \
+    if ((j) + 1 < COLUMNS) b = VLOAD(line, ((j) + 1) * dw);
+#else
+#define LOAD_PAIR(line, j, a, b) \
+    { \
+        const realv low = VLOAD(line, j), high = VLOAD(line, (j) + VL); \
+        a = (realv)(low.even, high.even); \
+        if ((j) + 1 < COLUMNS) b = (realv)(low.odd, high.odd); \
+    }
+#endif
+
+// DO(r, j, value) for each line r and vector j. `from` is the block's first element, in line h of [0, ih).
+#define FOR_LINES(DO, EDGE) \
+    _Pragma("unroll") for (int r = 0; r < LINES; r++) { \
+        if (EDGE && (h + r * dh < 0 || h + r * dh >= ih)) continue; \
+        global const stored *line = from + (long)r * dh * iw; \
+        _Pragma("unroll") for (int j = 0; j < COLUMNS; j += 2) { \
+            realv a, b = 0; \
+            LOAD_PAIR(line, j, a, b) \
+            if (EDGE) a = MASKED(a, masks[j]); \
+            if (EDGE && j + 1 < COLUMNS) b = MASKED(b, masks[j + 1]); \
+            DO(r, j, a) \
+            if (j + 1 < COLUMNS) DO(r, j + 1, b) \
+        } \
+    }
+
+// Whether a block at (h, column) touches no border.
+bool block_inside(const int h, const int column, const int ih, const int iw, const int dh, const int dw) {
+    return h >= 0 && h + (LINES - 1) * dh < ih && column >= 0 && column + (COLUMNS - 1) * dw + SW * VL <= iw;
+}
+
+// Whether a block's loads stay in the tensor of `all` elements, of which `plane` lie before the plane.
+bool block_loadable(const long plane, const long all, const int h, const int column, const int ih, const int iw,
+                    const int dh, const int dw) {
+    const long low = plane + max(h, 0) * (long)iw + column;
+    const long high = plane + min(h + (LINES - 1) * dh, ih - 1) * (long)iw + column + (COLUMNS - 1) * dw + SW * VL;
+    return low >= 0 && high <= all;
+}
