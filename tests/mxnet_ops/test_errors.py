@@ -1,0 +1,100 @@
+"""Errors name the attribute, what came and what was expected, and reach the user when an operator is made."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import pytest
+from clgraft.core import ClgraftError
+from mxnet.base import MXNetError
+
+X = (1, 4, 6, 6)
+CONV = {"op_type": "ocl_conv", "kernel": (3, 3), "num_filter": 4}
+CASES = [
+    ({**CONV, "kernel": "three"}, "kernel 'three', expected a tuple"),
+    ({**CONV, "kernel": (3, 0)}, "kernel (3, 0), expected a tuple of whole numbers from 1"),
+    ({**CONV, "kernel": (1, 1, 1, 1)}, "expected 1 to 3 numbers"),
+    ({**CONV, "stride": (1, 1, 1)}, "stride (1, 1, 1), expected 2 numbers"),
+    ({**CONV, "pad": -1}, "pad -1, expected"),
+    ({**CONV, "num_filter": 0}, "num_filter 0, expected"),
+    ({**CONV, "num_filter": 2.5}, "num_filter 2.5, expected"),
+    ({**CONV, "num_filter": True}, "num_filter True, expected"),
+    ({**CONV, "num_filter": None}, "num_filter nothing, expected"),
+    ({**CONV, "num_group": 3}, "num_filter 4, expected a multiple of num_group 3"),
+    ({**CONV, "no_bias": "perhaps"}, "no_bias 'perhaps', expected True or False"),
+    ({**CONV, "layout": "NHWC"}, "layout 'NHWC', expected"),
+    ({**CONV, "kernal": (3, 3)}, "attribute 'kernal', expected one of"),
+    ({**CONV, "kernel": (7, 7)}, "does not fit"),
+    ({**CONV, "kernel": (3,)}, "of shape (1, 4, 6, 6), expected 3 axes"),
+    ({"op_type": "ocl_batchnorm", "eps": -1}, "eps -1.0, expected"),
+    ({"op_type": "ocl_batchnorm", "axis": 4}, "axis 4, expected an axis of data"),
+    ({"op_type": "ocl_activation"}, "act_type nothing, expected"),
+    ({"op_type": "ocl_activation", "act_type": "rule"}, "act_type 'rule', expected one of"),
+    ({"op_type": "ocl_activation", "act_type": "leaky", "slope": "steep"}, "slope steep, expected a number"),
+    ({"op_type": "ocl_eltwise", "operation": "divide", "num_args": 3}, "num_args 3, expected 2"),
+    ({"op_type": "ocl_eltwise", "num_args": 1, "coefficients": (1, 2)}, "expected 1 numbers"),
+    ({"op_type": "ocl_pointwise", "expression": "y0 = x0;"}, "gradient nothing, expected"),
+    ({"op_type": "ocl_pointwise", "expression": "y0 = x1;", "gradient": "none"}, "x1"),
+    ({"op_type": "ocl_pointwise", "expression": "y0 = x0;", "gradient": "dx1 = dy0;"}, "expected dx0 to dx0"),
+    ({"op_type": "ocl_pointwise", "expression": "y0 = x0;", "gradient": "none", "scalars": "a"}, "scalars a, expected"),
+    (
+        {"op_type": "ocl_pointwise", "expression": "y0 = x0;", "gradient": "none", "reduction": "sum", "axis": 5},
+        "axis (5,), expected",
+    ),
+]
+
+
+@pytest.mark.parametrize("keys, text", CASES, ids=[text for _, text in CASES])
+def test_imperative(keys, text):
+    inputs = [mx.nd.ones(X)]
+    if keys["op_type"] == "ocl_batchnorm":
+        inputs += [mx.nd.ones(4) for _ in range(4)]
+    elif keys["op_type"] == "ocl_conv":
+        inputs += [mx.nd.ones((4, 4, 3, 3)), mx.nd.ones(4)]
+        inputs = inputs if str(keys.get("no_bias")) != "perhaps" else inputs[:2]
+    with pytest.raises(ClgraftError) as error:
+        mx.nd.Custom(*inputs, **keys)
+    assert text in str(error.value) and str(error.value).startswith("["), error.value
+
+
+@pytest.mark.parametrize("keys, text", CASES[:13] + CASES[17:19], ids=[text for _, text in CASES[:13] + CASES[17:19]])
+def test_symbolic_attributes(keys, text):
+    with pytest.raises(ClgraftError) as error:
+        mx.sym.Custom(mx.sym.var("data"), **keys)
+    assert text in str(error.value)
+
+
+def test_symbolic_shapes_fail_when_they_are_inferred_and_not_later(capfd):
+    symbol = mx.sym.Custom(mx.sym.var("data"), **{**CONV, "kernel": (7, 7)})
+    with pytest.raises(MXNetError):
+        symbol.infer_shape(data=X)
+    assert "does not fit" in capfd.readouterr().out
+
+
+def test_wrong_shapes_types_counts_and_names():
+    x, w = mx.nd.ones(X), mx.nd.ones((4, 4, 3, 3))
+    keys = {**CONV, "no_bias": True}
+    for inputs, named, text in (
+        ([x, mx.nd.ones((4, 3, 3, 3))], {}, "weight of shape (4, 3, 3, 3), expected shape (4, 4, 3, 3)"),
+        ([x], {}, "weight nothing, expected inputs"),
+        ([x, w, w], {}, "3 of them, expected at most 2"),
+        ([x, w], {"weight": w}, "weight twice"),
+        ([x], {"wait": w}, "input 'wait', expected one of"),
+        ([x.astype("int32"), w.astype("int32")], {}, "data of dtype int32, expected one of"),
+        ([x, w.astype("float64")], {}, "expected one dtype"),
+    ):
+        with pytest.raises(ClgraftError) as error:
+            mx.nd.Custom(*inputs, **named, **keys)
+        assert text in str(error.value), error.value
+
+
+def test_the_process_goes_on_after_errors():
+    for keys, _ in CASES:
+        with pytest.raises(ClgraftError):
+            mx.nd.Custom(mx.nd.ones(X), **keys)
+    assert mx.nd.Custom(mx.nd.ones(X), op_type="ocl_activation", act_type="relu").asnumpy().sum() == 144
+
+
+def test_attributes_of_scopes_and_other_backends_are_accepted():
+    with mx.AttrScope(ctx_group="one", __lr_mult__="2"):
+        symbol = mx.sym.Custom(mx.sym.var("data"), workspace=512, cudnn_tune="off", cudnn_off=True, **CONV)
+    assert symbol.infer_shape(data=X)[1] == [(1, 4, 4, 4)]
