@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 SEED = 7
+SIDE = 16  # the digits are 8 pixels wide: enlarged, so that a step is work and not only calls
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Give train images, train labels, test images, test labels: (n, 1, 8, 8) float32 in 0 to 1, and (n,) int."""
+    """Give train images, train labels, test images, test labels: (n, 1, SIDE, SIDE) float32 in 0 to 1, and (n,) int."""
+    from skimage.transform import resize
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    images = (bunch.images / 16.0).astype(np.float32)[:, None]
+    images = resize(bunch.images / 16.0, (len(bunch.images), SIDE, SIDE), order=1).astype(np.float32)[:, None]
     parts = train_test_split(images, bunch.target, test_size=0.25, random_state=SEED, stratify=bunch.target)
     return parts[0], parts[2], parts[1], parts[3]
 

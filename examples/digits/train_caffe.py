@@ -76,7 +76,7 @@ layer {{
   pooling_param {{ pool: MAX kernel_size: 2 stride: 2 }}
 }}{_conv("head", "pool", 64, 3, normed)}
 layer {{ name: "head_tanh" type: "TanH" bottom: "head" top: "head" }}
-layer {{ name: "average" type: "Pooling" bottom: "head" top: "average" pooling_param {{ pool: AVE global_pooling: true }} }}
+layer {{ name: "average" type: "Pooling" bottom: "head" top: "average" pooling_param {{ pool: AVE kernel_size: 2 stride: 2 }} }}
 layer {{
   name: "classes" type: "InnerProduct" bottom: "average" top: "classes"
   inner_product_param {{ num_output: 10 weight_filler {{ type: "xavier" }} }}

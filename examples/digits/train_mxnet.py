@@ -10,7 +10,7 @@ import numpy as np
 from data import batches, digits, photographs
 from record import Comparison, Run, relative
 
-RATE, MOMENTUM, DECAY = 0.1, 0.9, 1e-4
+RATE, MOMENTUM, DECAY = 0.05, 0.9, 1e-4
 
 
 def digits_symbol() -> Any:
@@ -33,7 +33,7 @@ def digits_symbol() -> Any:
     x = mx.sym.Activation(x, act_type="relu", name="sum_relu")
     x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool")
     x = mx.sym.Activation(conv(x, "head", 64, 3), act_type="tanh", name="head_tanh")
-    x = mx.sym.Pooling(x, global_pool=True, kernel=(1, 1), pool_type="avg", name="average")
+    x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="avg", name="average")
     x = mx.sym.FullyConnected(x, num_hidden=10, name="classes")
     return mx.sym.SoftmaxOutput(x, name="softmax", normalization="batch")
 
