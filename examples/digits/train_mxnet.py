@@ -45,7 +45,8 @@ class Trainer:
         import mxnet as mx
 
         self.mx = mx
-        self.executor = symbol.simple_bind(mx.cpu(), data=shape, softmax_label=shape[:1])
+        learnt = {name: "null" if name in ("data", "softmax_label") else "write" for name in symbol.list_arguments()}
+        self.executor = symbol.simple_bind(mx.cpu(), grad_req=learnt, data=shape, softmax_label=shape[:1])
         for name, value in weights.items():
             target = self.executor.arg_dict if name in self.executor.arg_dict else self.executor.aux_dict
             target[name][:] = value
