@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clgraft.caffe_layers.prototxt.build import fill
 from clgraft.caffe_layers.prototxt.check import check
 from clgraft.caffe_layers.prototxt.edits import Edits, indent_of, newline_of
 from clgraft.caffe_layers.prototxt.tokens import PrototxtError, quote, unquote
@@ -16,6 +17,7 @@ __all__ = [
     "Scalar",
     "Value",
     "check",
+    "fill",
     "indent_of",
     "newline_of",
     "quote",

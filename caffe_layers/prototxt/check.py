@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from clgraft.caffe_layers import schema
+from clgraft.caffe_layers.prototxt.build import integer, real
 from clgraft.caffe_layers.prototxt.tree import Document, Field, Message, Scalar
 
 _BOOLS = {"true", "false", "True", "False", "t", "f", "0", "1"}
-_SPECIAL = {"inf", "infinity", "nan"}
+_INT32 = (-(2**31), 2**31 - 1)
+_LIMITS = {
+    FieldDescriptor.CPPTYPE_INT32: _INT32,
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
 
 
-def check(document: Document, name: str) -> list[Field]:
+def check(document: Document, name: str, *, strict: bool = False) -> list[Field]:
     """Check that a document is a message of Caffe's.
 
     Fields that the schema lacks are a fork's and are left to it.
@@ -22,6 +31,8 @@ def check(document: Document, name: str) -> list[Field]:
         What was read.
     name : str
         `NetParameter`, `SolverParameter`, ...
+    strict : bool
+        Refuse enum values that Caffe's master does not have; forks add some.
 
     Returns
     -------
@@ -34,11 +45,11 @@ def check(document: Document, name: str) -> list[Field]:
         On a value of the wrong type, or a second value for a field that has one.
     """
     unknown: list[Field] = []
-    _check_message(document, document.root, schema.descriptor(name), unknown)
+    _check_message(document, document.root, schema.descriptor(name), unknown, strict)
     return unknown
 
 
-def _check_message(document: Document, message: Message, descriptor: Any, unknown: list[Field]) -> None:
+def _check_message(document: Document, message: Message, descriptor: Any, unknown: list[Field], strict: bool) -> None:
     seen: set[str] = set()
     for item in message.fields:
         known = descriptor.fields_by_name.get(item.name)
@@ -55,9 +66,9 @@ def _check_message(document: Document, message: Message, descriptor: Any, unknow
             if known.message_type is not None:
                 if not isinstance(value, Message):
                     raise document.lines.error(f"got {value.raw} for {item.name}, expected a message", value.start)
-                _check_message(document, value, known.message_type, unknown)
+                _check_message(document, value, known.message_type, unknown, strict)
             else:
-                _check_scalar(document, item.name, value, known)
+                _check_scalar(document, item.name, value, known, strict)
 
 
 def _is_repeated(known: Any) -> bool:
@@ -66,33 +77,39 @@ def _is_repeated(known: Any) -> bool:
     return bool(known.label == known.LABEL_REPEATED)
 
 
-def _check_scalar(document: Document, name: str, value: Scalar | Message, known: Any) -> None:
+def _check_scalar(document: Document, name: str, value: Scalar | Message, known: Any, strict: bool) -> None:
     if isinstance(value, Message):
         raise document.lines.error(f"got a message for {name}, expected a value", value.start)
     expected = ""
     if known.cpp_type == known.CPPTYPE_STRING:
         expected = "" if value.kind == "string" else "text in quotes"
     elif known.cpp_type == known.CPPTYPE_ENUM:
-        expected = (
-            ""
-            if value.kind == "name" or _is_integer(value)
-            else "one of " + ", ".join(entry.name for entry in known.enum_type.values)
-        )
+        named = value.kind == "name" and (not strict or value.value in known.enum_type.values_by_name)
+        choices = ", ".join(entry.name for entry in known.enum_type.values)
+        expected = "" if named or _is_integer(value, _INT32) else f"one of {choices}"
     elif known.cpp_type == known.CPPTYPE_BOOL:
         expected = "" if value.kind != "string" and value.value in _BOOLS else "true or false"
     elif known.cpp_type in (known.CPPTYPE_FLOAT, known.CPPTYPE_DOUBLE):
-        special = value.kind == "name" and value.value.lower() in _SPECIAL
-        expected = "" if value.kind == "number" or special else "a number"
+        expected = "" if value.kind != "string" and _is_real(value.value) else "a number"
     else:
-        unsigned = known.cpp_type in (known.CPPTYPE_UINT32, known.CPPTYPE_UINT64)
-        fits = _is_integer(value) and not (unsigned and value.value.startswith("-"))
-        expected = "" if fits else "a whole number" + (", not negative" if unsigned else "")
+        limits = _LIMITS[known.cpp_type]
+        expected = "" if _is_integer(value, limits) else f"a whole number from {limits[0]} to {limits[1]}"
     if expected:
         raise document.lines.error(f"got {value.raw} for {name}, expected {expected}", value.start)
 
 
-def _is_integer(value: Scalar) -> bool:
+def _is_integer(value: Scalar, limits: tuple[int, int]) -> bool:
     if value.kind != "number":
         return False
-    digits = value.value.lstrip("-")
-    return digits.isdigit() or digits[:2].lower() == "0x"
+    try:
+        return limits[0] <= integer(value.value) <= limits[1]
+    except ValueError:
+        return False
+
+
+def _is_real(text: str) -> bool:
+    try:
+        real(text)
+    except ValueError:
+        return False
+    return True

@@ -9,16 +9,17 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import descriptor_pool, message_factory
+
 from clgraft.caffe_layers.schema.language import read_proto
 from clgraft.core.errors import ClgraftError
-from google.protobuf import descriptor_pool, message_factory, text_format
 
 PACKAGE = "clgraft.caffe"
 _FILE = "clgraft/caffe_layers/caffe.proto"
 
 
 class SchemaError(ClgraftError, ValueError):
-    """Text or bytes that are not the message asked for."""
+    """Bytes that are not the message asked for."""
 
 
 @functools.cache
@@ -51,7 +52,7 @@ def message_class(name: str) -> Any:
     return message_factory.MessageFactory(pool()).GetPrototype(found)  # protobuf before 4.22
 
 
-def parse(name: str, text: str, *, allow_unknown: bool = True) -> Any:
+def parse(name: str, text: str) -> Any:
     """Read a message from protobuf text format.
 
     Parameters
@@ -59,20 +60,19 @@ def parse(name: str, text: str, *, allow_unknown: bool = True) -> Any:
     name : str
         The message's name.
     text : str
-        Its fields in text format.
-    allow_unknown : bool
-        Pass over fields that Caffe's master does not have, as forks write them.
+        Its fields in text format; those that Caffe's master does not have, as forks write them, are passed over.
 
     Raises
     ------
-    SchemaError
+    PrototxtError
         When the text is not such a message; names line and column.
     """
+    from clgraft.caffe_layers import prototxt  # which checks against this schema
+
+    document = prototxt.Document(text)
+    prototxt.check(document, name, strict=True)
     message = message_class(name)()
-    try:
-        text_format.Parse(text, message, allow_unknown_field=allow_unknown)
-    except text_format.ParseError as error:
-        raise SchemaError(f"[schema] got text that is no {name}: {error}") from None
+    prototxt.fill(message, document.root)
     return message
 
 

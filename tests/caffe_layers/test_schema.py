@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, text_format
 
 from clgraft.caffe_layers import schema
+from clgraft.caffe_layers.prototxt import PrototxtError
 from clgraft.caffe_layers.schema.language import read_proto
 
 # What this wheel added to Caffe; other forks use the same numbers for other things.
@@ -106,7 +107,7 @@ def test_schema_lives_beside_caffes_own():
 def test_parse_layer_reads_defaults_and_passes_over_unknown_fields():
     layer = schema.parse_layer(
         'type: "Convolution" convolution_param { num_output: 4 kernel_size: [3, 5] weight_filler { type: "msra" } '
-        "fork_only: 3 fork_message { a: 1 } }"
+        "fork_only: 3 fork_message { a: [1, { b: <> }] } }"
     )
     parameters = layer.convolution_param
     assert (parameters.num_output, list(parameters.kernel_size), parameters.group) == (4, [3, 5], 1)
@@ -116,8 +117,10 @@ def test_parse_layer_reads_defaults_and_passes_over_unknown_fields():
 
 
 def test_errors_name_line_and_column():
-    with pytest.raises(schema.SchemaError, match=r"\b2:"):
+    with pytest.raises(PrototxtError, match="line 2, column 30: got steep"):
         schema.parse_layer('type: "ReLU"\nrelu_param { negative_slope: steep }')
+    with pytest.raises(PrototxtError, match="got MEAN for operation, expected one of PROD, SUM, MAX"):
+        schema.parse_layer("eltwise_param { operation: MEAN }")
     with pytest.raises(schema.SchemaError):
         schema.parse_bytes("NetParameter", b"\xff\xff\xff")
 

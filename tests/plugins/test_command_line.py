@@ -117,7 +117,7 @@ def test_a_reader_that_goes_away_is_no_traceback(net):
     command = f"{sys.executable} -m clgraft.plugins.command_line swap long.prototxt -q | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("layer")
-    assert done.stderr == ""
+    assert not {"Traceback", "BrokenPipeError"} & set(done.stderr.replace(":", " ").split())
 
 
 def test_registry(tmp_path, monkeypatch):
