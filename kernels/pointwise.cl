@@ -4,14 +4,24 @@
 // every element is read before it is written. Two shapes of the loop:
 //   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of `pieces`
 //                       of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
-//   pointwise_elements  a work-item per element (GPUs, and rows too short for vectors)
+//   pointwise_groups    GPUs: a work-group takes UNROLL * GROUP elements of a row, and all its loads are on their way at once
+//   pointwise_elements  a work-item per element: rows too short for both
+//
+// The kernel wanted is named by a macro, POINTWISE_VECTORS and so on.
 #include "pointwise_value.cl"
+
+#ifndef UNROLL
+#define UNROLL 4
+#endif
+#ifndef GROUP
+#define GROUP 256
+#endif
 
 // Row offsets of the inputs.
 #define START(n, kind, unit) ulong from_##n = 0;
 #define ADVANCE(n, a) from_##n += (ulong)at_##a * stride_##n##_##a;
 
-#ifdef VL
+#if defined(POINTWISE_VECTORS)
 #define HOLD_0(n, kind) const VALUE held_##n = SPLAT(LOAD_##kind(xs##n, from_##n));
 #define HOLD_1(n, kind)
 #define HOLD(n, kind, unit) HOLD_##unit(n, kind)
@@ -65,7 +75,47 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
         }
     }
 }
-#else
+#elif defined(POINTWISE_GROUPS)
+#define LOAD_ALL_0(n, kind)                                  \
+    const VALUE held_##n = LOAD_##kind(xs##n, from_##n);     \
+    for (int u = 0; u < UNROLL; u++) all_##n[u] = held_##n;
+#define LOAD_ALL_1(n, kind)                                                                        \
+    for (int u = 0; u < UNROLL; u++) {                                                             \
+        const ulong column = begin + u * GROUP;                                                    \
+        all_##n[u] = column < length ? LOAD_##kind(xs##n, from_##n + column) : SPLAT(REAL(0.0));   \
+    }
+#define LOAD_ALL(n, kind, unit) \
+    VALUE all_##n[UNROLL];      \
+    LOAD_ALL_##unit(n, kind)
+#define FETCH(n, kind, unit) const VALUE x##n = all_##n[u];
+#define BLEND_ELEMENT(n, kind) \
+    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, to + column)) }
+#define WRITE(n, kind) \
+    if (wanted_##n) STORE_##kind(ys##n, to + column, y##n);
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_groups(PARAMETERS const ulong length,
+                                                                                const ulong pieces) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    const INDEX row = get_group_id(0) / (INDEX)pieces, piece = get_group_id(0) % (INDEX)pieces;
+    const ulong begin = (ulong)piece * (UNROLL * GROUP) + get_local_id(0), to = row * length;
+    INDEX rest = row;
+    INPUTS(START)
+    ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+    STRIDES(ADVANCE)
+    INPUTS(LOAD_ALL)
+    for (int u = 0; u < UNROLL; u++) {
+        const ulong column = begin + u * GROUP;
+        if (column < length) {
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_ELEMENT)
+            OUTPUTS(WRITE)
+        }
+    }
+}
+#else  // POINTWISE_ELEMENTS
 #define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
 #define BLEND_ELEMENT(n, kind) \
     if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, element)) }

@@ -7,7 +7,7 @@
 //   reduce_columns   CPUs, innermost axis kept: VL results at a time
 //   reduce_elements  a work-item per result and part, any axes
 //   reduce_groups    GPUs: a work-group of GROUP per result and part
-//   reduce_finish    folds the parts
+//   reduce_finish    folds the parts; on GPUs a work-group of GROUP per result does (reduce_finish_groups)
 // Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0, every
 // BLOCK of them to level 1, every BLOCK of those to level 2.
 //
@@ -188,23 +188,34 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
 
 #else  // no vectors
 #define LANE(v) (v)
-#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
 #define FINISH_ONE(n, kind) FINISH(n, kind, PLACE(result), total_##n)
 #define NAME_TOTAL(n, kind) const real total_##n = y##n;
 
-#define FOLD_ELEMENT(index)        \
-    {                              \
-        INDEX rest = index;        \
-        INPUTS(START)              \
+#define FOLD_ELEMENT(row)               \
+    {                                   \
+        INDEX rest = row;               \
+        INPUTS(START)                   \
         ROW_AXES(SPLIT_AXIS, LAST_AXIS) \
-        ROW_STRIDES(ADVANCE)       \
-        INPUTS(FETCH)              \
-        OUTPUTS(DECLARE_OUTPUT)    \
-        BODY                       \
-        OUTPUTS(FOLD)              \
+        ROW_STRIDES(ADVANCE)            \
+        INPUTS(FETCH)                   \
+        OUTPUTS(DECLARE_OUTPUT)         \
+        BODY                            \
+        OUTPUTS(FOLD)                   \
     }
 
+#define JOIN_GROUP(n, kind)                                                                      \
+    shared_values[lane] = y##n;                                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
+    for (int half_way = GROUP / 2; half_way > 0; half_way /= 2) {                                \
+        if (lane < half_way) shared_values[lane] = COMBINE_##n(shared_values[lane], shared_values[lane + half_way]); \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
+    }                                                                                            \
+    const real total_##n = shared_values[0];                                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);
+
 #if defined(REDUCE_ELEMENTS)
+#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
+
 kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const ulong parts) {
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
@@ -219,7 +230,9 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     ulong row = rows * part / parts;
     const ulong end = rows * (part + 1) / parts;
     while (row < end) {
-        for (const ulong stop = min(row + BLOCK, end); row < stop; row++) FOLD_ELEMENT(row)
+        const ulong stop = min(row + BLOCK, end);
+#pragma unroll 4
+        for (; row < stop; row++) FOLD_ELEMENT(row)
         FLUSH
     }
     OUTPUTS(JOIN_LEVELS)
@@ -228,22 +241,15 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 }
 
 #elif defined(REDUCE_GROUPS)
-#define JOIN_GROUP(n, kind)                                                                      \
-    shared_values[lane] = y##n;                                                                  \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    for (int half_way = GROUP / 2; half_way > 0; half_way /= 2) {                                \
-        if (lane < half_way) shared_values[lane] = COMBINE_##n(shared_values[lane], shared_values[lane + half_way]); \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                            \
-    }                                                                                            \
-    const real total_##n = shared_values[0];                                                     \
-    barrier(CLK_LOCAL_MEM_FENCE);
+#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n + unit * column);
 
+// A work-item walks every GROUP-th value of its part, and keeps row and column instead of dividing.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PARAMETERS const ulong kept, const ulong rows,
-                                                                             const ulong parts) {
+                                                                             const ulong length, const ulong parts) {
     local real shared_values[GROUP];
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
-    const INDEX result = get_group_id(0) / parts, part = get_group_id(0) % parts;
+    const INDEX result = get_group_id(0) / (INDEX)parts, part = get_group_id(0) % (INDEX)parts;
     const int lane = get_local_id(0);
     INDEX rest = result;
     INPUTS(START_KEPT)
@@ -251,10 +257,23 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     KEPT_STRIDES(ADVANCE_KEPT)
     OUTPUTS(DECLARE_LEVELS)
     int flushes = 0;
-    ulong row = rows * part / parts + lane;
-    const ulong end = rows * (part + 1) / parts;
-    while (row < end) {
-        for (const ulong stop = min(row + BLOCK * GROUP, end); row < stop; row += GROUP) FOLD_ELEMENT(row)
+    const INDEX begin = rows * length * part / parts + lane, end = rows * length * (part + 1) / parts;
+    const INDEX row_step = GROUP / (INDEX)length, column_step = GROUP % (INDEX)length;
+    INDEX row = begin / (INDEX)length, column = begin % (INDEX)length;
+    INDEX left = begin < end ? (end - begin + GROUP - 1) / GROUP : 0;
+    while (left > 0) {
+        const INDEX count = min(left, (INDEX)BLOCK);
+        left -= count;
+#pragma unroll 4
+        for (INDEX i = 0; i < count; i++) {
+            FOLD_ELEMENT(row)
+            row += row_step;
+            column += column_step;
+            if (column >= length) {
+                column -= length;
+                row++;
+            }
+        }
         FLUSH
     }
     OUTPUTS(JOIN_LEVELS)
@@ -269,19 +288,36 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
 #define FOLD_PART(n, kind) a0_##n = COMBINE_##n(a0_##n, parts##n[part * kept + result]);
 
 // The parts of output n stand at input n.
+#ifdef REDUCE_FINISH_GROUPS
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_finish_groups(PARAMETERS const ulong kept,
+                                                                                    const ulong parts) {
+    local real shared_values[GROUP];
+    const ulong result = get_group_id(0);
+    const int lane = get_local_id(0), step = GROUP;
+#else
 kernel void reduce_finish(PARAMETERS const ulong kept, const ulong parts) {
+    const ulong result = get_global_id(0);
+    const int lane = 0, step = 1;
+    if (result >= kept) return;
+#endif
     INPUTS(OPEN_PARTS)
     OUTPUTS(OPEN_OUTPUT)
-    const ulong result = get_global_id(0);
-    if (result >= kept) return;
     OUTPUTS(DECLARE_LEVELS)
-    int flushes = 0;
-    for (ulong part = 0; part < parts; part++) {
+    int flushes = 0, count = 0;
+    for (ulong part = lane; part < parts; part += step) {
         OUTPUTS(FOLD_PART)
-        if (part % BLOCK == BLOCK - 1) FLUSH
+        if (++count == BLOCK) {
+            FLUSH
+            count = 0;
+        }
     }
     OUTPUTS(JOIN_LEVELS)
+#ifdef REDUCE_FINISH_GROUPS
+    OUTPUTS(JOIN_GROUP)
+    if (lane > 0) return;
+#else
     OUTPUTS(NAME_TOTAL)
+#endif
     OUTPUTS(FINISH_ONE)
 }
 #endif

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 GROUP = 256  # work-items per work-group on GPUs
-ITEMS_PER_UNIT = {True: 4, False: 2048}  # parallel work wanted per compute unit: is_cpu -> work-items
+UNROLL = 4  # elements per work-item there
+# is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
+ITEMS_PER_UNIT = {True: 4, False: 2048}
+LEAST_PER_ITEM = {True: 16384, False: 64}
+GROUPS_PER_UNIT = 16  # work-groups wanted per compute unit of a GPU
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
-VALUES_PER_PART = {True: 16384, False: 16 * GROUP}  # least values per part of one fold
+VALUES_PER_PART = 16384
 MOST_PARTS = 1024
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
 SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
@@ -94,6 +98,8 @@ class _Generator:
         self.inputs = {n: operand for n, operand in sorted(loop.inputs.items()) if f"x{n}" in reads}
         folded = [axis in loop.folded for axis in range(len(loop.shape))]
         self.axes = collapse(loop.shape, folded, [operand.strides for operand in self.inputs.values()])
+        self.inner = self.axes[-1]
+        self.walked = all(stride in (0, 1) for stride in self.inner.strides)
         self.is_cpu = bool(context.device.is_cpu)
         self.units = int(context.device.compute_units)
         self.real = "float64" if loop.dtype == "float64" else "float32"
@@ -110,13 +116,14 @@ class _Generator:
         rows: Sequence[Axis],
         kept: Sequence[Axis] = (),
         inner: Axis | None = None,
+        lanes: int = 0,
         partial: bool = False,
     ) -> dict[str, Any]:
-        """Write the macros of one kernel; `inner` is the axis that vectors walk."""
+        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any."""
         places = list(self.inputs)
         defines: dict[str, Any] = {}
-        if inner is not None:
-            defines["VL"] = self.lanes
+        if lanes:
+            defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
         defines["INPUTS(F)"] = " ".join(
             f"F({n}, {operand.kind}, {int(inner is not None and inner.strides[i] != 0)})"
@@ -183,117 +190,121 @@ class _Generator:
             return self.folds()
         if 0 in self.loop.shape:
             return Launches()
-        inner, outer = self.axes[-1], self.axes[:-1]
-        if self.is_cpu and inner.size >= self.lanes:
-            return Launches([self.vector_map(inner, outer)])
-        total = count(self.axes)
-        local = 64 if self.is_cpu else GROUP
-        arguments = [*self.arguments(self.axes), *_ulongs(total)]
-        size = min(total, SPAN)
-        return Launches(
-            [self.launch("pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments)]
-        )
+        # kernels that walk the innermost axis know no other strides
+        if self.walked and self.is_cpu and self.inner.size >= self.lanes:
+            return Launches([self.map_vectors()])
+        if self.walked and not self.is_cpu and self.inner.size >= GROUP:
+            return Launches([self.map_groups()])
+        return Launches([self.map_elements()])
 
-    def vector_map(self, inner: Axis, outer: Sequence[Axis]) -> Launch:
-        rows, length = count(outer), inner.size
+    def map_vectors(self) -> Launch:
+        outer = self.axes[:-1]
+        rows, length = count(outer), self.inner.size
         items = max(1, min(ITEMS_PER_UNIT[True] * self.units, rows * length // VALUES_PER_ITEM))
         pieces, rows_per_item = 1, -(-rows // items)
         if rows < items:
             pieces = max(1, min(-(-items // rows), length // (2 * self.lanes)))
         arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
         size = -(-rows // rows_per_item) * pieces
-        return self.launch("pointwise.cl", "pointwise_vectors", self.defines(outer, inner=inner), size, 1, arguments)
+        defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
+        return self.launch("pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
+
+    def map_groups(self) -> Launch:
+        outer = self.axes[:-1]
+        pieces = -(-self.inner.size // (UNROLL * GROUP))
+        arguments = [*self.arguments(outer), *_ulongs(self.inner.size, pieces)]
+        size = count(outer) * pieces * GROUP
+        return self.launch(
+            "pointwise.cl", "pointwise_groups", self.defines(outer, inner=self.inner), size, GROUP, arguments
+        )
+
+    def map_elements(self) -> Launch:
+        total = count(self.axes)
+        arguments = [*self.arguments(self.axes), *_ulongs(total)]
+        local = 64 if self.is_cpu else GROUP
+        size = min(total, SPAN)
+        return self.launch("pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments)
 
     def folds(self) -> Launches:
-        inner = self.axes[-1]
         folded = [axis for axis in self.axes if axis.folded]
         kept = [axis for axis in self.axes if not axis.folded]
-        results, values = count(kept), count(folded)
-        if not results:
+        if count(kept) == 0:
             return Launches()
-        vectors = self.is_cpu and inner.size >= self.lanes and values > 0
-        target = ITEMS_PER_UNIT[self.is_cpu] * self.units
-        by_groups = not self.is_cpu and inner.folded and values >= GROUP
-        if by_groups:
-            target = -(-target // GROUP) * 4
-        workers = results
-        if vectors and not inner.folded:
-            workers = count(kept[:-1]) * -(-inner.size // self.lanes)
-        least = VALUES_PER_PART[True] if self.is_cpu else VALUES_PER_PART[False] if by_groups else 64
-        if vectors and not inner.folded:
-            least = max(1, least // self.lanes)
-        parts = max(1, min(-(-target // workers), values // least, MOST_PARTS))
-        if vectors and inner.folded:
-            cut = self.fold_rows(kept, folded[:-1], inner, results, values, parts, target)
-        elif vectors:
-            cut = self.fold_columns(kept[:-1], folded, inner, results, values, parts)
-        else:
-            cut = self.fold_elements(kept, folded, results, values, parts, by_groups)
-        if parts == 1:
-            return Launches([cut])
-        size = results * parts * self.itemsize
-        return Launches([cut, self.finish(results, parts)], self.offset + len(self.numbers) * _aligned(size))
+        if self.walked and self.is_cpu and self.inner.size >= self.lanes and count(folded):
+            return self.fold_rows(kept, folded[:-1]) if self.inner.folded else self.fold_columns(kept[:-1], folded)
+        if self.walked and not self.is_cpu and self.inner.folded and count(folded) >= GROUP:
+            return self.fold_groups(kept, folded[:-1])
+        return self.fold_elements(kept, folded)
 
-    def partial(self, results: int, parts: int) -> dict[int, Any]:
-        """Bind the workspace of the parts."""
-        size = _aligned(results * parts * self.itemsize)
-        return {n: Workspace(self.offset + i * size, self.itemsize) for i, n in enumerate(self.numbers)}
+    def fold_rows(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results, values = count(kept), count(rows) * self.inner.size
+        target = ITEMS_PER_UNIT[True] * self.units
+        parts = _parts(target, results, values // VALUES_PER_PART)
+        pieces = max(1, min(-(-parts // count(rows)), self.inner.size // (2 * self.lanes)))
+        per_item = max(1, min(results // target, VALUES_PER_ITEM // values)) if parts == 1 else 1
+        numbers = (results, per_item, count(rows), self.inner.size, pieces, parts)
+        size = -(-results // per_item) * parts
+        return self.fold("reduce_rows", rows, kept, parts, size, 1, numbers, self.inner, self.lanes)
+
+    def fold_columns(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        vectors = count(kept) * -(-self.inner.size // self.lanes)
+        target = ITEMS_PER_UNIT[True] * self.units
+        parts = _parts(target, vectors, count(rows) * self.lanes // VALUES_PER_PART)
+        numbers = (count(kept) * self.inner.size, self.inner.size, count(rows), parts)
+        return self.fold("reduce_columns", rows, kept, parts, vectors * parts, 1, numbers, self.inner, self.lanes)
+
+    def fold_groups(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results = count(kept)
+        parts = _parts(GROUPS_PER_UNIT * self.units, results, count(rows) * self.inner.size // (16 * GROUP))
+        numbers = (results, count(rows), self.inner.size, parts)
+        return self.fold("reduce_groups", rows, kept, parts, results * parts * GROUP, GROUP, numbers, self.inner)
+
+    def fold_elements(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results, values = count(kept), count(rows)
+        parts = _parts(ITEMS_PER_UNIT[self.is_cpu] * self.units, results, values // LEAST_PER_ITEM[self.is_cpu])
+        local = None if self.is_cpu else 64
+        return self.fold("reduce_elements", rows, kept, parts, results * parts, local, (results, values, parts))
 
     def fold(
-        self, name: str, rows: Sequence[Axis], kept: Sequence[Axis], inner: Axis | None, results: int, parts: int,
-        size: int, local: int | None, numbers: Sequence[int],
-    ) -> Launch:  # fmt: skip
-        partial = parts > 1
-        outputs = self.partial(results, parts) if partial else None
-        arguments = [*self.arguments(rows, kept, outputs), *_ulongs(*numbers)]
-        defines = self.defines(rows, kept, inner, partial)
-        return self.launch("pointwise_reduce.cl", name, defines, size, local, arguments)
-
-    def fold_rows(
         self,
-        kept: Sequence[Axis],
+        name: str,
         rows: Sequence[Axis],
-        inner: Axis,
-        results: int,
-        values: int,
+        kept: Sequence[Axis],
         parts: int,
-        target: int,
-    ) -> Launch:
-        count_rows = count(rows)
-        pieces = max(1, min(-(-parts // count_rows), inner.size // (2 * self.lanes)))
-        per_item = max(1, min(results // target, VALUES_PER_ITEM // values)) if parts == 1 else 1
-        size = -(-results // per_item) * parts
-        numbers = (results, per_item, count_rows, inner.size, pieces, parts)
-        return self.fold("reduce_rows", rows, kept, inner, results, parts, size, 1, numbers)
+        size: int,
+        local: int | None,
+        numbers: Sequence[int],
+        inner: Axis | None = None,
+        lanes: int = 0,
+    ) -> Launches:
+        """Plan one launch, or with several parts a second one that folds them."""
+        partial = parts > 1
+        results = numbers[0]
+        slot = _aligned(results * parts * self.itemsize)
+        places = {n: Workspace(self.offset + i * slot, self.itemsize) for i, n in enumerate(self.numbers)}
+        arguments = [*self.arguments(rows, kept, places if partial else None), *_ulongs(*numbers)]
+        defines = self.defines(rows, kept, inner, lanes, partial)
+        launch = self.launch("pointwise_reduce.cl", name, defines, size, local, arguments)
+        if not partial:
+            return Launches([launch])
+        return Launches([launch, self.finish(places, results, parts)], self.offset + len(places) * slot)
 
-    def fold_columns(
-        self, kept: Sequence[Axis], rows: Sequence[Axis], inner: Axis, results: int, values: int, parts: int
-    ) -> Launch:
-        size = count(kept) * parts * -(-inner.size // self.lanes)
-        return self.fold(
-            "reduce_columns", rows, kept, inner, results, parts, size, 1, (results, inner.size, values, parts)
-        )
-
-    def fold_elements(
-        self, kept: Sequence[Axis], rows: Sequence[Axis], results: int, values: int, parts: int, by_groups: bool
-    ) -> Launch:
-        if by_groups:
-            size = results * parts * GROUP
-            return self.fold("reduce_groups", rows, kept, None, results, parts, size, GROUP, (results, values, parts))
-        local = None if self.is_cpu else 64
-        return self.fold(
-            "reduce_elements", rows, kept, None, results, parts, results * parts, local, (results, values, parts)
-        )
-
-    def finish(self, results: int, parts: int) -> Launch:
+    def finish(self, places: Mapping[int, Workspace], results: int, parts: int) -> Launch:
         """Plan the fold of the parts: a kernel whose only inputs are the parts, one per output."""
-        partial = self.partial(results, parts)
-        defines = self.defines((), ())
+        defines = self.defines(())
         defines["INPUTS(F)"] = " ".join(f"F({n}, real, 0)" for n in self.numbers)
-        bound: list[Any] = [partial[n] for n in self.numbers]
+        bound: list[Any] = [places[n] for n in self.numbers]
         bound += self.arguments(())[len(self.inputs) :]
         bound += _ulongs(results, parts)
-        return self.launch("pointwise_reduce.cl", "reduce_finish", defines, results, 64, bound)
+        if self.is_cpu or parts < 32:
+            return self.launch("pointwise_reduce.cl", "reduce_finish", defines, results, 64, bound)
+        defines["GROUP"] = 64
+        return self.launch("pointwise_reduce.cl", "reduce_finish_groups", defines, results * 64, 64, bound)
+
+
+def _parts(target: int, workers: int, most: int) -> int:
+    """Give in how many parts each fold is cut so that about `target` workers are busy."""
+    return max(1, min(-(-target // workers), most, MOST_PARTS))
 
 
 def _ulongs(*values: int) -> list[Any]:
