@@ -34,10 +34,12 @@ constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
 #define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#define PREFETCH_TO_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #endif
 #endif
 #ifndef PREFETCH
 #define PREFETCH(p)
+#define PREFETCH_TO_WRITE(p)
 #endif
 
 // Which lanes of a vector have their element lane * SW + column in [0, size).

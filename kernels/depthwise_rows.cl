@@ -41,6 +41,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
             all_weights[i] = LOAD(OPEN(w), (long)channel * sums * taps + (flip ? i / taps * taps + taps - 1 - i % taps : i));
         const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
         global stored *to = OPEN(y) + t * size;
+        global stored *to_ahead = to + size + top * ow;
         global const stored *ahead = OPEN(x) + ((source + sums) * source_size + top * SH * iw);
         for (int v0 = 0; v0 < ow; v0 += VL) {
             const int v = max(min(v0, ow - VL), 0), column = v * SW - pw;
@@ -52,6 +53,8 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                 const int h = u0 * SH - ph;
 #pragma unroll
                 for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
+#pragma unroll
+                for (int k = 0; k < R; k++, to_ahead += VL) PREFETCH_TO_WRITE(to_ahead);
                 realv sum[R];
 #pragma unroll
                 for (int k = 0; k < R; k++) sum[k] = start;

@@ -49,6 +49,7 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
     for (long t = first; t < last; t++, channel = channel + 1 == channels ? 0 : channel + 1) {
         for (int i = 0; i < multiplier * taps; i++) all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
         global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * ow);
+        global stored *dx_ahead = OPEN(dx) + ((t + 1) * x_size + 2 * top * xw);
         const long end = bottom < half_h ? t * x_size + 2 * bottom * (long)xw : last * x_size;
         for (int v = 0; v < half_w; v += VL) {
             const int column = v + LOW_W + (pw - PAD_W) / 2, length = min(2 * VL, xw - 2 * v);
@@ -62,6 +63,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
                 for (int p = 0; p < 4 * R; p++) sum[p] = 0;
 #pragma unroll
                 for (int k = 0; k < R; k++, ahead += VL) PREFETCH(ahead);
+#pragma unroll
+                for (int k = 0; k < 4 * R; k++, dx_ahead += VL) PREFETCH_TO_WRITE(dx_ahead);
                 for (int m = 0; m < multiplier; m++) {
                     const long plane = (t * multiplier + m) * y_size;
                     global const stored *from = OPEN(dy) + (plane + (long)h * ow + column);

@@ -14,7 +14,7 @@ from clgraft.core.plan import Constant
 if TYPE_CHECKING:
     from clgraft.core.context import Context
 
-ITEM_BYTES = 64 * 1024  # of memory traffic that make a work-item worth its dispatch
+ITEM_BYTES = 512 * 1024  # of memory traffic that make a work-item worth its dispatch
 ITEMS_PER_UNIT = 4  # work-items that each core should get at least
 MOST_OF_ONE = 8  # filters of a single input channel; with more, all of them are a product of matrices
 
