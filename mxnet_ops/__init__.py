@@ -5,6 +5,7 @@ import atexit
 from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
 
 import mxnet
+
 from clgraft.mxnet_ops import guard
 from clgraft.mxnet_ops.activation import Activation
 from clgraft.mxnet_ops.batchnorm import BatchNorm

@@ -21,31 +21,9 @@ FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
     "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
 }
-PLAIN = [
-    "relu",
-    "relu_keep_nan",
-    "sigmoid",
-    "tanh",
-    "softrelu",
-    "softsign",
-    "log_sigmoid",
-    "selu",
-    "gelu",
-    "silu",
-    "abs",
-    "sign",
-    "negative",
-    "square",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sin",
-    "cos",
-    "erf",
-    "expm1",
-    "log1p",
-    "identity",
-]
+_PLAIN = """relu relu_keep_nan sigmoid tanh softrelu softsign log_sigmoid selu gelu silu abs sign negative square sqrt
+rsqrt reciprocal sin cos erf expm1 log1p identity"""
+PLAIN = tuple(_PLAIN.split())
 FUNCTIONS.update({name: (name, ()) for name in PLAIN})
 
 
@@ -57,9 +35,9 @@ class Activation(Operator):
     Parameters
     ----------
     act_type : str
-        ``relu sigmoid tanh softrelu softsign log_sigmoid`` of MXNet's Activation (relu gives 0 for NaN), ``leaky elu selu gelu
-        prelu`` of its LeakyReLU, ``relu_keep_nan`` (the operator ``relu``, which keeps NaN), ``clip`` (a_min, a_max),
-        ``hard_sigmoid`` (alpha, beta), ``exp log power`` and the functions of `PLAIN`.
+        ``relu sigmoid tanh softrelu softsign log_sigmoid`` of MXNet's Activation (relu gives 0 for NaN), ``leaky elu
+        selu gelu prelu`` of its LeakyReLU, ``relu_keep_nan`` (the operator ``relu``, which keeps NaN), ``clip``
+        (a_min, a_max), ``hard_sigmoid`` (alpha, beta), ``exp log power`` and the functions of `PLAIN`.
     slope : float
         Of leaky and elu; 0.25 by default.
 

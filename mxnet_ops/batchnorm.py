@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
 from clgraft.mxnet_ops.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.registration import register
-
 
 DEFAULT_EPS = float(np.float32(1e-3))  # as MXNet stores it
 
@@ -31,7 +31,7 @@ class BatchNorm(Operator):
     use_global_stats : bool
         Use the moving statistics in training too.
     output_mean_var : bool
-        Two more outputs: the mean, and the *inverse standard deviation*, as MXNet's own. No gradient flows through them.
+        Two more outputs, as MXNet's own: the mean, and the *inverse standard deviation*. No gradient flows back.
     axis : int
         Of the channels.
 
@@ -117,7 +117,7 @@ class BatchNorm(Operator):
         # MXNet keeps momentum in single precision, whatever the dtype of the data
         momentum = np.float32(self.momentum)
         keep, rest = float(momentum), float(np.float32(1) - momentum)
-        through = (
+        through: tuple[Call, ...] = (
             call("backward_training", (x, dy, gamma, *batch, *gradients)),
             call("update_statistics", (*batch, *moving), (keep, rest, rest)),
         )

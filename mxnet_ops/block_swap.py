@@ -11,11 +11,13 @@ import types
 from typing import Any, Callable
 
 import mxnet as mx
+from mxnet import gluon
+
 from clgraft.mxnet_ops.report import Report, Row
 from clgraft.mxnet_ops.symbol_swap import swap_symbol
 from clgraft.mxnet_ops.translation import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
-from mxnet import gluon
 
+FLOATS = ("float32", "float16", "float64")
 NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
@@ -33,36 +35,42 @@ class _Functions:
         setattr(self, name, function)
         return function
 
-    def _call(self, name: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        arrays = [value for value in args if isinstance(value, mx.nd.NDArray)]
-        given = dict(
-            zip(POSITIONAL.get(name, ()), (v for v in args if v is not None and not isinstance(v, mx.nd.NDArray)))
-        )
-        named = {NAMED.get(k, k): v for k, v in kwargs.items() if isinstance(v, mx.nd.NDArray) and k != "out"}
-        given.update({k: v for k, v in kwargs.items() if k not in ("name", "out") and not isinstance(v, mx.nd.NDArray)})
-        attributes = {key: str(value) for key, value in given.items() if value is not None}
-        if name in ("add_n", "ElementWiseSum"):
-            attributes["num_args"] = str(len(arrays))
-        node = Node(self._prefix + str(kwargs.get("name") or ""), name, attributes)
+    def _call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        arrays = [value for value in args if _is_array(value)]
+        named = {NAMED.get(key, key): value for key, value in kwargs.items() if _is_array(value) and key != "out"}
         try:
+            attributes = _attributes(operator, args, kwargs, len(arrays))
+            node = Node(self._prefix + str(kwargs.get("name") or ""), operator, attributes)
             if not is_selected(self._select, node):
                 raise Kept("not selected")
-            if any(
-                array.stype != "default" or array.dtype.__name__ not in FLOATS for array in (*arrays, *named.values())
+            if not all(
+                array.stype == "default" and array.dtype.__name__ in FLOATS for array in (*arrays, *named.values())
             ):
                 raise Kept("its inputs are no dense arrays of real numbers")
-            op_type, translated = translate(
-                node, arrays[1].shape if name == "Convolution" and len(arrays) > 1 else None
-            )
+            weight = arrays[1] if len(arrays) > 1 else named.get("weight")
+            op_type, translated = translate(node, None if weight is None else weight.shape)
         except Kept:
             return native(*args, **kwargs)
         return mx.nd.Custom(*arrays, **named, out=kwargs.get("out"), op_type=op_type, **translated)
 
 
-FLOATS = ("float32", "float16", "float64")
+def _is_array(value: Any) -> bool:
+    return isinstance(value, mx.nd.NDArray)
 
 
-def _graft_class(base: type) -> type:
+def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], arrays: int) -> dict[str, str]:
+    """Give the attributes of a call as MXNet writes them, those by position too."""
+    places, others = POSITIONAL.get(operator, ()), [v for v in args if v is not None and not _is_array(v)]
+    if len(others) > len(places):
+        raise Kept("its attributes are given by position")
+    given = dict(zip(places, others))
+    given.update({key: v for key, v in kwargs.items() if key not in ("name", "out") and not _is_array(v)})
+    if operator in ("add_n", "ElementWiseSum"):
+        given["num_args"] = arrays
+    return {key: str(value) for key, value in given.items() if value is not None}
+
+
+def _graft_class(base: Any) -> type:
     """Give the subclass of a block's class that computes with grafted operators; one per class."""
 
     def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,7 +101,7 @@ def swap_block(net: gluon.Block, *, select: Select = None) -> Report:
         Initialized or not, hybridized or not. Names of blocks and parameters stay, structural and full ones:
         `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
     select : callable or patterns, optional
-        As of `swap_symbol`. In blocks that are not hybridized, an operator that has no name of its own goes by its block's.
+        As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
 
     Returns
     -------

@@ -28,7 +28,7 @@ class Eltwise(Operator):
     num_args : int
         Number of inputs data0, data1, ...; 2 by default. More than 2 for add, multiply and maximum, of one shape.
     broadcast : bool
-        Two inputs broadcast by numpy's rules (the default), or have to be of one shape, which is then inferred from either.
+        Two inputs broadcast by numpy's rules (the default), or are of one shape, which is then inferred from either.
     coefficients : tuple of float
         Factors of the inputs of add.
     """

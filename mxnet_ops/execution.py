@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+
 from clgraft import core
 from clgraft.mxnet_ops.operator import IN, IN_GRAD, OUT, STATE, Call, Graft, Operator, Shape
 

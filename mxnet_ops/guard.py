@@ -1,14 +1,16 @@
 """Keeps MXNet from handing grafted operators memory that it has already freed.
 
-MXNet runs a Custom operator on a thread of its own. An input, or the gradient of an output, that lies in a layout of oneDNN
-is first reordered into a temporary array, and that array is freed as soon as the operator has been *queued* (imperative
-mode and cached graphs; the symbolic executor keeps it). So no such array may reach a grafted operator: `squeeze` over no
-axes is an operator that is no oneDNN operator, forward or backward. It gives an array in the plain layout, keeps shape,
-values and gradients, and shares its input's memory wherever MXNet plans memory. One stands before each input of more than one axis
-and one behind each output, which guards the gradient that comes back.
+MXNet runs a Custom operator on a thread of its own. An input, or the gradient of an output, that lies in a layout of
+oneDNN is first reordered into a temporary array, which is freed as soon as the operator has been *queued* (imperative
+mode and cached graphs; the symbolic executor keeps it). So no such array may reach a grafted operator.
 
-They get there by themselves: `mx.nd.Custom` and `mx.sym.Custom` put them around every ``op_type="ocl_..."``, and loading a
-symbol adds those that are missing.
+`squeeze` over no axes is an operator that is none of oneDNN's, forward or backward: it gives the plain layout, keeps
+shape, values and gradients, and shares its input's memory wherever MXNet plans memory. One stands before each input of
+more than one axis, and one behind each output: that one guards the gradient that comes back. A parameter whose shape
+is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
+
+They get there by themselves: `mx.nd.Custom` and `mx.sym.Custom` put them around every ``op_type="ocl_..."``, and
+loading a symbol adds those that are missing.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import mxnet as mx
+from mxnet.base import MXNetError
+
 from clgraft import core
 from clgraft.mxnet_ops.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.registration import last_error
-from mxnet.base import MXNetError
 
 MARK = "__clgraft_guard__"
 CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node's own name
@@ -134,8 +137,8 @@ def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
 def guard_graph(graph: dict[str, Any]) -> int:
     """Add the missing guards to a symbol's JSON graph, in place.
 
-    Every edge gets one that leads from any other node into a grafted operator's input of more than one axis, or
-    from a grafted operator's output to any other node or out of the graph. Between two grafted operators none is needed.
+    Every edge gets one that leads from any other node into a grafted operator's input of more than one axis, or from
+    a grafted operator's output to any other node or out of the graph. Between two grafted operators none is needed.
 
     Returns
     -------
@@ -200,8 +203,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
     ]
     graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
     graph["nodes"] = nodes
-    graph["node_row_ptr"] = []
-    del graph["node_row_ptr"]
+    graph.pop("node_row_ptr", None)
     return added
 
 

@@ -21,7 +21,7 @@ IN, OUT, IN_GRAD, OUT_GRAD, AUX, STATE = range(6)
 
 
 class Call(NamedTuple):
-    """One problem of an operator; for each of its arguments the array that fills it as (group, place), None to skip it."""
+    """One problem of an operator; for each of its arguments the array that fills it, as (group, place), or None."""
 
     problem: core.Problem
     arrays: tuple[tuple[int, int] | None, ...]
@@ -63,7 +63,7 @@ class Operator:
 
     @property
     def inferred(self) -> tuple[str, ...]:
-        """Names of the inputs whose shapes follow from the others: their guards have to let shapes through backwards."""
+        """Names of the inputs whose shapes follow from others: their guards have to let shapes through backwards."""
         return ()
 
     @property
@@ -87,7 +87,7 @@ class Operator:
         raise NotImplementedError
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        """Give the shapes of inputs, outputs and auxiliary states from the inputs' known ones; None if too few are known."""
+        """Give the shapes of inputs, outputs and auxiliary states from the known inputs'; None if those are too few."""
         raise NotImplementedError
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:

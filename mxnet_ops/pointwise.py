@@ -30,8 +30,9 @@ class Pointwise(Operator):
     expression : str
         C assignments, such as ``"y0 = a * x0 * x1;"`` (see `core.PointwiseProblem`).
     gradient : str
-        Assignments to dx0, dx1, ... from x0, ..., y0, ..., dy0, ... and the scalars: ``"dx0 = a * dy0 * x1; dx1 = a * dy0 * x0;"``.
-        Gradients of inputs that were broadcast are summed. ``"none"`` if nothing flows back.
+        Assignments to dx0, dx1, ... from x0, ..., y0, ..., dy0, ... and the scalars, such as
+        ``"dx0 = a * dy0 * x1; dx1 = a * dy0 * x0;"``. Gradients of inputs that were broadcast are summed.
+        ``"none"`` if nothing flows back.
     num_args : int
         Number of inputs; 1 by default.
     scalars : dict of str to float
@@ -115,7 +116,7 @@ class Pointwise(Operator):
         return core.PointwiseProblem(shapes, self.expression, folds, names, dtype=dtype)
 
     def _backward(self, shapes: tuple[Shape, ...], outputs: tuple[Shape, ...], dtype: str) -> core.PointwiseProblem:
-        """Give the gradients' problem: its inputs are the output gradients, the inputs, and the outputs if they are read."""
+        """Give the gradients' problem: its inputs are output gradients, inputs, and outputs if they are read."""
         count = len(outputs)
         first = {"dy": 0, "x": count, "y": count + len(shapes)}
 

@@ -1,8 +1,8 @@
 """Registers operators with MXNet through its C interface.
 
-`mx.operator.register` makes eleven new C callbacks and wraps every array in a Python object for each call, which costs
-more than many operators do; it also keeps one set of backward dependencies for the whole process. Here the callbacks are
-made once, find their operator by the context number that MXNet carries, and see only addresses.
+`mx.operator.register` makes eleven new C callbacks and wraps every array in a Python object for each call, which
+costs more than many operators do; it also keeps one set of backward dependencies for the whole process. Here the
+callbacks are made once, find their operator by the context number that MXNet carries, and see only addresses.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from ctypes import POINTER, c_char, c_char_p, c_int, c_void_p
 from typing import Any, Callable
 
 import numpy as np
+from mxnet.base import _LIB, MXCallbackList, check_call, mx_int, mx_uint
+from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
+
 from clgraft.core import ClgraftError, ProblemError
 from clgraft.mxnet_ops.execution import Execution
 from clgraft.mxnet_ops.operator import FAMILIES, OUT, Operator, Shape, find_operator
-from mxnet.base import _LIB, MXCallbackList, check_call, mx_int, mx_uint
-from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
 GROUPS = 6
 FLOATS = ("float32", "float16", "float64")
@@ -165,7 +166,8 @@ def _create_operator(device: bytes, count: int, shapes: Any, ndims: Any, types: 
     operator = call.operator
     if not device.startswith(b"cpu"):
         raise ProblemError(
-            f"[{call.op_type}] got arrays on {device.decode()}, expected arrays on the CPU: the device that computes is CLGRAFT_DEVICE"
+            f"[{call.op_type}] got arrays on {device.decode()}, expected arrays on the CPU: "
+            "the device that computes is chosen by CLGRAFT_DEVICE"
         )
     found = tuple(tuple(shapes[i][j] for j in range(ndims[i])) for i in range(len(operator.arguments)))
     execution = Execution(operator, found, _name_of_type(types[0]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+
 from clgraft.mxnet_ops.guard import guard_graph, load_unguarded
 from clgraft.mxnet_ops.operator import find_operator
 from clgraft.mxnet_ops.report import Report, Row
@@ -25,8 +26,8 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
     symbol : mx.sym.Symbol
         Not changed.
     select : callable or patterns, optional
-        A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that match
-        names or operators. Everything by default.
+        A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
+        match names or operators. Everything by default.
 
     Returns
     -------

@@ -64,12 +64,10 @@ def _leaky(attributes: Mapping[str, str]) -> Translated:
     return _plain(attributes, act_type, **_pick(attributes, "slope"))
 
 
+ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"
 UNARY = {
     "relu": "relu_keep_nan",
-    **{
-        name: name
-        for name in "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log".split()
-    },
+    **{name: name for name in ELEMENTWISE.split()},
 }
 BINARY = {
     "elemwise_add": "add",

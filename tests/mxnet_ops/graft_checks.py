@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import clgraft.mxnet_ops  # noqa: F401  (before MXNet)
 import mxnet as mx
 import numpy as np
+
+import clgraft.mxnet_ops  # noqa: F401  (before MXNet)
 
 # of the largest value: sums of some hundred terms, rounded
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3}
@@ -118,7 +119,9 @@ def numeric_gradients(symbol, arrays, rng, *, train=True, auxiliary=None) -> Non
 
     for name, array in arrays.items():
         direction, step = random(rng, *array.shape, dtype="float64"), 1e-5
-        difference = value({**arrays, name: array + step * direction}) - value({**arrays, name: array - step * direction})
+        difference = value({**arrays, name: array + step * direction}) - value(
+            {**arrays, name: array - step * direction}
+        )
         expected = difference / (2 * step)
         got = float((gradients[name] * direction).sum())
         scale = float(np.abs(gradients[name] * direction).sum()) + 1e-12

@@ -29,8 +29,6 @@ def inputs(shape, rng, dtype="float32", axis=1):
     return arrays, states
 
 
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
 def test_batch_norm_is_mxnets(shape, train, rng):

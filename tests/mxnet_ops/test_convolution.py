@@ -5,9 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from clgraft import core
 from conftest import problem_lines
 from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+
+from clgraft import core
 
 
 def stated(problem: core.ConvProblem) -> bool:
@@ -45,7 +46,9 @@ def inputs(problem: core.ConvProblem, rng, dtype: str) -> dict[str, np.ndarray]:
 CONV = {name: core.parse(text) for name, text in problem_lines("conv").items()}
 DEPTHWISE = {name: core.parse(text) for name, text in problem_lines("depthwise").items()}
 STATED = {name: problem for name, problem in CONV.items() if stated(problem)}
-STATED_DEPTHWISE = {name: p for name, p in DEPTHWISE.items() if stated(p) and p.dtype != "float16" and p.in_size[-1] < 90000}
+STATED_DEPTHWISE = {
+    name: p for name, p in DEPTHWISE.items() if stated(p) and p.dtype != "float16" and p.in_size[-1] < 90000
+}
 
 
 @pytest.mark.parametrize("name", STATED)
@@ -54,7 +57,9 @@ def test_convolution_is_mxnets_forward_backward_and_under_every_request(name, rn
     compare(*symbols(problem), inputs(problem, rng, "float32"), rng)
 
 
-@pytest.mark.parametrize("name", ["plain-3x3-bias", "dilate-2-stride-2", "groups-2", "1d-stride-dilate-bias", "1x1-stride-2"])
+@pytest.mark.parametrize(
+    "name", ["plain-3x3-bias", "dilate-2-stride-2", "groups-2", "1d-stride-dilate-bias", "1x1-stride-2"]
+)
 def test_convolution_in_float64(name, rng):
     problem = CONV[name]
     if problem.pad_begin == problem.pad_end:
@@ -158,5 +163,7 @@ def test_inputs_by_name(rng):
     x, w, b = (mx.nd.array(random(rng, *shape)) for shape in ((1, 2, 4, 4), (3, 2, 1, 1), (3,)))
     got = mx.nd.Custom(bias=b, data=x, weight=w, op_type="ocl_conv", kernel=(1, 1), num_filter=3)
     assert_close(got.asnumpy(), mx.nd.Convolution(x, w, b, kernel=(1, 1), num_filter=3).asnumpy())
-    symbol = mx.sym.Custom(weight=mx.sym.var("w"), data=mx.sym.var("x"), op_type="ocl_conv", kernel=(1, 1), num_filter=3, name="c")
+    symbol = mx.sym.Custom(
+        weight=mx.sym.var("w"), data=mx.sym.var("x"), op_type="ocl_conv", kernel=(1, 1), num_filter=3, name="c"
+    )
     assert symbol.list_arguments() == ["x", "w", "c_bias"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mxnet as mx
 import pytest
-from clgraft.core import ClgraftError
 from mxnet.base import MXNetError
+
+from clgraft.core import ClgraftError
 
 X = (1, 4, 6, 6)
 CONV = {"op_type": "ocl_conv", "kernel": (3, 3), "num_filter": 4}

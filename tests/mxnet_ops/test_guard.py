@@ -1,4 +1,4 @@
-"""Native, grafted, native: MXNet frees what it hands to Custom operators beside oneDNN layouts, and it must not matter."""
+"""Native, grafted, native: MXNet frees what it hands to Custom operators, and it must not matter."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 
-import clgraft.mxnet_ops as grafted_ops
 import mxnet as mx
 import numpy as np
 import pytest
-from clgraft.mxnet_ops import guard
 from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import gluon
+
+import clgraft.mxnet_ops as grafted_ops
+from clgraft.mxnet_ops import guard
 
 REPEATS = 8
 
@@ -50,8 +51,7 @@ class Chain(gluon.HybridBlock):
         return F.Convolution(x, last, num_filter=16, **same)
 
 
-@pytest.fixture(scope="module")
-def case():
+def native_case() -> tuple:
     """Input, parameters, and what the native chain gives: training output, inference output, gradients."""
     rng = np.random.default_rng(3)
     native = Chain(False)
@@ -63,6 +63,11 @@ def case():
     values = {name: parameter.data().asnumpy() for name, parameter in native.collect_params().items()}
     x, head = random(rng, 4, 8, 19, 17), random(rng, 4, 16, 19, 17)
     return x, head, values, run_block(native, values, x, head)
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple:
+    return native_case()
 
 
 def run_block(block, values, x, head) -> dict:
@@ -184,7 +189,9 @@ def test_exported_and_imported(case, tmp_path):
     for name, parameter in block.collect_params().items():
         parameter.set_data(mx.nd.array(values[name]))
     block.export(str(tmp_path / "chain"))
-    again = gluon.SymbolBlock.imports(str(tmp_path / "chain-symbol.json"), ["data"], str(tmp_path / "chain-0000.params"))
+    again = gluon.SymbolBlock.imports(
+        str(tmp_path / "chain-symbol.json"), ["data"], str(tmp_path / "chain-0000.params")
+    )
     same(run_block(again, values, x, head), expected)
 
 
@@ -219,8 +226,8 @@ def test_other_custom_operators_are_left_alone():
 FREED = """
 import sys
 sys.path[:0] = {path!r}
-import test_guard, numpy as np
-case = test_guard.case.__wrapped__() if hasattr(test_guard.case, "__wrapped__") else test_guard.case.__pytest_wrapped__.obj()
+import test_guard
+case = test_guard.native_case()
 for mode in test_guard.MODES:
     test_guard.test_written_by_hand_in_gluon(mode, case)
 test_guard.test_written_by_hand_in_a_symbol_block(case)
