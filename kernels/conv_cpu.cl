@@ -4,7 +4,8 @@
 //
 // weights   real, [group][tile of MR rows][channel, tap][MR], made by pack_weights; rows beyond M are zeros
 // panel     local, [tile of COLS pixels][channel, tap][COLS], one block of pixels, a part of the channels at a time
-// y         (batch, groups * m_count, od, oh, ow); the grid's pixel u goes to u * p + a, so that a stride's phases can be apart
+// y         (batch, groups * outputs, od, oh, ow); the grid's pixel u goes to u * p + a, so that a stride's phases can be apart.
+//           With m_count > outputs, rows m = (phase, output) hold several phases of the stride p, each with its own a.
 //
 // A work-group is one work-item: one block of pixels, one block of rows m, one group. Its tiles are MR x NV vectors.
 
@@ -15,8 +16,23 @@
 #define TARGET \
     const int od, const int oh, const int ow, const int pd, const int ph, const int pw, const int ad, const int ah, const int aw
 
+// Writes or adds `length` values to every `step`th element from y on.
+void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
+    int l = 0;
+    if (step == 1) {
+        for (; l + VL <= length; l += VL) {
+            const realv old = add ? VLOAD(y, l) : (realv)(0);
+            VSTORE(y, l, LOAD_REALS(values + l) + old);
+        }
+    }
+    for (; l < length; l++) {
+        const real old = add ? LOAD(y, l * step) : 0;
+        STORE(y, l * step, values[l] + old);
+    }
+}
+
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                        const int accumulate, const int channels, const int m_count, GRID, TARGET, const int block_tiles,
+                        const int accumulate, const int channels, const int m_count, const int outputs, GRID, TARGET, const int block_tiles,
                         const int block_rows, const int part, local real *panel, local real *pieces, local int *runs,
                         local real *kept) {
     const int group = get_global_id(2), groups = get_global_size(2);
@@ -28,7 +44,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     const int pitch = part * jw * COLS + VL;  // of a tile: VL more because runs are copied in whole vectors
     const long source = (long)cd * ch * cw, image_size = groups * channels * source;
     const long target = (long)od * oh * ow, row_size = target;
-    const bool dense = target == grid;
+    const bool dense = target == grid && m_count == outputs;
     global const stored *xs = OPEN(x) + group * channels * source;
     const long left = batch * image_size - group * channels * source;
     local real *tile_out = pieces;  // free by the time a tile is finished
@@ -94,7 +110,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                 }
 #endif
                 const long p = first + tile * COLS, image = p / grid;
-                const long y_at = (image * groups * m_count + group * m_count + m) * row_size;
+                const long y_at = ((image * groups + group) * outputs + m) * row_size;
                 if (dense && m_rows == MR && p + COLS <= (image + 1) * grid) {
                     global stored *ys = OPEN(y) + y_at + (p - image * grid);
 #pragma unroll
@@ -117,33 +133,23 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                 for (int at = 0; at < columns;) {
                     const long q = p + at, q_image = q / grid;
                     const int rest = (int)(q - q_image * grid), column = rest % uw;
-                    int length, step;
-                    long offset;
+                    global stored *images = OPEN(y) + (q_image * groups + group) * outputs * row_size;
+                    int length;
                     if (dense) {
-                        length = (int)min((long)columns - at, grid - rest);
-                        step = 1;
-                        offset = rest;
+                        length = (int)min((long)(columns - at), grid - rest);
+                        for (int i = 0; i < m_rows; i++) {
+                            store_run(images + (m + i) * row_size + rest, tile_out + i * COLS + at, length, 1, add);
+                        }
                     } else {
-                        const int h = rest / uw % uh, d = rest / uw / uh;
+                        const int h0 = rest / uw % uh * ph + ah, d0 = rest / uw / uh * pd + ad, w0 = column * pw + aw;
                         length = min(columns - at, uw - column);
-                        step = pw;
-                        offset = (((long)d * pd + ad) * oh + h * ph + ah) * ow + column * pw + aw;
-                    }
-                    global stored *ys = OPEN(y) + (q_image * groups * m_count + group * m_count + m) * row_size + offset;
-                    for (int i = 0; i < m_rows; i++) {
-                        local const real *values = tile_out + i * COLS + at;
-                        int l = 0;
-                        if (step == 1) {
-                            for (; l + VL <= length; l += VL) {
-                                const realv old = add ? VLOAD(ys, l) : (realv)(0);
-                                VSTORE(ys, l, LOAD_REALS(values + l) + old);
-                            }
+                        for (int i = 0; i < m_rows; i++) {
+                            const int phase = (m + i) / outputs, output = (m + i) % outputs;
+                            const int w = w0 + phase % pw, h = h0 + phase / pw % ph, d = d0 + phase / pw / ph;
+                            if (d >= od || h >= oh || w >= ow) continue;
+                            store_run(images + output * row_size + ((long)d * oh + h) * ow + w, tile_out + i * COLS + at,
+                                      min(length, (ow - w + pw - 1) / pw), pw, add);
                         }
-                        for (; l < length; l++) {
-                            const real old = add ? LOAD(ys, l * step) : 0;
-                            STORE(ys, l * step, values[l] + old);
-                        }
-                        ys += row_size;
                     }
                     at += length;
                 }
@@ -217,6 +223,28 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
                     to += MR;
                 }
             }
+        }
+    }
+}
+
+// packed for rows m = (phase, output) of all phases of the stride s at once, from w (groups * channels, outputs, kernel):
+// the tap that phase a meets at source offset b + j is (a + p - s * (b + j)) / t where that is a whole tap of the kernel,
+// and there is none elsewhere. One work-item packs one channel of a tile.
+kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs, const int kd,
+                        const int kh, const int kw, const int jd, const int jh, const int jw, const int sd, const int sh,
+                        const int sw, const int pd, const int ph, const int pw, const int bd, const int bh, const int bw,
+                        const int td, const int th, const int tw) {
+    const int channel = get_global_id(0), m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1);
+    global const stored *ws = OPEN(w) + ((long)group * channels + channel) * outputs * kd * kh * kw;
+    global real *out = OPEN(packed) + (((long)group * m_tiles + m_tile) * channels + channel) * jd * jh * jw * MR;
+    for (int j = 0; j < jd * jh * jw; j++) {
+        for (int i = 0; i < MR; i++) {
+            const int phase = (m_tile * MR + i) / outputs, output = (m_tile * MR + i) % outputs;
+            const int d = phase / sw / sh + pd - sd * (bd + j / jw / jh), h = phase / sw % sh + ph - sh * (bh + j / jw % jh);
+            const int l = phase % sw + pw - sw * (bw + j % jw);
+            const bool met = phase < sd * sh * sw && d >= 0 && h >= 0 && l >= 0 && d % td == 0 && h % th == 0 && l % tw == 0
+                && d / td < kd && h / th < kh && l / tw < kw;
+            *out++ = met ? LOAD(ws, ((output * kd + d / td) * kh + h / th) * kw + l / tw) : 0;
         }
     }
 }

@@ -180,3 +180,18 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
             phases.append(axis)
         per_axis.append(phases)
     return [Grid(problem.batch, axes) for axes in product(*per_axis)]
+
+
+def merged_data_grid(problem: ConvProblem) -> Grid:
+    """Give the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
+
+    Its taps are the source offsets that any phase meets; a phase multiplies zeros at the others. Worth it where dx has
+    few channels, since all phases then share what is gathered.
+    """
+    axes = []
+    for i, o, k, s, p, d in _spatial(problem):
+        first, last = -((d * (k - 1) - p) // s), (s - 1 + p) // s
+        axes.append(
+            Axis(size=-(-i // s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s)
+        )
+    return Grid(problem.batch, (axes[0], axes[1], axes[2]))

@@ -10,6 +10,7 @@ from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.context import Context
+from clgraft.core.conv import cpu_gemm
 
 LINES = problem_lines("conv")
 SHAPES = (
@@ -28,17 +29,22 @@ def test_matches_float64(name: str, direction: str) -> None:
     check(core.context(), problem, "cpu_gemm", accumulate=True, seed=7)
 
 
+def fresh_context(**changes: int) -> Context:
+    """Give a context without plans, of this device with changes."""
+    context = Context.on(None)
+    context.device = replace(context.device, **changes)
+    return context
+
+
 @pytest.fixture(scope="module", params=["64 cores", "little local memory", "256-bit vectors"])
 def other_device(request: pytest.FixtureRequest) -> Context:
     """A context that plans for a different machine, and runs on this one."""
-    context = Context.on(None)
     changes = {
         "64 cores": {"compute_units": 64},
         "little local memory": {"local_memory": 32 * 1024},
         "256-bit vectors": {"vector_width": 8},
     }
-    context.device = replace(context.device, **changes[request.param])
-    return context
+    return fresh_context(**changes[request.param])
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -47,6 +53,19 @@ def test_plans_for_other_machines(other_device: Context, name: str, direction: s
     problem = core.parse(LINES[name]).with_direction(direction)
     check(other_device, problem, "cpu_gemm")
     check(other_device, problem, "cpu_gemm", accumulate=True)
+
+
+STRIDED = {name: text for name, text in LINES.items() if max(core.parse(text).stride) > 1}
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
+@pytest.mark.parametrize("name", STRIDED)
+def test_phases_of_a_stride(name: str, merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_gemm, "merging_pays", lambda merged, apart: merge)
+    problem = core.parse(STRIDED[name]).with_direction("backward_data")
+    context = fresh_context()
+    check(context, problem, "cpu_gemm")
+    check(context, problem, "cpu_gemm", accumulate=True)
 
 
 def random_problem(seed: int) -> core.ConvProblem:
