@@ -47,7 +47,7 @@ class DeviceRun:
                 cl.enqueue_fill_buffer(queue, buffer, np.float32(np.nan), 0, buffer.size)
             else:
                 cl.enqueue_copy(queue, buffer, filled)
-        workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
+        self.workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
         self.launches = steps.launches
         for launch in self.launches:
             values: list[Any] = []
@@ -55,7 +55,7 @@ class DeviceRun:
                 if isinstance(item, Buffer):
                     values += [self.buffers[item.name], np.uint64(0)]
                 elif isinstance(item, Workspace):
-                    values += [workspace, np.uint64(item.offset_bytes // item.itemsize)]
+                    values += [self.workspace, np.uint64(item.offset_bytes // item.itemsize)]
                 elif isinstance(item, Accumulate):
                     values.append(np.int32(0))
                 elif isinstance(item, Constant):

@@ -104,41 +104,43 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #pragma unroll
         for (int j = 0; j < ITEM_N; j++) sums_of_item[i][j] = 0;
 
+    const Place place = place_of_item();
     if (steps > 0) {
         Loader loader;
         Fetched fetched;
         LOADER_OPEN(&loader);
-        LOADER_FETCH(&loader, &fetched);
+        LOADER_FETCH(&loader, &fetched, 1 < steps);
         loader_store(&fetched, a_tiles, b_tiles);
         barrier(CLK_LOCAL_MEM_FENCE);
-        const Place place = place_of_item();
+        local const realv *const a_start = a_tiles + place.m, *const b_start = b_tiles + place.n;
+        local const realv *a = a_start, *b = b_start;
         Fragment even, odd;
         int now = 0;
-        read_fragment(&even, a_tiles, b_tiles, &place, 0);
+        read_fragment(&even, a, b, 0);
         for (int step = 1; step <= steps; step++) {
-            if (step < steps) LOADER_FETCH(&loader, &fetched);
-            local const realv *a = a_tiles + now * A_TILE, *b = b_tiles + now * B_TILE;
+            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
 #pragma unroll
             for (int k = 0; k < TILE_K - 2; k += 2) {
-                read_fragment(&odd, a, b, &place, k + 1);
+                read_fragment(&odd, a, b, k + 1);
                 multiply(&even, sums_of_item);
-                read_fragment(&even, a, b, &place, k + 2);
+                read_fragment(&even, a, b, k + 2);
                 multiply(&odd, sums_of_item);
             }
-            read_fragment(&odd, a, b, &place, TILE_K - 1);
+            read_fragment(&odd, a, b, TILE_K - 1);
             multiply(&even, sums_of_item);
-            // the last products of a step hide the wait for the next tiles
             now ^= 1;
             if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
             barrier(CLK_LOCAL_MEM_FENCE);
-            if (step < steps) read_fragment(&even, a_tiles + now * A_TILE, b_tiles + now * B_TILE, &place, 0);
+            // the last products of a step hide the wait for the next tiles; behind the last step this reads what nobody uses
+            a = a_start + now * A_TILE;
+            b = b_start + now * B_TILE;
+            read_fragment(&even, a, b, 0);
             multiply(&odd, sums_of_item);
         }
     }
 
-    const Place place = place_of_item();
 #pragma unroll
-    for (int j = 0; j < ITEM_N; j++) {
+    for (int j = 0; j < ITEM_N; j += 4) {
         const int column = column_tile + column_of(&place, j);
         if (column >= columns) continue;
 #if SPLIT
@@ -150,23 +152,25 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         for (int i = 0; i < ITEM_M; i++) {
             const int row = row_tile + row_of(&place, i);
             if (row >= rows) continue;
+            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2], sums_of_item[i][j + 3]);
 #if SPLIT
-            to[(long)row * columns] = sums_of_item[i][j];
+            leave4(sum, to + (long)row * columns, columns - column);
 #else
-            finish(sums_of_item[i][j], row, group * rows + row, to, OPEN(bias), OPEN(target), has_bias, accumulate);
+            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate);
 #endif
         }
     }
 }
 
 // Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
-kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias,
-                     const int accumulate, const int rows, const int columns, const int parts, TARGET_GRID) {
+kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
+                     const int rows, const int columns, const int parts, TARGET_GRID) {
     const int column = get_global_id(0), row = get_global_id(1), group = get_global_id(2);
     global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
     const long next = (long)groups * rows * columns;
     real sum = 0;
     for (int part = 0; part < parts; part++) sum += from[part * next];
+    if (has_bias) sum += LOAD(OPEN(bias), group * rows + row);
     const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
-    finish(sum, row, group * rows + row, to, OPEN(bias), OPEN(target), has_bias, accumulate);
+    finish(sum, OPEN(target), to.first[0] + row * to.row_step, accumulate);
 }

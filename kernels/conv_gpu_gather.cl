@@ -24,12 +24,15 @@
 
 typedef struct {
     global const real *a;
-    long a_step;
+    int a_step;
     global const int4 *taps;
-    global const stored *source;
-    long pixel[COLUMNS];  // place of tap (0, 0, 0) of channel 0
+    global const stored *pixel[COLUMNS];  // channel 0 at tap (0, 0, 0), wherever that is
     Position at[COLUMNS];
-    int plane;
+#if TAP_MAJOR
+    int plane, channel, channels;
+    global const stored *from[COLUMNS];
+    bool valid[COLUMNS];
+#endif
 } Loader;
 
 typedef struct {
@@ -40,8 +43,19 @@ typedef struct {
 #define LOADER_OPEN(loader)                                                                                                   \
     loader_open(loader, OPEN(packed), OPEN(taps), OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
                 groups, GRID_VALUES)
-#define LOADER_FETCH(loader, fetched) loader_fetch(loader, fetched, source_d, source_h, source_w)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, source_d, source_h, source_w)
 #define LOADER_LOCALS
+
+#if TAP_MAJOR
+void loader_next_tap(Loader *loader, const int source_d, const int source_h, const int source_w) {
+    const int4 tap = loader->taps[0];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        loader->valid[i] = inside(loader->at[i], tap, source_d, source_h, source_w);
+        loader->from[i] = loader->pixel[i] + (tap.x + (int)get_local_id(0) / TILE_N * loader->plane);
+    }
+}
+#endif
 
 void loader_open(Loader *loader, global const real *packed, global const int4 *taps, global const stored *source, const int rows,
                  const int columns, const int depth, const int first, const int row_tile, const int column_tile, const int group,
@@ -52,8 +66,6 @@ void loader_open(Loader *loader, global const real *packed, global const int4 *t
     loader->a_step = padded_rows;
     loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile + id % (TILE_M / 4) * 4;
     loader->taps = taps + first * TILE_K + (TAP_MAJOR ? 0 : id / TILE_N);
-    loader->source = source;
-    loader->plane = SOURCE_PLANE;
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);  // what lies behind is not stored
@@ -61,40 +73,52 @@ void loader_open(Loader *loader, global const real *packed, global const int4 *t
         const int d = image_d % size_d, image = image_d / size_d;
         const Position at = {d * stride_d + begin_d, h * stride_h + begin_h, w * stride_w + begin_w};
         loader->at[i] = at;
-        loader->pixel[i] = ((long)image * groups + group) * channels * SOURCE_PLANE +
+        loader->pixel[i] = source + ((long)image * groups + group) * channels * SOURCE_PLANE +
                            ((long)at.d * source_h + at.h) * source_w + at.w;
     }
+#if TAP_MAJOR
+    loader->plane = SOURCE_PLANE;
+    loader->channels = channels;
+    loader->channel = first * TILE_K % channels;
+    loader_next_tap(loader, source_d, source_h, source_w);
+#endif
 }
 
-void loader_fetch(Loader *loader, Fetched *fetched, const int source_d, const int source_h, const int source_w) {
+// more: whether there is another step.
+void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const int source_d, const int source_h, const int source_w) {
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = *(global const realv *)(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_step);
-    loader->a += TILE_K * loader->a_step;
+    loader->a += TILE_K * (long)loader->a_step;
 #if TAP_MAJOR
-    const int4 tap = loader->taps[0];
-    bool valid[COLUMNS];
-    long start[COLUMNS];
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
-        valid[c] = inside(loader->at[c], tap, source_d, source_h, source_w);
-        start[c] = loader->pixel[c] + tap.x + (int)get_local_id(0) / TILE_N * loader->plane;
-    }
+        global const stored *from = loader->from[c];
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++)
-        fetched->b[i] = valid[i % COLUMNS]
-                            ? LOAD(loader->source, start[i % COLUMNS] + i / COLUMNS * B_STRIDE * loader->plane)
-                            : 0;
+        for (int i = c; i < B_FETCHES; i += COLUMNS) {
+            fetched->b[i] = loader->valid[c] ? LOAD(from, 0) : 0;
+            from += B_STRIDE * loader->plane;
+        }
+    }
+    loader->channel += TILE_K;
+    loader->taps += TILE_K;
+    if (loader->channel == loader->channels) {
+        loader->channel = 0;
+        if (more) loader_next_tap(loader, source_d, source_h, source_w);
+    } else {
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) loader->from[c] += TILE_K * loader->plane;
+    }
 #else
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
         fetched->b[i] = inside(loader->at[i % COLUMNS], tap, source_d, source_h, source_w)
-                            ? LOAD(loader->source, loader->pixel[i % COLUMNS] + tap.x)
+                            ? LOAD(loader->pixel[i % COLUMNS], tap.x)
                             : 0;
     }
-#endif
     loader->taps += TILE_K;
+#endif
 }
 
 void loader_store(const Fetched *fetched, local realv *a, local realv *b) {

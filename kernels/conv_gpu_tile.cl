@@ -24,8 +24,8 @@ typedef struct {
 Place place_of_item(void) {
     const int id = get_local_id(0), lane = id % (PATCH_M * PATCH_N), patch = id / (PATCH_M * PATCH_N);
     Place place;
-    place.m = patch % PATCHES_M * (PATCH_M * ITEM_M / 4) + lane / PATCH_N;
-    place.n = patch / PATCHES_M * (PATCH_N * ITEM_N / 4) + lane % PATCH_N;
+    place.m = patch % PATCHES_M * (PATCH_M * ITEM_M / 4) + lane / 2 % PATCH_M;
+    place.n = patch / PATCHES_M * (PATCH_N * ITEM_N / 4) + lane / (2 * PATCH_M) * 2 + lane % 2;
     return place;
 }
 
@@ -33,11 +33,12 @@ int row_of(const Place *place, const int i) { return (place->m + i / 4 * PATCH_M
 
 int column_of(const Place *place, const int j) { return (place->n + j / 4 * PATCH_N) * 4 + j % 4; }
 
-void read_fragment(Fragment *fragment, local const realv *a, local const realv *b, const Place *place, const int k) {
+// a and b point to the work-item's first vectors of row 0, so that all further ones are at constant distances.
+void read_fragment(Fragment *fragment, local const realv *a, local const realv *b, const int k) {
 #pragma unroll
-    for (int i = 0; i < ITEM_M / 4; i++) fragment->a[i] = a[k * A_ROW + place->m + i * PATCH_M];
+    for (int i = 0; i < ITEM_M / 4; i++) fragment->a[i] = a[k * A_ROW + i * PATCH_M];
 #pragma unroll
-    for (int j = 0; j < ITEM_N / 4; j++) fragment->b[j] = b[k * B_ROW + place->n + j * PATCH_N];
+    for (int j = 0; j < ITEM_N / 4; j++) fragment->b[j] = b[k * B_ROW + j * PATCH_N];
 }
 
 #define MULTIPLY_ROW(i, value)                                        \
