@@ -1,0 +1,251 @@
+"""Depthwise convolution: every implementation in every direction against float64, and within its buffers."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clgraft import core
+from clgraft.core.context import Context
+
+LINES = problem_lines("depthwise")
+ON_CPU = core.context().device.is_cpu
+ALGORITHMS = ["depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
+FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
+
+
+def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
+    """Whether an implementation takes a problem; what `depthwise` and `depthwise_gpu` decline is said here."""
+    taken = problem.ndim <= 2
+    if algorithm == "depthwise_gpu":
+        taken = taken and not (problem.direction == "backward_filter" and problem.kernel[-1] > 25)
+    if algorithm != "depthwise_rows":
+        return taken
+    dense = max(problem.stride) == 1 or (max(problem.stride) == 2 and max(problem.dilate) == 1)
+    most = 49 if problem.direction != "backward_filter" else 27 if context.device.vector_width >= 16 else 13
+    both = problem.direction != "backward_data" or len(set((1, *problem.stride)[-2:])) == 1
+    return taken and dense and both and int(np.prod(problem.kernel)) <= most
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Every (algorithm, problem, direction) that is served and has something to compute."""
+    return [
+        (algorithm, name, direction)
+        for algorithm in ALGORITHMS
+        for name, text in LINES.items()
+        for direction in DIRECTIONS
+        if serves(core.context(), core.parse(text).with_direction(direction), algorithm)
+        and not (name == "batch-0" and direction != "backward_filter")
+    ]
+
+
+@pytest.mark.parametrize(("algorithm", "name", "direction"), cases())
+def test_matches_float64(algorithm: str, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(core.context(), problem, algorithm)
+    check(core.context(), problem, algorithm, accumulate=True, seed=7)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_stands_first(name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    wanted = next(algorithm for algorithm in ALGORITHMS if serves(core.context(), problem, algorithm))
+    if name == "batch-0" and direction != "backward_filter":
+        wanted = "empty"
+    assert core.context().plan(problem).algorithm == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("conv g2 n1 ic4 ih5 iw5 oc4 kh3 kw3", "groups 2 are not the 4 input channels"),
+        ("conv n1 ic1 ih5 iw5 oc64 kh3 kw3", "64 filters of one channel are a product of matrices"),
+        ("conv g2 n1 ic2 id5 ih5 iw5 oc2 kd3 kh3 kw3", "one or two spatial axes"),
+    ],
+)
+def test_declines(text: str, reason: str) -> None:
+    declined = dict(core.context().plan(core.parse(text)).declined)
+    assert all(reason in declined[algorithm] for algorithm in ALGORITHMS)
+
+
+@pytest.fixture(scope="module", params=["64 cores", "little local memory", "256-bit vectors"])
+def other_device(request: pytest.FixtureRequest) -> Context:
+    """A context that plans for a different machine, and runs on this one."""
+    context = Context.on(None)
+    changes = {
+        "64 cores": {"compute_units": 64},
+        "little local memory": {"local_memory": 24 * 1024},
+        "256-bit vectors": {"vector_width": 8},
+    }
+    context.device = replace(context.device, **changes[request.param])
+    return context
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", FEW)
+def test_plans_for_other_machines(other_device: Context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    for algorithm in ALGORITHMS:
+        if serves(other_device, problem, algorithm):
+            check(other_device, problem, algorithm)
+            check(other_device, problem, algorithm, accumulate=True)
+
+
+@pytest.mark.skipif(not ON_CPU, reason="tiles of scratch are for CPU devices")
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_planes_larger_than_scratch(direction: str) -> None:
+    """A tile is then a part of a plane's rows, and of a very wide row."""
+    context = Context.on(None)
+    context.device = replace(context.device, local_memory=16 * 1024)
+    for text in ("conv g2 n2 ic2 ih37 iw190 oc2 kh3 kw3 sh3 sw3 ph1 pw1", "conv g3 n1 ic3 iw9001 oc3 kw4 sw2 dw2 pw3"):
+        problem = core.parse(text).with_direction(direction)
+        check(context, problem, "depthwise")
+        check(context, problem, "depthwise", accumulate=True)
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, kernels: st.SearchStrategy[tuple[int, ...]], strides: st.SearchStrategy[int]
+) -> core.ConvProblem:
+    kernel = draw(kernels)
+    ndim = len(kernel)
+    stride, dilate = draw(strides), draw(st.integers(1, 3))
+    begin, end = (tuple(draw(st.integers(0, 4)) for _ in kernel) for _ in "pq")
+    least = [max(dilate * (k - 1) + 1 - p - q, 1) for k, p, q in zip(kernel, begin, end)]
+    size = tuple(low + draw(st.integers(0, 60 if axis == ndim - 1 else 14)) for axis, low in enumerate(least))
+    channels = draw(st.integers(1, 7))
+    return core.ConvProblem(
+        direction=draw(st.sampled_from(DIRECTIONS)),
+        batch=draw(st.integers(1, 4)),
+        in_channels=channels,
+        out_channels=channels * draw(st.integers(1, 3)) if channels > 1 else 1,
+        groups=channels,
+        in_size=size,
+        kernel=kernel,
+        stride=(stride,) * ndim,
+        dilate=(dilate,) * ndim,
+        pad_begin=begin,
+        pad_end=end,
+        bias=draw(st.booleans()),
+    )
+
+
+# Kernels are few where each of them is a program to build.
+SOME_KERNELS = st.sampled_from([(3, 3), (5, 5), (2, 3), (3,)])
+ANY_KERNEL = st.lists(st.integers(1, 6), min_size=1, max_size=2).map(tuple)
+HYPOTHESIS = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@HYPOTHESIS
+@given(problems(SOME_KERNELS, st.integers(1, 2)), st.booleans())
+def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
+    for algorithm in ALGORITHMS:
+        if serves(core.context(), problem, algorithm):
+            check(core.context(), problem, algorithm, accumulate=accumulate)
+
+
+@pytest.mark.skipif(not ON_CPU, reason="the kernels that serve any kernel without a build are for CPU devices")
+@HYPOTHESIS
+@given(problems(ANY_KERNEL, st.integers(1, 4)), st.booleans())
+def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
+    check(core.context(), problem, "depthwise", accumulate=accumulate)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
+    problem = core.parse(LINES["planes-56"]).with_direction(direction)
+    first, second = (check(core.context(), problem, algorithm) for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str) -> None:
+    problem = core.parse("conv g4 n2 ic4 ih9 iw21 oc4 kh3 kw3 ph1 pw1").with_direction(direction)
+    arrays = random_arrays(problem)
+    plan = core.context().plan(problem, algorithm=algorithm)
+    for source in (argument.name for argument in plan.arguments if argument.name in ("x", "dy")):
+        given = {argument.name: arrays[argument.name].copy() for argument in plan.arguments if argument.role == "in"}
+        given[source][0, 1, 4, 4] = np.nan
+        given[source][1, 2, 0, 0] = np.inf
+        given[source][1, 2, 8, 20] = -np.inf
+        result = np.zeros(plan.arguments[-1].shape, np.float32)
+        plan.run(**given, **{OUTPUTS[direction]: result})
+        if direction == "backward_filter":
+            assert np.isnan(result[1]).all()
+            assert np.isfinite(result[[0, 3]]).all()
+        else:
+            broken = np.zeros(result.shape, bool)
+            broken[0, 1, 3:6, 3:6] = broken[1, 2, :2, :2] = broken[1, 2, 7:, 19:] = True
+            assert np.array_equal(~np.isfinite(result), broken)
+
+
+def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
+    """Copy an array to the end (or the beginning) of pages whose neighbours may not be touched."""
+    import ctypes
+
+    page = mmap.PAGESIZE
+    size = -(-array.nbytes // page) * page
+    memory = mmap.mmap(-1, size + 2 * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for guard in (address, address + page + size):
+        assert protect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+    offset = page + (size - array.nbytes if at_end else 0)
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    return copy, memory
+
+
+@pytest.mark.skipif(not ON_CPU, reason="a GPU works on copies")
+@pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
+@pytest.mark.parametrize("name", [*FEW, "batch-prime", "1d", "f16", "f64-stride-2", "pad-above-kernel", "no-pad"])
+@pytest.mark.parametrize("algorithm", ["depthwise_rows", "depthwise"])
+def test_touches_nothing_beside_its_arrays(algorithm: str, name: str, at_end: bool) -> None:
+    """Each array ends where a page without access begins; a single step over it ends the process."""
+    for direction in DIRECTIONS:
+        problem = core.parse(LINES[name]).with_direction(direction)
+        if not serves(core.context(), problem, algorithm):
+            continue
+        arrays = random_arrays(problem)
+        plan = core.context().plan(problem, algorithm=algorithm)
+        ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        ordinary[OUTPUTS[direction]] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
+        at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
+        plan.run(**ordinary)
+        plan.run(**at_edge)
+        assert np.array_equal(at_edge[OUTPUTS[direction]], ordinary[OUTPUTS[direction]])
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_writes_nothing_beside_its_output(algorithm: str, name: str) -> None:
+    for direction in DIRECTIONS:
+        problem = core.parse(LINES[name]).with_direction(direction)
+        if not serves(core.context(), problem, algorithm):
+            continue
+        arrays = random_arrays(problem)
+        plan = core.context().plan(problem, algorithm=algorithm)
+        bound = []
+        for argument in plan.arguments[:-1]:
+            array = arrays[argument.name]
+            bound.append(core.Buffer(array.ctypes.data, array.nbytes, argument.dtype))
+        output = plan.arguments[-1]
+        room = np.full(output.size + 128, 12345, output.dtype)
+        bound.append(core.Buffer(room.ctypes.data + 64 * room.itemsize, output.nbytes, output.dtype))
+        plan.execute(bound)
+        assert (room[:64] == 12345).all()
+        assert (room[-64:] == 12345).all()
