@@ -1,0 +1,139 @@
+"""Faults planted on purpose: the comparison with native layers has to notice each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+caffe = pytest.importorskip("caffe")
+
+from caffe_nets import TEST, compare  # noqa: E402
+
+from clgraft import core  # noqa: E402
+from clgraft.caffe_layers import activation, affine, batch_norm, convolution, eltwise  # noqa: E402
+from clgraft.caffe_layers.layer import buffer  # noqa: E402
+
+SHAPE = (3, 4, 5, 6)
+CONVOLUTION = "convolution_param { num_output: 4 kernel_size: 3 stride: 2 }"
+TIES = {f"x{i}": np.random.default_rng(i).integers(0, 3, SHAPE).astype(np.float32) for i in range(2)}
+KINKS = {"x": np.array([[-1.0, 0.0, 1.0]], np.float32)}
+
+
+def writes_nothing(self, *blobs):
+    return None
+
+
+def overwrites(array, mode=core.OVERWRITE):
+    return buffer(array)
+
+
+def shifted_pad(self, shapes, prepare=convolution.OclConvolution.prepare):
+    tops = prepare(self, shapes)
+    problem = self.problem
+    self.problem = core.ConvProblem(
+        **{**vars(problem), "pad_begin": (1, 1), "pad_end": (0, 0), "in_size": tuple(i - 1 for i in problem.in_size)}
+    )
+    return tops
+
+
+def first_bottom_only(self, top, propagate_down, bottom, differentiate=convolution.OclConvolution.differentiate):
+    count, self.bottom_count = self.bottom_count, 1
+    differentiate(self, top, propagate_down, bottom)
+    self.bottom_count = count
+
+
+def without_factor(self, bottom, top, compute=batch_norm.OclBatchNorm.compute):
+    factor = self.blobs[2].data[0]
+    self.blobs[2].data[0] = 1
+    compute(self, bottom, top)
+    self.blobs[2].data[0] = factor
+
+
+def from_what_stands_there(self, top, propagate_down, bottom, differentiate=activation.OclPReLU.differentiate):
+    self.in_place = False
+    differentiate(self, top, propagate_down, bottom)
+    self.in_place = True
+
+
+FAULTS = {
+    "a forward that writes nothing": (activation.Activation, "compute", writes_nothing, ("TanH", "", {"x": SHAPE}), {}),
+    "a backward that writes nothing": (
+        activation.Activation,
+        "differentiate",
+        writes_nothing,
+        ("TanH", "", {"x": SHAPE}),
+        {},
+    ),
+    "a gradient that is off by a thousandth": (
+        activation.OclSigmoid,
+        "backward_text",
+        "dx = 1.001 * dy * y * (1 - y);",
+        ("Sigmoid", "", {"x": SHAPE}),
+        {},
+    ),
+    "another slope at the kink": (
+        activation.OclReLU,
+        "backward_text",
+        "dx = dy * (x >= 0 ? 1 : slope);",
+        ("ReLU", "", {"x": (1, 3)}),
+        {"data": KINKS},
+    ),
+    "the other bottom at a tie": (
+        eltwise.OclEltwise,
+        "winner",
+        staticmethod(lambda names: "real top1 = fmax(x0, x1); real who1 = x0 >= x1 ? 0 : 1;"),
+        ("Eltwise", "eltwise_param { operation: MAX }", dict.fromkeys(TIES, SHAPE)),
+        {"data": TIES},
+    ),
+    "a factor's gradient that is overwritten": (
+        affine,
+        "gradient",
+        lambda blob, learned: buffer(blob.diff),
+        ("Scale", "scale_param { bias_term: true }", {"x": SHAPE}),
+        {},
+    ),
+    "a filter's gradient that is overwritten": (
+        convolution,
+        "buffer",
+        overwrites,
+        ("Convolution", CONVOLUTION, {"x": SHAPE}),
+        {},
+    ),
+    "the second bottom forgotten": (
+        convolution.OclConvolution,
+        "differentiate",
+        first_bottom_only,
+        ("Convolution", CONVOLUTION, {"x": SHAPE, "z": SHAPE}),
+        {"tops": ("y", "v")},
+    ),
+    "an input that is one pixel off": (
+        convolution.OclConvolution,
+        "prepare",
+        shifted_pad,
+        ("Convolution", CONVOLUTION, {"x": SHAPE}),
+        {},
+    ),
+    "statistics without their factor": (
+        batch_norm.OclBatchNorm,
+        "compute",
+        without_factor,
+        ("BatchNorm", "", {"x": SHAPE}),
+        {"phase": TEST, "blobs": [np.full(4, 6, np.float32), np.full(4, 9, np.float32), np.full(1, 3, np.float32)]},
+    ),
+    "an input that was overwritten in place": (
+        activation.OclPReLU,
+        "differentiate",
+        from_what_stands_there,
+        ("PReLU", "", {"x": SHAPE}),
+        {"tops": ["x"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_noticed(name, monkeypatch):
+    owner, attribute, fault, case, options = FAULTS[name]
+    compare(*case, **options)
+    monkeypatch.setattr(owner, attribute, fault, raising=False)
+    with pytest.raises(AssertionError):
+        compare(*case, **options)
