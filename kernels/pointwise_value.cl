@@ -5,6 +5,8 @@
 //   INPUTS   F(number, kind, unit)   kind: stored or real elements; unit: 1 if the innermost axis is walked, 0 if it is broadcast
 //   OUTPUTS  F(number)
 //   SCALARS  F(name)
+#include "pointwise_math.cl"
+
 #ifdef VL
 typedef realv VALUE;
 #if STORAGE == 64

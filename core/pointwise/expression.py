@@ -33,10 +33,11 @@ _ONE = """acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos co
 fabs floor lgamma log log2 log10 log1p rint round rsqrt sign sin sinh sinpi sqrt tan tanh tanpi tgamma trunc"""
 _TWO = "atan2 copysign fdim fmax fmin fmod hypot maxmag minmag nextafter pow remainder step"
 _THREE = "clamp fma mad mix smoothstep"
-# name -> number of arguments; what OpenCL calls them differs only for ALIASES
+# name -> number of arguments; kernels call them by the same name but for ALIASES
 FUNCTIONS = {name: count for count, names in enumerate((_ONE, _TWO, _THREE), 1) for name in names.split()}
 ALIASES = {"abs": "fabs", "max": "fmax", "min": "fmin"}
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
+ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p")})  # kernels/pointwise_math.cl
 TESTS = ("isnan", "isinf", "isfinite", "signbit")
 
 LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))

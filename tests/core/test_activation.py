@@ -122,7 +122,8 @@ def check_values(name: str, x: np.ndarray, y: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("name", "machine", "dtype"),
-    [(name, machine, "float32") for name in ACTIVATIONS for machine in MACHINES[:2]]
+    [(name, MACHINES[0], "float32") for name in ACTIVATIONS]
+    + [(name, MACHINES[1], "float32") for name in ("gelu", "elu", "softrelu", "sign")]
     + [(name, MACHINES[0], "float16") for name in ("relu", "gelu", "softrelu")],
 )
 def test_values(name: str, machine: str, dtype: str) -> None:

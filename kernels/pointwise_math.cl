@@ -1,0 +1,62 @@
+// Functions that some CPU runtimes compute lane by lane, as straight arithmetic on vectors of floats; good to about 4 ulp.
+// Elsewhere they are the compiler's own.
+#if defined(VL) && STORAGE != 64
+#define ERF(x) erf_lanes(x)
+#define ERFC(x) erfc_lanes(x)
+#define EXPM1(x) expm1_lanes(x)
+#define LOG1P(x) log1p_lanes(x)
+#define VALUES(x) ((realv)(x))
+
+// Taylor's series next to 0, where exp(x) - 1 loses digits.
+static realv expm1_lanes(realv x) {
+    realv p = fma(x, VALUES(1.0f / 362880.0f), VALUES(1.0f / 40320.0f));
+    p = fma(x, p, VALUES(1.0f / 5040.0f));
+    p = fma(x, p, VALUES(1.0f / 720.0f));
+    p = fma(x, p, VALUES(1.0f / 120.0f));
+    p = fma(x, p, VALUES(1.0f / 24.0f));
+    p = fma(x, p, VALUES(1.0f / 6.0f));
+    p = fma(x, p, VALUES(0.5f));
+    return select(exp(x) - 1.0f, fma(x * x, p, x), fabs(x) < 0.5f);
+}
+
+// log(u) x / (u - 1) with u = 1 + x as rounded: what the rounding takes from log it takes from u - 1 as well (Hewlett-Packard's way).
+static realv log1p_lanes(realv x) {
+    const realv u = 1.0f + x, whole = u - 1.0f;
+    return select(select(log(u) * (x / whole), x, whole == 0.0f), u, u > FLT_MAX);
+}
+
+// exp(x^2) erfc(x) (1 + 2 x) for x >= 0 is smooth in t = (x - 2) / (x + 2) (Shepherd and Laframboise 1981); a Chebyshev fit of it.
+static realv erfc_lanes(realv x) {
+    const realv size = fabs(x), z = select(size, VALUES(11.0f), size > 11.0f), t = (z - 2.0f) / (z + 2.0f);
+    realv p = fma(t, VALUES(-4.158970703e-04f), VALUES(-1.246796925e-03f));
+    p = fma(t, p, VALUES(1.331685428e-03f));
+    p = fma(t, p, VALUES(8.652287233e-03f));
+    p = fma(t, p, VALUES(-8.066704030e-03f));
+    p = fma(t, p, VALUES(-5.421196123e-02f));
+    p = fma(t, p, VALUES(1.640563038e-01f));
+    p = fma(t, p, VALUES(-1.660305301e-01f));
+    p = fma(t, p, VALUES(-9.276402156e-02f));
+    p = fma(t, p, VALUES(1.276978377f));
+    // the square's rounding error would be multiplied by the square: exp(-square) exp(-rest), rest being tiny
+    const realv square = z * z, rest = fma(z, z, -square);
+    const realv value = exp(-square) * (1.0f - rest) * (p / fma(z, VALUES(2.0f), VALUES(1.0f)));
+    return select(value, 2.0f - value, x < 0.0f);
+}
+
+// x P(x^2) next to 0, P being a Chebyshev fit; 1 - erfc(x) elsewhere.
+static realv erf_lanes(realv x) {
+    const realv s = x * x;
+    realv p = fma(s, VALUES(7.875875453e-05f), VALUES(-8.016864405e-04f));
+    p = fma(s, p, VALUES(5.189087437e-03f));
+    p = fma(s, p, VALUES(-2.685421202e-02f));
+    p = fma(s, p, VALUES(1.128359472e-01f));
+    p = fma(s, p, VALUES(-3.761262667e-01f));
+    p = fma(s, p, VALUES(1.128379166f));
+    return select(copysign(1.0f - erfc_lanes(fabs(x)), x), x * p, s < 1.0f);
+}
+#else
+#define ERF(x) erf(x)
+#define ERFC(x) erfc(x)
+#define EXPM1(x) expm1(x)
+#define LOG1P(x) log1p(x)
+#endif
