@@ -15,6 +15,7 @@ class CaffePlugin:
 
     name = "caffe"
     models = "a net's or a solver's .prototxt"
+    checker = "clgraft.plugins.check_caffe"
 
     def recognises(self, path: Path) -> bool:
         return path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")

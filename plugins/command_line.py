@@ -8,12 +8,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from clgraft.core.errors import ClgraftError
 
 _EXAMPLES = """
 examples:
   clgraft devices
+  clgraft check
+  clgraft check train_val.prototxt
+  clgraft check model-symbol.json --shape data=1,3,224,224
   clgraft swap train_val.prototxt -o train_val_ocl.prototxt
   clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU
   clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt
@@ -74,6 +78,23 @@ def _parser() -> argparse.ArgumentParser:
     swap.add_argument("-q", "--quiet", action="store_true", help="print no report")
     swap.set_defaults(run=_swap)
 
+    check = commands.add_parser(
+        "check",
+        help="compare the operators, or a swapped model, with native ones on your device",
+        description="Compare results and gradients on your device: without a model every operator with float64 "
+        "arithmetic; of a prototxt every swapped layer with its native twin; of a symbol the whole net with the native "
+        "one in float64. Exit status 1 if a row fails.",
+    )
+    check.add_argument("model", type=Path, nargs="?", help="a net's prototxt or a symbol's JSON")
+    check.add_argument("--device", metavar="SELECTOR", help="cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE)")
+    check.add_argument("--phase", choices=["train", "test"], default="train", help="of a prototxt (default: train)")
+    check.add_argument(
+        "--shape", type=_shape, action="append", default=[], metavar="NAME=N,N", help="an input's shape, of a symbol"
+    )
+    check.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each is timed (default: 3)")
+    check.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
+    check.set_defaults(run=_check)
+
     devices = commands.add_parser(
         "devices",
         help="show the OpenCL devices",
@@ -107,12 +128,49 @@ def _swap(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> int:
+    from clgraft.core import devices
+    from clgraft.plugins import check
+    from clgraft.plugins.registry import find
+
+    device = str(devices.describe(devices.select(options.device)))
+    arguments: dict[str, Any] = {"repeats": max(1, options.repeats)}
+    module = "clgraft.plugins.check_core"
+    if options.model is not None:
+        module = find(options.model).checker
+        arguments["path"] = str(options.model)
+        check.expect_file(options.model)
+        if module == "clgraft.plugins.check_caffe":
+            arguments["phase"] = options.phase
+        else:
+            arguments["shapes"] = dict(options.shape)
+    output = sys.stderr if options.json else sys.stdout
+    print(f"on {device}\n{check.HEADER}", file=output, flush=True)
+    rows = []
+    for row in check.run(module, arguments, options.device):
+        rows.append(row)
+        print(row, file=output, flush=True)
+    failed = [row for row in rows if not row.passed]
+    print(f"{len(rows) - len(failed)} of {len(rows)} rows pass", file=output)
+    if options.json:
+        print(check.as_json(rows, device))
+    return 1 if failed else 0
+
+
 def _devices(options: argparse.Namespace) -> int:
     from clgraft.plugins import device_list
 
     found, problems = device_list.gather()
     print(device_list.as_json(found, problems) if options.json else device_list.as_text(found, problems))
     return 0 if found else 1
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, _, sizes = text.partition("=")
+    try:
+        return name, [int(size) for size in sizes.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text}, expected NAME=N,N,...") from None
 
 
 def _words(text: str) -> list[str]:

@@ -16,6 +16,7 @@ class MXNetPlugin:
 
     name = "mxnet"
     models = "a symbol's .json"
+    checker = "clgraft.plugins.check_mxnet"
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".json"

@@ -60,10 +60,13 @@ class Plugin(Protocol):
         The framework.
     models : str
         What can be swapped, for the command line's help.
+    checker : str
+        The module whose `rows` checks a model (see `clgraft.plugins.check`); empty if there is none.
     """
 
     name: str
     models: str
+    checker: str
 
     def recognises(self, path: Path) -> bool:
         """Tell from a path alone whether the file is this framework's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import mxnet as mx
@@ -71,3 +72,24 @@ def test_refusals(symbol, capfd, arguments, words):
     assert out == ""
     assert words in err
     assert "Traceback" not in err
+
+
+def test_check_of_a_symbol(symbol, capfd):
+    assert main(["check", "net-symbol.json", "--shape", "data=2,2,7,7", "--json", "--repeats", "1"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert {row["tensor"] for row in found["rows"]} == {
+        "output pool_output",
+        "gradient of data",
+        "gradient of conv_weight",
+        "gradient of conv_bias",
+    }
+    assert all(row["native_error"] < 1e-5 for row in found["rows"])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [([], "expected --shape data=N"), (["--shape", "data=2,2"], "do not fit"), (["--shape", "date=2,2,7,7"], "date")],
+)
+def test_check_says_which_shape_is_missing(symbol, capfd, shapes, words):
+    assert main(["check", "net-symbol.json", *shapes]) == 1
+    assert words in capfd.readouterr().err

@@ -1,0 +1,125 @@
+"""`clgraft check`: what passes, what fails, and what happens when the process that checks dies."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from clgraft.plugins import check
+from clgraft.plugins.command_line import main
+
+NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
+
+
+@pytest.fixture
+def checker(tmp_path, monkeypatch):
+    """Make a checker out of a function's body."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def make(body):
+        (tmp_path / "faulty.py").write_text(
+            "import os, sys\nfrom clgraft.plugins.check import CheckError, CheckRow\n"
+            "def rows(**arguments):\n" + textwrap.indent(textwrap.dedent(body), "    ")
+        )
+        return check.run("faulty", {"word": "hello"})
+
+    return make
+
+
+def test_every_operator_passes(capfd):
+    assert main(["check", "--json", "--repeats", "1"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["passed"] is True
+    names = {row["name"].split()[0] + " " + row["name"].split()[1] for row in found["rows"]}
+    for wanted in ("conv forward", "conv backward_data", "conv backward_filter", "conv backward_bias"):
+        assert wanted in names
+    assert "batchnorm backward_training" in names
+    assert any(row["name"].startswith("pointwise") for row in found["rows"])
+    assert all(row["error"] <= row["limit"] for row in found["rows"])
+    assert max(row["error"] for row in found["rows"]) > 0
+
+
+def test_rows_arrive_while_frameworks_print(checker):
+    rows = list(
+        checker("""
+            print("noise on stdout")
+            os.write(1, b"more noise")
+            yield CheckRow(arguments["word"], "y", 0.5, 1.0)
+            yield CheckRow("a", "y", float("nan"), 1.0)
+            yield CheckRow("b", "y", 2.0, 1.0, seconds=0.001, native_seconds=0.002)
+            yield CheckRow("c", "y", 0.0, 1.0, note="nothing to compare")
+        """)
+    )
+    assert [row.passed for row in rows] == [True, False, False, True]
+    assert str(rows[0]).startswith("pass")
+    assert str(rows[1]).startswith("FAIL")
+    assert str(rows[2]).split()[-4:] == ["2.000", "1.000", "b:", "y"]
+    assert "nothing to compare" in str(rows[3])
+    listed = json.loads(check.as_json(rows, "a device"))
+    assert listed["passed"] is False
+    assert listed["rows"][1]["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("yield CheckRow('a', 'y', 0.0, 1.0)\nprint('last words', flush=True)\nos.abort()", "last words"),
+        ("raise CheckError('no such net')\nyield", "no such net"),
+        ("raise KeyError('of a layer')\nyield", "of a layer"),
+    ],
+)
+def test_a_process_that_dies_is_an_error(checker, body, words):
+    with pytest.raises(check.CheckError, match=words):
+        list(checker(body))
+
+
+def test_a_check_given_up_leaves_no_process(checker):
+    rows = checker("while True:\n    yield CheckRow('a', 'y', 0.0, 1.0)")
+    assert next(rows).passed
+    rows.close()
+
+
+def test_a_failing_row_gives_status_1(monkeypatch, capfd):
+    row = check.CheckRow("conv", "y", 1.0, 1e-4)
+    monkeypatch.setattr(check, "run", lambda *_: iter([row]))
+    assert main(["check"]) == 1
+    assert "0 of 1 rows pass" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "missing.prototxt"], "not a file"),
+        (["check", "net.onnx"], "expected a model of one of the plugins"),
+        (["check", "--device", "abacus"], "got 'abacus'"),
+    ],
+)
+def test_refusals(arguments, words, capfd):
+    assert main(arguments) == 1
+    assert words in capfd.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+@pytest.mark.parametrize("phase", ["train", "test"])
+@pytest.mark.parametrize("net", ["lenet", "mobilenet_deploy", "squeezenet_deploy"])
+def test_nets_in_caffe_pass(net, phase, capfd):
+    assert main(["check", str(NETS / f"{net}.prototxt"), "--phase", phase, "--repeats", "1"]) == 0
+    out = capfd.readouterr().out
+    assert "conv1 (Convolution): gradient of parameter 0" in out
+    assert "FAIL" not in out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+def test_a_net_that_caffe_refuses_is_no_crash(capfd):
+    assert main(["check", str(NETS / "ssd.prototxt")]) == 1
+    assert "resize_param" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is not None, reason="Caffe is installed for this Python")
+def test_without_caffe_a_net_cannot_be_checked(capfd):
+    assert main(["check", str(NETS / "lenet.prototxt")]) == 1
+    assert "Caffe is needed" in capfd.readouterr().err
