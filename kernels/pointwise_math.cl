@@ -19,10 +19,19 @@ static realv expm1_lanes(realv x) {
     return select(exp(x) - 1.0f, fma(x * x, p, x), fabs(x) < 0.5f);
 }
 
-// log(u) x / (u - 1) with u = 1 + x as rounded: what the rounding takes from log it takes from u - 1 as well (Hewlett-Packard's way).
+// 2 artanh(x / (2 + x)) as its series next to 0, where log(1 + x) loses digits.
 static realv log1p_lanes(realv x) {
-    const realv u = 1.0f + x, whole = u - 1.0f;
-    return select(select(log(u) * (x / whole), x, whole == 0.0f), u, u > FLT_MAX);
+    const realv s = x / (2.0f + x), q = s * s;
+    realv p = fma(q, VALUES(2.0f / 17.0f), VALUES(2.0f / 15.0f));
+    p = fma(q, p, VALUES(2.0f / 13.0f));
+    p = fma(q, p, VALUES(2.0f / 11.0f));
+    p = fma(q, p, VALUES(2.0f / 9.0f));
+    p = fma(q, p, VALUES(2.0f / 7.0f));
+    p = fma(q, p, VALUES(2.0f / 5.0f));
+    p = fma(q, p, VALUES(2.0f / 3.0f));
+    p = fma(s * q, p, s + s);
+    if (!all((x >= -0.5f) & (x <= 1.0f))) p = select(log(1.0f + x), p, (x >= -0.5f) & (x <= 1.0f));
+    return p;
 }
 
 // exp(x^2) erfc(x) (1 + 2 x) for x >= 0 is smooth in t = (x - 2) / (x + 2) (Shepherd and Laframboise 1981); a Chebyshev fit of it.
