@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "core"))  # the reference implementations, for all suites
 
 PROBLEMS = Path(__file__).parent / "problems"
 
