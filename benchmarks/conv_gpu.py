@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 import torch
+from timing import geometric_mean, problem_lines
+
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
 from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Workspace
-from timing import geometric_mean, problem_lines
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}

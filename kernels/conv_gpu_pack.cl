@@ -3,7 +3,7 @@
 // depth k is channel * taps + tap, or with TAP_MAJOR tap * channels + channel. taps[k] is (offset, d, h, w): the distance of
 // the source element from the pixel's first one, in elements and per axis. Behind the depth stand zeros, and a distance that
 // lies outside every source. Tap j is tap first + j * every of the kernel.
-// Global: rows up to a multiple of TILE_M, padded depth / taps rounded up, groups. A work-item serves all taps of a channel.
+// Global: rows up to a multiple of TILE_M, padded depth / taps rounded up, groups * (taps / TAPS_OF_ITEM rounded up).
 
 #ifndef TILE_M
 #define TILE_M 64
@@ -15,6 +15,11 @@
 #define TAP_MAJOR 0
 #endif
 
+// Taps of a channel that a work-item packs: neighbours in memory.
+#ifndef TAPS_OF_ITEM
+#define TAPS_OF_ITEM 5
+#endif
+
 #define OUTSIDE (1 << 30)
 
 #include "conv_gpu_grid.cl"
@@ -23,12 +28,14 @@ kernel void conv_pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), TENSOR_O
                               const long row_step, const long channel_step, const long group_step, const int kernel_h,
                               const int kernel_w, const int first_d, const int first_h, const int first_w, const int every_d,
                               const int every_h, const int every_w, GRID) {
-    const int row = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
     const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M, count = taps_d * taps_h * taps_w, depth = channels * count;
+    const int pieces = (count + TAPS_OF_ITEM - 1) / TAPS_OF_ITEM;
+    const int row = get_global_id(0), channel = get_global_id(1), group = get_global_id(2) / pieces;
+    const int start = get_global_id(2) % pieces * TAPS_OF_ITEM;
     const int padded_depth = (depth + TILE_K - 1) / TILE_K * TILE_K;
     global const stored *from = OPEN(w) + group * group_step + row * row_step + channel * channel_step;
     global real *to = OPEN(packed) + (long)group * padded_depth * padded_rows + row;
-    for (int tap = 0; tap < count; tap++) {
+    for (int tap = start; tap < min(start + TAPS_OF_ITEM, count); tap++) {
         const int k = TAP_MAJOR ? tap * channels + channel : channel * count + tap;
         if (k >= padded_depth) return;
         const int w = tap % taps_w, h = tap / taps_w % taps_h, d = tap / taps_w / taps_h;

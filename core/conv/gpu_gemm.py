@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from clgraft.core.conv.cpu_gemm_grid import Grid, backward_data_grids, forward_grid, ints
 from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, choose
 from clgraft.core.conv.problem import ConvProblem
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 NAME = "gpu_gemm"
+TAPS_OF_ITEM = 5  # that a work-item packs
 ALIGN = 256  # bytes, of parts of the workspace
 OUTSIDE = 2**30  # the kernels' distance that lies outside every source
 GATHER, PIXELS = 1, 2  # the kernels' LOADER
@@ -106,7 +108,7 @@ class _Builder:
     def pixel_product(self, grid: Grid, source: str, target: str, rows: int, channels: int, weights: Weights) -> None:
         """Add forward, or a phase of backward data: rows are the target's channels, columns its pixels in the grid."""
         problem = self.problem
-        product = Product(rows, grid.pixels, channels * grid.taps, problem.groups)
+        product = Product(rows, grid.pixels, channels * grid.taps, problem.groups, channels)
         if not product.columns:
             return
         choice = choose(product, self.context.device, self.size)
@@ -121,10 +123,10 @@ class _Builder:
                     self.context.kernel(
                         "conv_gpu_pack.cl",
                         "conv_pack_weights",
-                        {"TILE_M": tile.m, "TILE_K": tile.k, "TAP_MAJOR": tap_major},
+                        {"TILE_M": tile.m, "TILE_K": tile.k, "TAP_MAJOR": tap_major, "TAPS_OF_ITEM": TAPS_OF_ITEM},
                         problem.dtype,
                     ),
-                    (rows_up, -(-depth_up // grid.taps), problem.groups),
+                    (rows_up, -(-depth_up // grid.taps), problem.groups * -(-grid.taps // TAPS_OF_ITEM)),
                     (tile.m, 1, 1),
                     (
                         *(Buffer("w"), packed, taps, *ints(rows, channels)),

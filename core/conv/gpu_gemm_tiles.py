@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("gpu_gemm_tiles.txt")
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
-LANES = 64  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
+LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
 LAUNCH_CYCLES = 6000  # about 4 us
 GROUP_CYCLES = 1500  # of a work-group, before and after its steps
 SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
@@ -36,7 +36,9 @@ class Tile:
     patch_m: int
     patch_n: int
     busy: int
-    speed: float
+    whole: float
+    mixed: float
+    pixels: float
     options: tuple[str, ...] = ()
     fixed_group: bool = True
 
@@ -49,6 +51,12 @@ class Tile:
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
         return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
+
+    def speed(self, product: Product) -> float:
+        """Give the speed with the loader that a product needs."""
+        if not product.channels:
+            return self.pixels
+        return self.mixed if product.channels % self.k else self.whole
 
     def defines(self) -> dict[str, Any]:
         """Give the kernel's macros."""
@@ -67,12 +75,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Product:
-    """The size of `groups` products of matrices, (rows, depth) by (depth, columns)."""
+    """The size of `groups` products of matrices, (rows, depth) by (depth, columns).
+
+    `channels` says how many of them a tap has in the depth; 0: the depth is pixels.
+    """
 
     rows: int
     columns: int
     depth: int
     groups: int
+    channels: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,11 +103,11 @@ def rows(device_class: str, size: int) -> tuple[Tile, ...]:
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
-            options = words[11:]
+            options = words[13:]
             tile = Tile(
                 words[0],
                 *map(int, words[1:10]),
-                float(words[10]),
+                *map(float, words[10:13]),
                 tuple(word for word in options if word != "free"),
                 "free" not in options,
             )
@@ -121,7 +133,7 @@ def splits(steps: int) -> Iterator[int]:
 def choose(product: Product, device: DeviceInfo, size: int) -> Choice:
     """Choose the tile and the split with the least estimated time.
 
-    A compute unit with fewer than `busy` work-groups takes as long as if it had them.
+    A compute unit that is left with fewer than `busy` work-groups works on at half of what they leave free.
 
     Raises
     ------
@@ -138,8 +150,9 @@ def choose(product: Product, device: DeviceInfo, size: int) -> Choice:
             sums = used * product.rows * product.columns * product.groups
             if used != parts or (parts > 1 and sums * size > SPLIT_BYTES):
                 continue
-            each = length * tile.k * tile.m * tile.n / LANES * (size // 4) / tile.speed + GROUP_CYCLES
-            time = each * max(-(-tiles * parts // device.compute_units), tile.busy)
+            each = length * tile.k * tile.m * tile.n / LANES * (size // 4) / tile.speed(product) + GROUP_CYCLES
+            full, rest = divmod(-(-tiles * parts // device.compute_units), tile.busy)
+            time = each * (full * tile.busy + ((rest + tile.busy) / 2 if rest else 0))
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):

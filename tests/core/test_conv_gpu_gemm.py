@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
+
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
 from clgraft.core.conv.gpu_gemm_tiles import Choice, Product
 from clgraft.core.errors import Declined
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 LINES = problem_lines("conv")
 CLASSES = ("nvidia", "amd", "intel-gpu", "mali", "gpu")
