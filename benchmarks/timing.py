@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+from problem_sets import problem_lines  # noqa: E402
+
+__all__ = ["Timing", "compare", "geometric_mean", "problem_lines"]
 
 
 @dataclass(frozen=True)
@@ -50,18 +56,6 @@ def compare(contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0
             call()
             times[name].append(time.perf_counter() - start)
     return {name: Timing.of(values) for name, values in times.items()}
-
-
-def problem_lines(name: str) -> dict[str, str]:
-    """Read a set of named problem lines of tests/problems."""
-    lines = {}
-    path = Path(__file__).parent.parent / "tests" / "problems" / f"{name}.txt"
-    for line in path.read_text().splitlines():
-        text = line.split("#")[0].strip()
-        if text:
-            key, _, problem = text.partition(":")
-            lines[key.strip()] = problem.strip()
-    return lines
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-PROBLEMS = Path(__file__).parent / "problems"
-
-
-def problem_lines(name: str) -> dict[str, str]:
-    """Read a set of named problem lines: ``name: problem text``, ``#`` starts a comment."""
-    lines = {}
-    for line in (PROBLEMS / f"{name}.txt").read_text().splitlines():
-        text = line.split("#")[0].strip()
-        if text:
-            key, _, problem = text.partition(":")
-            lines[key.strip()] = problem.strip()
-    return lines
-
 
 def pytest_report_header(config) -> list[str]:
     from clgraft import core

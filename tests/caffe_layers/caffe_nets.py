@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import caffe
 import numpy as np
 
-PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 TRAIN, TEST = 0, 1
-
-
-def problem_lines(name: str) -> dict[str, str]:
-    """Read a file of named problem lines."""
-    lines = (line.strip() for line in (PROBLEMS / name).read_text().splitlines())
-    return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
 def load(text: str, phase: int = TRAIN, weights: str | None = None) -> Any:

@@ -7,11 +7,12 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, gradients, inputs, layer, load, problem_lines  # noqa: E402
+from caffe_nets import close, compare, gradients, inputs, layer, load  # noqa: E402
+from problem_sets import problem_lines  # noqa: E402
 
 from clgraft import core  # noqa: E402
 
-PROBLEMS = {name: core.parse(text) for name, text in problem_lines("conv.txt").items()}
+PROBLEMS = {name: core.parse(text) for name, text in problem_lines("conv").items()}
 # Caffe pads both sides alike, and a blob that never held anything is fatal to all its layers.
 CAFFE = {name: problem for name, problem in PROBLEMS.items() if problem.pad_begin == problem.pad_end and problem.batch}
 

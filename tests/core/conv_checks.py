@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import conv_reference
 import numpy as np
+from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
 
-PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
-
-
-def problem_lines(name: str) -> dict[str, str]:
-    """Read a set of problems, name to text."""
-    lines = (PROBLEMS / f"{name}.txt").read_text().splitlines()
-    return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
 def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:

@@ -6,24 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.pointwise import generate
 
-PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 MACHINES = ("this one", "a GPU", "narrow vectors, many cores", "64-bit indices")
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
-
-
-def problem_lines(name: str) -> dict[str, str]:
-    """Read a set of problems, name to text."""
-    lines = (PROBLEMS / f"{name}.txt").read_text().splitlines()
-    return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from conftest import problem_lines
 from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from problem_sets import problem_lines
 
 from clgraft import core
 
