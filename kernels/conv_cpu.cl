@@ -16,21 +16,6 @@
 #define TARGET \
     const int od, const int oh, const int ow, const int pd, const int ph, const int pw, const int ad, const int ah, const int aw
 
-// Writes or adds `length` values to every `step`th element from y on.
-void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
-    int l = 0;
-    if (step == 1) {
-        for (; l + VL <= length; l += VL) {
-            const realv old = add ? VLOAD(y, l) : (realv)(0);
-            VSTORE(y, l, LOAD_REALS(values + l) + old);
-        }
-    }
-    for (; l < length; l++) {
-        const real old = add ? LOAD(y, l * step) : 0;
-        STORE(y, l * step, values[l] + old);
-    }
-}
-
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                         const int accumulate, const int channels, const int m_count, const int outputs, GRID, TARGET, const int block_tiles,
                         const int block_rows, const int part, local real *panel, local real *pieces, local int *runs,

@@ -20,7 +20,10 @@ void transpose_pixels(local real *to, global const stored *dy, const long row_si
     for (; at < count && (lanes - 1) * row_size + at + VL <= left; at += VL) {
         realv a[VL], b[VL];
 #pragma unroll
-        for (int i = 0; i < VL; i++) a[i] = VLOAD(dy, min(i, lanes - 1) * row_size + at);
+        for (int i = 0; i < VL; i++) {
+            __builtin_prefetch(dy + (VL + i) * row_size + at);  // for the next lanes
+            a[i] = VLOAD(dy, min(i, lanes - 1) * row_size + at);
+        }
         TRANSPOSE(a, b, VL)
 #pragma unroll
         for (int i = 0; i < VL; i++) STORE_REALS(to + (at + i) * COLS, a[i]);

@@ -15,6 +15,7 @@
 #define NV 3  // vectors of the register tile
 #endif
 #define COLS (NV * VL)
+#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
 // The grid of pixels (u), the source tensor (c), the taps (j), and how they meet (s, b, t).
 #define GRID \
@@ -52,18 +53,24 @@ int cut_runs(local int *runs, const long first, const int count, const int width
 }
 
 // to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written, too.
-// `left` elements may be read from row on.
-void gather_row(local real *to, global const stored *row, const long left, int start, const int step, const int size, const int length) {
+// `left` elements may be read from row on; what lies `ahead` elements further is asked for, to be there for a later call.
+void gather_row(local real *to, global const stored *row, const long left, const long ahead, int start, const int step,
+                const int size, const int length) {
     int begin = start < 0 ? min((-start + step - 1) / step, length) : 0;
     int end = start < size ? clamp((size - start + step - 1) / step, begin, length) : begin;
     for (int i = 0; i < begin; i += VL) STORE_REALS(to + i, (realv)(0));
     int i = begin;
     if (step == 1) {
         if (start + end + VL <= left) {
-            for (; i < end; i += VL) STORE_REALS(to + i, VLOAD(row, start + i));
+            for (; i < end; i += VL) {
+                __builtin_prefetch(row + start + i + ahead);
+                STORE_REALS(to + i, VLOAD(row, start + i));
+            }
         }
     } else if (step == 2) {
         for (; i < end && start + 2 * (i + VL) <= left; i += VL) {
+            __builtin_prefetch(row + start + 2 * i + ahead);
+            __builtin_prefetch(row + start + 2 * i + VL + ahead);
             const realv a = VLOAD(row, start + 2 * i), b = VLOAD(row, start + 2 * i + VL);
             CAT(vstore, HALF_VL)(a.even, 0, to + i);
             CAT(vstore, HALF_VL)(b.even, 0, to + i + HALF_VL);
@@ -78,6 +85,7 @@ void gather_row(local real *to, global const stored *row, const long left, int s
 void fill_panel(local real *panel, const int pitch, local real *pieces, local const int *runs, const int count,
                 global const stored *x, const long image_size, const long size, const int from, const int to, GRID) {
     const int reach = (jw - 1) * tw, phases = min(sw, reach + 1);
+    const long ahead = (jd * jh == 1 ? AHEAD : 1) * (long)cd * ch * cw;
     for (int r = from; r < to; r++) {
         const int h_tap = r % jh * th, d_tap = r / jh % jd * td, channel = r / jh / jd;
         local real *rows = panel + (r - from) * jw * pitch;
@@ -89,7 +97,7 @@ void fill_panel(local real *panel, const int pitch, local real *pieces, local co
             const int length = run[RUN_LENGTH] + reach / sw;
             for (int phase = 0; phase < phases; phase++) {
                 local real *to_row = jw == 1 ? rows + run[RUN_AT] : pieces + run[RUN_PIECE] + phase * (length + VL);
-                gather_row(to_row, x + at, size - at, run[RUN_W] + phase, sw, inside ? cw : 0, length);
+                gather_row(to_row, x + at, size - at, ahead, run[RUN_W] + phase, sw, inside ? cw : 0, length);
             }
         }
         for (int j = 0; jw > 1 && j < jw; j++) {
@@ -102,5 +110,20 @@ void fill_panel(local real *panel, const int pitch, local real *pieces, local co
                 for (int l = 0; l < length; l += VL) STORE_REALS(row + l, LOAD_REALS(piece + l));
             }
         }
+    }
+}
+
+// Writes or adds `length` values to every `step`th element from y on.
+void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
+    int l = 0;
+    if (step == 1) {
+        for (; l + VL <= length; l += VL) {
+            const realv old = add ? VLOAD(y, l) : (realv)(0);
+            VSTORE(y, l, LOAD_REALS(values + l) + old);
+        }
+    }
+    for (; l < length; l++) {
+        const real old = add ? LOAD(y, l * step) : 0;
+        STORE(y, l * step, values[l] + old);
     }
 }

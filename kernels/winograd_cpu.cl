@@ -108,7 +108,10 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
             const long at = (long)h * cw + left_column + column;
             if ((lanes - 1) * plane + at + VL <= left) {
 #pragma unroll
-                for (int i = 0; i < VL; i++) a[i] = VLOAD(x, min(i, lanes - 1) * plane + at);
+                for (int i = 0; i < VL; i++) {
+                    __builtin_prefetch(x + (VL + i) * plane + at);  // for the next channels
+                    a[i] = VLOAD(x, min(i, lanes - 1) * plane + at);
+                }
             } else {
                 for (int i = 0; i < VL; i++) {
                     const long from = min(i, lanes - 1) * plane + at;
