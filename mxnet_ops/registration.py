@@ -11,8 +11,8 @@ import ctypes
 import itertools
 import threading
 import traceback
-from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int, c_void_p
+from functools import cache, lru_cache
 from typing import Any, Callable
 
 import numpy as np
@@ -25,6 +25,7 @@ from clgraft.mxnet_ops.operator import FAMILIES, OUT, Operator, Shape, find_oper
 
 GROUPS = 6
 FLOATS = ("float32", "float16", "float64")
+DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
 
 _DELETE = ctypes.CFUNCTYPE(c_int, c_void_p)
 _LIST = ctypes.CFUNCTYPE(c_int, POINTER(POINTER(POINTER(c_char))), c_void_p)
@@ -93,19 +94,37 @@ def _delete(number: int) -> int:
     return 1
 
 
-def _names(pick: Callable[[Operator], Sequence[str]], key: str) -> Any:
-    def listed(out: Any, call: _Call) -> None:
-        names = [name.encode() for name in pick(call.operator)]
-        block = (c_char_p * (len(names) + 1))(*names, None)
-        call.hold[key] = block
-        out[0] = ctypes.cast(block, POINTER(POINTER(c_char)))
-
-    return _callback(_LIST)(listed)
+@cache
+def _name_block(names: tuple[str, ...]) -> Any:
+    """Give names as MXNet reads them; kept, because it reads after the callback has returned."""
+    block = (c_char_p * (len(names) + 1))(*(name.encode() for name in names), None)
+    return block, ctypes.cast(block, POINTER(POINTER(c_char)))
 
 
-_list_arguments = _names(lambda operator: operator.arguments, "arguments")
-_list_outputs = _names(lambda operator: operator.outputs, "outputs")
-_list_auxiliary = _names(lambda operator: operator.auxiliary, "auxiliary")
+@_callback(_LIST)
+def _list_arguments(out: Any, call: _Call) -> None:
+    out[0] = _name_block(call.operator.arguments)[1]
+
+
+@_callback(_LIST)
+def _list_outputs(out: Any, call: _Call) -> None:
+    out[0] = _name_block(call.operator.outputs)[1]
+
+
+@_callback(_LIST)
+def _list_auxiliary(out: Any, call: _Call) -> None:
+    out[0] = _name_block(call.operator.auxiliary)[1]
+
+
+@lru_cache(maxsize=4096)
+def _shape_blocks(operator: Operator, given: tuple[Shape | None, ...]) -> Any:
+    """Give inferred shapes as lengths, pointers, and the memory that these point to; None if too little is known."""
+    found = operator.infer(given)
+    if found is None:
+        return None
+    flat = [shape for group in found for shape in group]
+    blocks = [(mx_int * max(len(shape), 1))(*shape) for shape in flat]
+    return [len(shape) for shape in flat], [ctypes.cast(block, POINTER(mx_int)) for block in blocks], blocks
 
 
 @_callback(_INFER_SHAPE)
@@ -116,36 +135,31 @@ def _infer_shape(count: int, ndims: Any, shapes: Any, call: _Call) -> None:
     for i in range(inputs):
         shape = tuple(shapes[i][j] for j in range(ndims[i]))
         given.append(None if ndims[i] < 0 or min(shape, default=0) < 0 else shape)
-    found = operator.infer(given)
+    found = call.hold["shapes"] = _shape_blocks(operator, tuple(given))
     if found is None:  # MXNet asks again when it knows more
         for i in range(inputs, count):
             ndims[i] = -1
         return
-    flat = [shape for group in found for shape in group]
-    blocks = [(mx_int * max(len(shape), 1))(*shape) for shape in flat]
-    call.hold["shapes"] = blocks
-    for i, (shape, block) in enumerate(zip(flat, blocks)):
-        ndims[i] = len(shape)
-        shapes[i] = ctypes.cast(block, POINTER(mx_int))
+    for i, (length, pointer) in enumerate(zip(found[0], found[1])):
+        ndims[i] = length
+        shapes[i] = pointer
 
 
 @_callback(_INFER_TYPE)
 def _infer_type(count: int, types: Any, call: _Call) -> None:
     operator = call.operator
     names = operator.arguments
-    known = {types[i] for i in range(len(names)) if types[i] >= 0}
-    for i, name in enumerate(names):
-        if types[i] >= 0 and _name_of_type(types[i]) not in FLOATS:
-            raise operator.error(name, f"of dtype {_name_of_type(types[i])}", f"one of {FLOATS}")
-    if len(known) > 1:
-        got = {name: _name_of_type(types[i]) for i, name in enumerate(names) if types[i] >= 0}
+    known = {name: types[i] for i, name in enumerate(names) if types[i] >= 0}
+    for name, code in known.items():
+        if DTYPES[code] not in FLOATS:
+            raise operator.error(name, f"of dtype {DTYPES[code]}", f"one of {FLOATS}")
+    codes = set(known.values()) or {-1}
+    if len(codes) > 1:
+        got = {name: DTYPES[code] for name, code in known.items()}
         raise operator.error("inputs", f"of dtypes {got}", "one dtype")
+    code = codes.pop()
     for i in range(count):
-        types[i] = known.copy().pop() if known else -1
-
-
-def _name_of_type(code: int) -> str:
-    return np.dtype(_DTYPE_MX_TO_NP[code]).name
+        types[i] = code
 
 
 @_callback(_DEPENDENCIES)
@@ -170,10 +184,10 @@ def _create_operator(device: bytes, count: int, shapes: Any, ndims: Any, types: 
             "the device that computes is chosen by CLGRAFT_DEVICE"
         )
     found = tuple(tuple(shapes[i][j] for j in range(ndims[i])) for i in range(len(operator.arguments)))
-    execution = Execution(operator, found, _name_of_type(types[0]))
+    execution = Execution(operator, found, DTYPES[types[0]])
     number = next(_numbers)
     _alive[number] = execution
-    ret[0] = _callback_list((_delete, _forward, _backward), number, execution)
+    ret[0] = _RUNNING.listed(number, execution)
 
 
 def _take(count: int, arrays: Any, tags: Any, absent: int | None = None) -> list[list[int]]:
@@ -206,18 +220,23 @@ def _backward(count: int, arrays: Any, tags: Any, requests: Any, train: int, exe
     execution.backward(requests[: len(execution.operator.arguments)], groups)
 
 
-def _callback_list(callbacks: Sequence[Any], number: int, holder: Any) -> MXCallbackList:
-    count = len(callbacks)
-    functions = (_PLAIN * count)(*(ctypes.cast(item, _PLAIN) for item in callbacks))
-    contexts = (c_void_p * count)(*([number] * count))
-    holder.callback_list = MXCallbackList(
-        count, ctypes.cast(functions, POINTER(_PLAIN)), ctypes.cast(contexts, POINTER(c_void_p))
-    )
-    holder.callback_arrays = functions, contexts
-    return holder.callback_list
+class _Callbacks:
+    """A set of callbacks, laid out once; a list of them differs only in its context numbers."""
+
+    def __init__(self, *callbacks: Any) -> None:
+        self._count = len(callbacks)
+        self._functions = (_PLAIN * self._count)(*(ctypes.cast(item, _PLAIN) for item in callbacks))
+        self._pointer = ctypes.cast(self._functions, POINTER(_PLAIN))
+        self._contexts = c_void_p * self._count
+
+    def listed(self, number: int, holder: Any) -> MXCallbackList:
+        """Give the list for a context number; `holder` keeps what it points to."""
+        contexts = holder.contexts = self._contexts(*([number] * self._count))
+        return MXCallbackList(self._count, self._pointer, ctypes.cast(contexts, POINTER(c_void_p)))
 
 
-_CALL_CALLBACKS = (
+_RUNNING = _Callbacks(_delete, _forward, _backward)
+_CALLING = _Callbacks(
     _delete,
     _list_arguments,
     _list_outputs,
@@ -235,7 +254,7 @@ def _create(op_type: bytes, count: int, keys: Any, values: Any, ret: Any) -> int
     call = _Call(op_type.decode(), {keys[i].decode(): values[i].decode() for i in range(count)})
     number = next(_numbers)
     _alive[number] = call
-    ret[0] = _callback_list(_CALL_CALLBACKS, number, call)
+    ret[0] = _CALLING.listed(number, call)
     return 1
 
 
