@@ -133,18 +133,12 @@ def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: 
         return "its params are written as a list"
     if len(params) > _STATISTICS:
         return f"holds {len(params)} params, a batch norm has {_STATISTICS}"
-    for index, (item, value) in enumerate(zip(params, values)):
-        if all(_is_zero(value.text(name, "1")) for name in ("lr_mult", "decay_mult")):
-            continue
-        if not _is_zero(value.text("lr_mult", "1")) and len(params) < _STATISTICS:
-            return "its statistics have a learning rate, which Caffe refuses"
+    if len(params) < _STATISTICS and not all(_is_zero(value.text("lr_mult", "1")) for value in values):
         # with all three given Caffe sets the multipliers to zero itself, whatever the file says
-        kept = "".join(
-            document.span(field) + " " for field in value.fields if field.name not in ("lr_mult", "decay_mult")
-        )
-        was = document.span(item)
-        edits.replace(item.start, item.end, _FROZEN.replace("{ ", "{ " + kept, 1))
-        notes.append(f"# clgraft param {index} was {json.dumps(was)}")
+        return "its statistics have a learning rate, which Caffe refuses"
+    for index, (item, value) in enumerate(zip(params, values)):
+        if _set_to_zero(value, ("lr_mult", "decay_mult"), edits):
+            notes.append(f"# clgraft param {index} was {json.dumps(document.span(item))}")
     missing = _STATISTICS - len(params)
     if missing:
         anchor = params[-1] if params else layer.all("type")[-1]
@@ -158,6 +152,22 @@ def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: 
         edits.insert(place, (between + _FROZEN) * missing)
         notes.extend(f"# clgraft param {len(params) + index} was null" for index in range(missing))
     return ""
+
+
+def _set_to_zero(message: Message, names: tuple[str, ...], edits: Edits) -> bool:
+    """Give fields the value 0 where they have another or none; return whether that changed anything."""
+    missing = ""
+    changed = False
+    for name in names:
+        values = message.values(name)
+        if not values:
+            missing += f" {name}: 0"
+        elif not _is_zero(message.text(name)):
+            edits.replace(values[-1].start, values[-1].end, "0")
+            changed = True
+    if missing:
+        edits.insert(message.fields[-1].after if message.fields else message.start + 1, missing)
+    return changed or bool(missing)
 
 
 def _python_param(rule: Rule, head: str, notes: list[str], native: str, indent: str, one_line: bool, text: str) -> str:

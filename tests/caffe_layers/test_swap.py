@@ -148,6 +148,7 @@ BATCH_NORMS = {
     "two given, frozen": "param { lr_mult: 0 decay_mult: 0 } param { lr_mult: 0 decay_mult: 0 }",
     "three with a rate, which Caffe takes": "param { lr_mult: 1 } param { lr_mult: 2 } param { name: 'f' lr_mult: 3 }",
     "in brackets": "param < lr_mult: 0 > param: < lr_mult: 0.0 > param < lr_mult: 0 decay_mult: 0e0 >",
+    "with comments": "param {  # mean\n lr_mult: 1;  # fixed\n } param {} param { decay_mult: 2  # f\n }",
     "after the parameters": "batch_norm_param { eps: 0.001 } param { lr_mult: 0 }",
 }
 
@@ -167,13 +168,19 @@ def test_statistics_of_batch_norms_do_not_learn(name, form):
     (layer,) = layers_of(swapped)
     assert layer.type == "Python", report
     assert [(spec.lr_mult, spec.decay_mult) for spec in layer.param] == [(0, 0)] * 3
+    assert all(comment in swapped for comment in ("# kind", "# mean", "# fixed", "# f") if comment in text)
     assert [spec.name for spec in layer.param] == (["", "", "f"] if "'f'" in text else [""] * 3)
     assert swap_back(swapped)[0] == text
 
 
 @pytest.mark.parametrize(
     ("params", "reason"),
-    [("param { lr_mult: 1 }", "learning rate"), ("param { lr_mult: 0 } " * 4, "4 params"), ("param [{}, {}]", "list")],
+    [
+        ("param { lr_mult: 1 }", "learning rate"),
+        ("param { lr_mult: 0 } param { }", "learning rate"),
+        ("param { lr_mult: 0 } " * 4, "4 params"),
+        ("param [{}, {}]", "list"),
+    ],
 )
 def test_batch_norms_that_are_left_alone(params, reason):
     text = f"layer {{ name: 'bn' type: 'BatchNorm' {params} }}"
