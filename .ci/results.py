@@ -1,4 +1,7 @@
-"""Prints a line for every suite of a CI run, and one for all; fails if anything failed, was skipped, or did not run.
+"""Prints a line for every suite of a CI run, and one for all.
+
+A skipped test is in order only if it ran and passed in another suite of the same run. Fails if anything failed, was
+skipped everywhere, or did not run.
 
 usage: results.py FOLDER [NAME OF A FAILED STEP ...]
 """
@@ -7,36 +10,44 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 
-def counts(path: Path) -> dict[str, int]:
-    """Add up a junit file's suites."""
-    total = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        for name in total:
-            total[name] += int(suite.get(name, 0))
-    return total
+def outcomes(path: Path) -> dict[str, str]:
+    """Give a junit file's tests, name to outcome."""
+    found = {}
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        children = {child.tag for child in case}
+        outcome = "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
+        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
+    return found
 
 
 def main(folder: Path, failed_steps: list[str]) -> int:
-    passed = failed = skipped = 0
+    total: Counter[str] = Counter()
+    suites: dict[str, dict[str, str]] = {}
     for line in (folder / "suites.tsv").read_text().splitlines():
         name, frameworks, runtime = line.split("\t")
         path = folder / f"{name}.xml"
-        if not path.exists():
+        suites[name] = outcomes(path) if path.exists() else {}
+        count = Counter(suites[name].values())
+        if not count:
             print(f"{name}: did not run")
-            failed += 1
+            total["failed"] += 1
             continue
-        count = counts(path)
-        bad = count["failures"] + count["errors"]
-        good = count["tests"] - bad - count["skipped"]
-        print(f"{name}: {good} passed, {bad} failed, {count['skipped']} skipped; {frameworks}; OpenCL: {runtime}")
-        passed, failed, skipped = passed + good, failed + bad, skipped + count["skipped"]
+        total += count
+        print(f"{name}: {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped; {frameworks}; {runtime}")
+    passed = {test for tests in suites.values() for test, outcome in tests.items() if outcome == "passed"}
+    skipped = {test for tests in suites.values() for test, outcome in tests.items() if outcome == "skipped"}
+    nowhere = sorted(skipped - passed)
+    print(f"{len(skipped)} tests were skipped in some suite; {len(skipped) - len(nowhere)} of them passed in another")
+    for test in nowhere:
+        print(f"ran nowhere: {test}")
     for step in failed_steps:
         print(f"failed: {step}")
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed or skipped or failed_steps or not passed else 0
+    print(f"{total['passed']} passed, {total['failed'] + len(nowhere)} failed")
+    return 1 if total["failed"] or nowhere or failed_steps or not total["passed"] else 0
 
 
 if __name__ == "__main__":
