@@ -1,4 +1,4 @@
-"""Builds the C runtime with the package: the extension, and libclgraft.so for C and C++ callers."""
+"""What pyproject.toml cannot say: the list of packages, and the C runtime with libclgraft.so for C and C++ callers."""
 
 import importlib.util
 from pathlib import Path
@@ -23,4 +23,11 @@ class BuildWithLibrary(build_ext):
             print(f"libclgraft.so was not built (the Python package works without it): {error}")
 
 
-setup(cffi_modules=["core/abi/build.py:ffibuilder"], cmdclass={"build_ext": BuildWithLibrary})
+def packages():
+    """Name every folder that holds Python or OpenCL C as the package that it becomes."""
+    roots = ("core", "kernels", "mxnet_ops", "caffe_layers", "plugins")
+    folders = {file.parent for root in roots for kind in ("*.py", "*.cl") for file in Path(root).rglob(kind)}
+    return sorted("clgraft." + ".".join(folder.parts) for folder in folders)
+
+
+setup(packages=packages(), cffi_modules=["core/abi/build.py:ffibuilder"], cmdclass={"build_ext": BuildWithLibrary})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from clgraft.core import runtimes
@@ -61,7 +61,7 @@ def _cl() -> Any:
     return pyopencl
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cpu_flags() -> frozenset[str]:
     try:
         with open("/proc/cpuinfo") as file:
@@ -94,7 +94,7 @@ def _host_access(device: Any, is_cpu: bool) -> str:
     return "use_host_ptr" if device.host_unified_memory else "staged"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _describe(device: Any) -> DeviceInfo:
     cl = _cl()
     is_cpu = bool(device.type & cl.device_type.CPU)
@@ -174,13 +174,10 @@ def unusable() -> list[str]:
 def _rank(device: Any) -> tuple[int, int, str]:
     """Discrete GPUs, GPUs that share memory, CPUs, the rest; a fixed order within each."""
     info = describe(device)
-    if info.is_gpu:
-        kind = 0 if info.host_access == "staged" else 1
-    else:
-        kind = 2 if info.is_cpu else 3
+    kinds = (info.is_gpu and info.host_access == "staged", info.is_gpu, info.is_cpu, True)
     platform = info.platform.lower()
     order = next((i for i, word in enumerate(CPU_ORDER) if word in platform), len(CPU_ORDER))
-    return kind, order if info.is_cpu else -info.compute_units, info.selector
+    return kinds.index(True), order if info.is_cpu else -info.compute_units, info.selector
 
 
 def _matches(info: DeviceInfo, word: str) -> bool:
@@ -221,7 +218,9 @@ def select(selector: str | None = None) -> Any:
 def _what_there_is(word: str, devices: list[Any]) -> str:
     lines = [f"[device] got {word!r}, expected 'cpu', 'gpu', part of a name, or numbers, of one of:"]
     if not word:
-        lines = ["[device] got no OpenCL device, expected at least one; `pip install clgraft[cpu]` brings one for x86 CPUs"]
+        lines = [
+            "[device] got no OpenCL device, expected at least one; `pip install clgraft[cpu]` brings one for x86 CPUs"
+        ]
     lines += [f"  {describe(device)}" for device in devices] or ["  (no device was found)"]
     lines += [f"  not usable: {reason}" for reason in runtimes.problems]
     return "\n".join(lines)

@@ -19,6 +19,8 @@ from clgraft.core.errors import BuildError
 MAGIC = b"clgraft program 1\n"
 VERSION = "0.1.0"
 FOLDER = "programs"
+# environment variables that change what PoCL, Intel's compilers and pyopencl make of a source
+STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")
 
 
 def _folder() -> Path | None:
@@ -34,9 +36,9 @@ def _folder() -> Path | None:
 
 
 def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
-    """Give the key's text: source with its includes, options, device, driver, what steers the compilers, our version."""
+    """Give the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
     platform = cl_device.platform
-    steering = {name: value for name, value in os.environ.items() if name.startswith(("POCL_", "CL_CONFIG_", "IGC_"))}
+    steering = {name: value for name, value in os.environ.items() if name.startswith(STEERING)}
     return json.dumps(
         {
             "clgraft": VERSION,
@@ -72,9 +74,12 @@ def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when all is well
-            return cl.Program(cl_context, source).build(options=list(options), cache_dir=False)
+            no_cache: Any = False  # pyopencl's own cache would know less than our key
+            return cl.Program(cl_context, source).build(options=list(options), cache_dir=no_cache)
     except cl.RuntimeError as error:
-        raise BuildError(f"[kernel] got a compiler error, expected a program (options {' '.join(options)}):\n{error}") from None
+        raise BuildError(
+            f"[kernel] got a compiler error, expected a program (options {' '.join(options)}):\n{error}"
+        ) from None
 
 
 def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[str, ...]) -> Any:

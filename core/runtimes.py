@@ -1,4 +1,4 @@
-"""Makes OpenCL drivers findable before the loader first looks: those that are installed, and Intel's CPU runtime from pip.
+"""Makes OpenCL drivers findable before the loader first looks: installed ones, and Intel's CPU runtime from pip.
 
 The runtime from pip registers itself nowhere a loader looks, and its libraries do not find each other. So they are
 loaded here by name, and a folder of the user's cache lists it together with the installed drivers.
@@ -64,7 +64,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def intel_driver() -> Path | None:
-    """Give Intel's CPU driver where pip put it, with the libraries that it needs loaded; None where it is not installed."""
+    """Give Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
     try:
         files = distribution(INTEL_PACKAGE).files or []
     except PackageNotFoundError:

@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+
 def pytest_report_header(config) -> list[str]:
     from clgraft import core
 

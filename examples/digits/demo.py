@@ -25,7 +25,11 @@ def progress(label: str):
         if tty or step == steps or step % max(1, steps // 5) == 0:
             end = "\r" if tty and step < steps else "\n"
             done = "#" * (30 * step // steps)
-            print(f"{label} [{done:30}] {step}/{steps}  loss native {native:.5f}  swapped {swapped:.5f}", end=end, flush=True)
+            print(
+                f"{label} [{done:30}] {step}/{steps}  loss native {native:.5f}  swapped {swapped:.5f}",
+                end=end,
+                flush=True,
+            )
 
     return show
 

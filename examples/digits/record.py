@@ -56,7 +56,8 @@ class Comparison:
                 f"  {'last loss':22}{n.losses[-1]:12.6f}{s.losses[-1]:12.6f}",
                 f"  {'test accuracy':22}{n.accuracy:12.2%}{s.accuracy:12.2%}",
                 f"  {'time per step':22}{n.step_ms:9.2f} ms{s.step_ms:9.2f} ms   ({n.step_ms / s.step_ms:.2f}x)",
-                f"  largest gradient difference, first step: {self.gradient_difference:.1e} of its size ({self.worst_parameter})",
+                f"  largest gradient difference, first step: {self.gradient_difference:.1e} of its size"
+                f" ({self.worst_parameter})",
                 f"  largest difference of the loss curves: {self.loss_difference:.1e}",
                 f"  one forward pass on photographs differs by {self.forward_difference:.1e} of the output's size",
             ]
@@ -74,7 +75,10 @@ class Comparison:
             found.append(f"{self.framework}: got outputs {self.forward_difference:.1e} apart, expected below 1e-4")
         # rounding grows from step to step in training: close at the start, near to the end
         if not abs(self.native.losses[0] - self.swapped.losses[0]) < 1e-5:
-            found.append(f"{self.framework}: got first losses {self.native.losses[0]} and {self.swapped.losses[0]}, expected equal to 1e-5")
+            found.append(
+                f"{self.framework}: got first losses {self.native.losses[0]} and {self.swapped.losses[0]},"
+                " expected equal to 1e-5"
+            )
         if not self.loss_difference < 0.05:
             found.append(f"{self.framework}: got loss curves {self.loss_difference:.1e} apart, expected below 0.05")
         return found
@@ -90,8 +94,15 @@ def draw(comparisons: list[Comparison], path: Path) -> None:
     figure, axes = plt.subplots(2, len(comparisons), figsize=(6 * len(comparisons), 7), squeeze=False, sharex="col")
     for column, c in enumerate(comparisons):
         top, bottom = axes[0][column], axes[1][column]
-        top.plot(c.native.losses, label=f"native, {c.native.step_ms:.1f} ms a step, {c.native.accuracy:.1%}", linewidth=3, alpha=0.4)
-        top.plot(c.swapped.losses, label=f"swapped, {c.swapped.step_ms:.1f} ms a step, {c.swapped.accuracy:.1%}", linewidth=1)
+        top.plot(
+            c.native.losses,
+            label=f"native, {c.native.step_ms:.1f} ms a step, {c.native.accuracy:.1%}",
+            linewidth=3,
+            alpha=0.4,
+        )
+        top.plot(
+            c.swapped.losses, label=f"swapped, {c.swapped.step_ms:.1f} ms a step, {c.swapped.accuracy:.1%}", linewidth=1
+        )
         top.set_title(f"{c.framework} on {c.device}", fontsize=9)
         top.set_ylabel("loss")
         top.set_yscale("log")

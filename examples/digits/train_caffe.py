@@ -1,4 +1,4 @@
-"""The demo's net in Caffe: prototxt, solver and caffemodel, trained as it is and after `swap_net`, from the same weights."""
+"""The demo's net in Caffe: prototxt, solver and caffemodel, trained as it is and after `swap_net`, from one start."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ layer {{
   pooling_param {{ pool: MAX kernel_size: 2 stride: 2 }}
 }}{_conv("head", "pool", 64, 3, normed)}
 layer {{ name: "head_tanh" type: "TanH" bottom: "head" top: "head" }}
-layer {{ name: "average" type: "Pooling" bottom: "head" top: "average" pooling_param {{ pool: AVE kernel_size: 2 stride: 2 }} }}
+layer {{
+  name: "average" type: "Pooling" bottom: "head" top: "average"
+  pooling_param {{ pool: AVE kernel_size: 2 stride: 2 }}
+}}
 layer {{
   name: "classes" type: "InnerProduct" bottom: "average" top: "classes"
   inner_product_param {{ num_output: 10 weight_filler {{ type: "xavier" }} }}

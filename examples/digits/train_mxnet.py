@@ -55,7 +55,9 @@ class Trainer:
 
     def parameters(self) -> list[tuple[str, Any]]:
         """Give the learnt arrays by name."""
-        return [(name, array) for name, array in self.executor.arg_dict.items() if name not in ("data", "softmax_label")]
+        return [
+            (name, array) for name, array in self.executor.arg_dict.items() if name not in ("data", "softmax_label")
+        ]
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
         """Train on one batch; give the gradients."""
@@ -64,7 +66,9 @@ class Trainer:
         self.executor.backward()
         for name, array in self.parameters():
             gradient = self.executor.grad_dict[name]
-            self.mx.nd.sgd_mom_update(array, gradient, self.velocity[name], out=array, lr=RATE, momentum=MOMENTUM, wd=DECAY)
+            self.mx.nd.sgd_mom_update(
+                array, gradient, self.velocity[name], out=array, lr=RATE, momentum=MOMENTUM, wd=DECAY
+            )
         self.mx.nd.waitall()
         self.run.seconds.append(time.perf_counter() - start)
         chosen = self.executor.outputs[0].asnumpy()[np.arange(len(labels)), labels]
@@ -79,7 +83,9 @@ class Trainer:
             part = images[first : first + size]
             padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), np.float32)])
             self.executor.forward(is_train=False, data=self.mx.nd.array(padded))
-            right += int((self.executor.outputs[0].asnumpy()[: len(part)].argmax(1) == labels[first : first + size]).sum())
+            right += int(
+                (self.executor.outputs[0].asnumpy()[: len(part)].argmax(1) == labels[first : first + size]).sum()
+            )
         return right / len(labels)
 
 

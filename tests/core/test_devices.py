@@ -57,7 +57,9 @@ def test_runtime_from_pip_is_found_without_environment_variables():
     from importlib.metadata import distribution
 
     distribution("intel-opencl-rt")  # the extra that `make` installs
-    done = run_python("from clgraft.core import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE="")
+    done = run_python(
+        "from clgraft.core import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE=""
+    )
     assert "Intel" in done.stdout, done.stderr
 
 

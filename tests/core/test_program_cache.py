@@ -92,7 +92,9 @@ def test_damaged_files_are_built_anew(context, folder, compiled, damage):
     del compiled[:]
     assert [answer(context, 1), answer(context, 2)] == [1, 2]
     assert len(compiled) == 1
-    assert program_cache.unpack(first.read_bytes(), program_cache.key_of(context.cl_device, compiled[0], ())) is not None
+    assert (
+        program_cache.unpack(first.read_bytes(), program_cache.key_of(context.cl_device, compiled[0], ())) is not None
+    )
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
@@ -144,7 +146,9 @@ def test_full_disk_is_no_error(context, folder, compiled, monkeypatch):
 
 def test_compiler_errors_carry_the_log(context, folder):
     with pytest.raises(BuildError, match="no_such_function"):
-        program_cache.build(context.cl_context, context.cl_device, "kernel void f(global int *x) { no_such_function(x); }", ())
+        program_cache.build(
+            context.cl_context, context.cl_device, "kernel void f(global int *x) { no_such_function(x); }", ()
+        )
     assert not folder.exists() or not list(folder.iterdir())
 
 
