@@ -195,3 +195,26 @@ def test_multipliers_of_old_forms_reach_the_solver(tmp_path, monkeypatch):
         assert all(np.abs(new - old).max() > 1e-3 for new, old in zip(weights[-1], before))
     for old, new in zip(*weights):
         np.testing.assert_allclose(new, old, **TOLERANCE)
+
+
+def test_nets_of_depthwise_forks_run_in_stock_caffe(tmp_path, rng):
+    source = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 5 dim: 9 dim: 8 } } }\n'
+    layer = (
+        'layer {{ name: "{}" type: "{}" bottom: "x" top: "{}" convolution_param {{ {} kernel_size: 3 stride: 2 }} }}\n'
+    )
+    fork = (
+        source
+        + layer.format("a", "DepthwiseConvolution", "a", "num_output: 5 group: 5 pad: 1")
+        + layer.format("b", "ConvolutionDepthwise", "b", "num_output: 77 pad: 1")
+    )
+    stock = source + "".join(layer.format(name, "Convolution", name, "num_output: 5 group: 5 pad: 1") for name in "ab")
+    native, ours = load(tmp_path, stock, caffe.TEST, "native"), load(tmp_path, swap_net(fork)[0], caffe.TEST, "ours")
+    assert shapes(native) == shapes(ours)
+    fill(native, rng)
+    native.save(str(tmp_path / "w.caffemodel"))
+    ours.copy_from(str(tmp_path / "w.caffemodel"))
+    native.blobs["x"].data[...] = ours.blobs["x"].data[...] = rng.normal(size=(2, 5, 9, 8))
+    native.forward(), ours.forward()
+    for blob in "ab":
+        assert np.abs(native.blobs[blob].data).max() > 0
+        np.testing.assert_allclose(ours.blobs[blob].data, native.blobs[blob].data, **TOLERANCE)
