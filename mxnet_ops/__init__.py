@@ -1,6 +1,7 @@
 """MXNet with OpenCL operators: ``ocl_*`` for `mx.nd.Custom` and `mx.sym.Custom`, and their graft into whole models."""
 
 import atexit
+import weakref
 
 from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
 
@@ -35,5 +36,7 @@ __all__ = [
 ]
 
 guard.install()
-# Python must not go while an operator that needs it is queued: the engine would wait for ever
+# Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
+# first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
+weakref.finalize(guard.install, int)
 atexit.register(mxnet.nd.waitall)

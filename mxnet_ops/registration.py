@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import sys
 import threading
 import traceback
 from ctypes import POINTER, c_char, c_char_p, c_int, c_void_p
@@ -68,7 +69,7 @@ class _Call:
         return self._operator
 
 
-def _callback(kind: Any, quiet: bool = False) -> Callable[[Callable[..., None]], Any]:
+def _callback(kind: Any) -> Callable[[Callable[..., None]], Any]:
     """Make a C callback of a function whose last argument becomes the object behind the context number."""
 
     def wrap(function: Callable[..., None]) -> Any:
@@ -77,9 +78,8 @@ def _callback(kind: Any, quiet: bool = False) -> Callable[[Callable[..., None]],
                 function(*arguments[:-1], _alive[arguments[-1]])
             except Exception as error:
                 _errors.error = error
-                if not quiet:
-                    text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-                    print(f"clgraft: {text}", flush=True)
+                text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
+                print(f"clgraft: {text}", file=sys.stderr, flush=True)
                 return 0
             return 1
 

@@ -68,7 +68,7 @@ def test_symbolic_shapes_fail_when_they_are_inferred_and_not_later(capfd):
     symbol = mx.sym.Custom(mx.sym.var("data"), **{**CONV, "kernel": (7, 7)})
     with pytest.raises(MXNetError):
         symbol.infer_shape(data=X)
-    assert "does not fit" in capfd.readouterr().out
+    assert "does not fit" in capfd.readouterr().err
 
 
 def test_wrong_shapes_types_counts_and_names():

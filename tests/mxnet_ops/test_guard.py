@@ -14,7 +14,7 @@ from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as grafted_ops
-from clgraft.mxnet_ops import guard
+from clgraft.mxnet_ops import guard, registration
 
 REPEATS = 8
 
@@ -244,17 +244,53 @@ def test_where_freed_memory_is_overwritten_at_once():
     assert done.returncode == 0 and "right" in done.stdout, done.stderr[-3000:]
 
 
-IN_FLIGHT = """
-import clgraft.mxnet_ops, mxnet as mx
+START = """
+import clgraft.mxnet_ops as ops, mxnet as mx
 x, w = mx.nd.ones((8, 64, 56, 56)), mx.nd.ones((64, 64, 3, 3))
+keys = dict(op_type="ocl_conv", kernel=(3, 3), pad=(1, 1), num_filter=64, no_bias=True)
 x.attach_grad()
+"""
+IN_FLIGHT = {
+    "imperative": """
 with mx.autograd.record():
     for _ in range(4):
-        y = mx.nd.Custom(x, w, op_type="ocl_conv", kernel=(3, 3), pad=(1, 1), num_filter=64, no_bias=True)
+        y = mx.nd.Custom(x, w, **keys)
 y.backward()
-"""
+""",
+    "executor": """
+executor = mx.sym.Custom(mx.sym.var("data"), name="c", **keys).simple_bind(mx.cpu(), data=x.shape)
+executor.forward(is_train=True)
+executor.backward(mx.nd.ones(x.shape))
+""",
+    "static": """
+net = mx.gluon.nn.Conv2D(64, 3, padding=1, in_channels=64)
+net.initialize()
+ops.swap_block(net)
+net.hybridize(static_alloc=True, static_shape=True)
+with mx.autograd.record():
+    y = net(x)
+y.backward()
+""",
+}
 
 
-def test_a_process_leaves_cleanly_with_an_operator_in_flight():
-    done = subprocess.run([sys.executable, "-c", IN_FLIGHT], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("mode", IN_FLIGHT)
+def test_a_process_leaves_cleanly_with_an_operator_in_flight(mode):
+    done = subprocess.run([sys.executable, "-c", START + IN_FLIGHT[mode]], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_calls_leave_nothing_behind():
+    def work() -> None:
+        x = mx.nd.ones((2, 3))
+        x.attach_grad()
+        with mx.autograd.record():
+            y = mx.nd.Custom(x, op_type="ocl_activation", act_type="tanh")
+        y.backward()
+        mx.nd.waitall()
+
+    work()
+    before = len(registration._alive)
+    for _ in range(50):
+        work()
+    assert len(registration._alive) <= before + 2
