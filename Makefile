@@ -2,7 +2,11 @@
 # PYTHON chooses the interpreter (3.9 to 3.12): make test PYTHON=python3.9
 
 PYTHON ?= python3
-VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PYTHON_PATH := $(shell .ci/python $(PYTHON))
+ifeq ($(PYTHON_PATH),)
+$(error clgraft: got no interpreter $(PYTHON), expected one of Python 3.9 to 3.12)
+endif
+VERSION := $(shell $(PYTHON_PATH) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV ?= .venv-$(VERSION)
 BIN := $(VENV)/bin
 EXTRAS := cpu,mxnet,caffe,bench,dev
@@ -22,9 +26,9 @@ help:
 	@echo "make bench   time the operators against the frameworks' own"
 
 $(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py)
-	@$(PYTHON) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
-	@$(PYTHON) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
+	@$(PYTHON_PATH) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
+	@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
+	@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	@touch $@

@@ -1,7 +1,7 @@
 """Prints a line for every suite of a CI run, and one for all.
 
-A skipped test is in order only if it ran and passed in another suite of the same run. Fails if anything failed, was
-skipped everywhere, or did not run.
+A test that a suite skipped must have passed in another suite of the run: then every test has run, and where it could.
+Fails if anything failed, did not run, or was skipped everywhere.
 
 usage: results.py FOLDER [NAME OF A FAILED STEP ...]
 """
@@ -10,44 +10,64 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
-def outcomes(path: Path) -> dict[str, str]:
-    """Give a junit file's tests, name to outcome."""
-    found = {}
+@dataclass
+class Suite:
+    """The tests of one junit file, by outcome; a skipped test or module with its reason."""
+
+    passed: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def read(path: Path) -> Suite:
+    """Read a junit file."""
+    suite = Suite()
     for case in ElementTree.parse(path).getroot().iter("testcase"):
-        children = {child.tag for child in case}
-        outcome = "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
-        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
-    return found
+        name = ".".join(part for part in (case.get("classname"), case.get("name")) if part)
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            suite.failed.add(name)
+        elif skip is not None:
+            suite.skipped[name] = skip.get("message") or "no reason given"
+        else:
+            suite.passed.add(name)
+    return suite
+
+
+def ran(name: str, passed: set[str]) -> bool:
+    """Whether a test passed, or any test of a module that was skipped as a whole."""
+    return name in passed or any(other.startswith(name + ".") for other in passed)
 
 
 def main(folder: Path, failed_steps: list[str]) -> int:
-    total: Counter[str] = Counter()
-    suites: dict[str, dict[str, str]] = {}
-    for line in (folder / "suites.tsv").read_text().splitlines():
-        name, frameworks, runtime = line.split("\t")
-        path = folder / f"{name}.xml"
-        suites[name] = outcomes(path) if path.exists() else {}
-        count = Counter(suites[name].values())
-        if not count:
-            print(f"{name}: did not run")
-            total["failed"] += 1
+    rows = [line.split("\t") for line in (folder / "suites.tsv").read_text().splitlines()]
+    suites = {name: read(folder / f"{name}.xml") for name, _, _ in rows if (folder / f"{name}.xml").exists()}
+    everywhere = set().union(*(suite.passed for suite in suites.values()))
+    passed, failed, never = 0, 0, {}
+    for name, frameworks, runtime in rows:
+        where = f"{frameworks}; OpenCL: {runtime}"
+        if name not in suites:
+            print(f"{name}: did not run; {where}")
+            failed += 1
             continue
-        total += count
-        print(f"{name}: {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped; {frameworks}; {runtime}")
-    passed = {test for tests in suites.values() for test, outcome in tests.items() if outcome == "passed"}
-    skipped = {test for tests in suites.values() for test, outcome in tests.items() if outcome == "skipped"}
-    nowhere = sorted(skipped - passed)
-    print(f"{len(skipped)} tests were skipped in some suite; {len(skipped) - len(nowhere)} of them passed in another")
-    for test in nowhere:
-        print(f"ran nowhere: {test}")
+        suite = suites[name]
+        print(
+            f"{name}: {len(suite.passed)} passed, {len(suite.failed)} failed, "
+            f"{len(suite.skipped)} left to other suites; {where}"
+        )
+        passed, failed = passed + len(suite.passed), failed + len(suite.failed)
+        never.update({test: reason for test, reason in suite.skipped.items() if not ran(test, everywhere)})
+    for test, reason in sorted(never.items()):
+        print(f"ran in no suite: {test}: {reason}")
     for step in failed_steps:
         print(f"failed: {step}")
-    print(f"{total['passed']} passed, {total['failed'] + len(nowhere)} failed")
-    return 1 if total["failed"] or nowhere or failed_steps or not total["passed"] else 0
+    failed += len(never)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or failed_steps or not passed else 0
 
 
 if __name__ == "__main__":
