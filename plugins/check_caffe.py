@@ -44,7 +44,7 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     with naming(Path(path)):
         if is_solver(text):
             raise CheckError(f"[check] got the solver {path}, expected a net")
-        native_text, _ = upgrade(text)
+        native_text = upgrade(text).text
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
         raise CheckError(f"[check] got {path}, in which no layer has an OpenCL counterpart")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, check
 from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
@@ -45,22 +45,25 @@ def swap_net(
         When a chosen type has no counterpart.
     """
     choice = Choice(types, names, exclude)
-    text, upgraded = upgrade(text)
+    upgraded = upgrade(text)
+    text = upgraded.text
     document = Document(text)
     unknown = check(document, "NetParameter")
     edits = Edits(text)
-    report = Report(notes=upgraded)
-    swap_layers(document, document.root, choice, edits, report)
+    report = Report(notes=list(upgraded.notes))
+    swap_layers(document, document.root, choice, edits, report, upgraded.lines)
     report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
 
 
-def swap_layers(document: Document, net: Message, choice: Choice, edits: Edits, report: Report) -> None:
-    """Collect the changes that swap the layers of one `NetParameter` message."""
-    for layer in net.messages("layer"):
+def swap_layers(
+    document: Document, net: Message, choice: Choice, edits: Edits, report: Report, lines: Sequence[int] = ()
+) -> None:
+    """Collect the changes that swap the layers of one `NetParameter` message; `lines` is where they stood before."""
+    for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
-        line, _ = document.place(layer.start)
+        line = lines[index] if lines else document.place(layer.start)[0]
         rule = rule_for(layer)
         if kind == "Python":
             ours = any(holder.text("module") == MODULE for holder in layer.messages("python_param"))

@@ -9,9 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from clgraft.caffe_layers import schema
-from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, check, indent_of, newline_of, quote
+from clgraft.caffe_layers.prototxt import (
+    Document,
+    Edits,
+    Field,
+    Message,
+    Scalar,
+    Value,
+    check,
+    indent_of,
+    newline_of,
+    quote,
+)
 
 # native names that are not the enum's words joined
 _V1_TYPES = {
@@ -95,8 +107,16 @@ _V1_TRANSFORM = {"DATA": "data_param", "IMAGE_DATA": "image_data_param", "WINDOW
 _PARAM_PARTS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 
-def upgrade(text: str) -> tuple[str, list[str]]:
-    """Return a net in the present form, and what was done as lines for the report.
+class Upgraded(NamedTuple):
+    """A net in the present form, what was done as lines for the report, and where its layers stood before."""
+
+    text: str
+    notes: list[str]
+    lines: list[int]
+
+
+def upgrade(text: str) -> Upgraded:
+    """Bring a net to the present form; a net that has it already comes back as it is.
 
     Raises
     ------
@@ -106,33 +126,55 @@ def upgrade(text: str) -> tuple[str, list[str]]:
     document = Document(text)
     old = document.root.all("layers")
     if not old:
-        return text, []
+        return Upgraded(text, [], [document.place(layer.start)[0] for layer in document.root.messages("layer")])
     check(document, "NetParameter")
-    new = document.root.all("layer")
-    if new:
-        raise document.lines.error("got layer beside layers, expected one of the two forms", new[0].start)
-    for item in old:
-        if item.is_list:
-            raise document.lines.error("got a list of layers, expected one message for each", item.start)
+    _expect_upgradable(document, old)
     flat, oldest = _unwrap(document)
+    lines = [document.place(item.start)[0] for item in old]
     document = Document(flat)
     edits = Edits(flat)
     form = "V0" if oldest else "V1"
     notes = [f"{len(old)} layers of the older form {form} were upgraded first, as Caffe does on loading"]
     padding = _padding(document, oldest)
+    kept = []
     for index, item in enumerate(document.root.all("layers")):
         layer = item.values[0]
         assert isinstance(layer, Message)  # the check saw to it
         if index in oldest and layer.text("type") == "padding":
             edits.remove(item.start, item.after)
             continue
+        kept.append(lines[index])
         edits.replace(item.start, item.name_end, "layer")
         if index in oldest:
             _upgrade_v0(document, layer, padding, edits, notes)
         else:
             _upgrade_v1(document, layer, edits)
         _upgrade_params(document, layer.fields, edits)
-    return edits.apply(), notes
+    return Upgraded(edits.apply(), notes, kept)
+
+
+def _expect_upgradable(document: Document, old: Sequence[Field]) -> None:
+    """Refuse what Caffe refuses, while places are still those of the user's text."""
+    new = document.root.all("layer")
+    if new:
+        raise document.lines.error("got layer beside layers, expected one of the two forms", new[0].start)
+    for item in old:
+        if item.is_list:
+            raise document.lines.error("got a list of layers, expected one message for each", item.start)
+        layer = item.values[0]
+        assert isinstance(layer, Message)
+        inner = layer.messages("layer")
+        if not inner:
+            for value in layer.values("type"):
+                _v1_name(document, value)
+            continue
+        kind = inner[0].text("type")
+        if kind == "padding":
+            if len(layer.values("bottom")) != 1 or len(layer.values("top")) != 1:
+                raise document.lines.error("got a padding layer, expected it with one bottom and one top", item.start)
+        elif kind not in _V0_TYPES:
+            place = [value.start for value in inner[0].values("type")] or [inner[0].start]
+            raise document.lines.error(f"got type {kind!r}, expected a type of Caffe's oldest form", place[0])
 
 
 def _unwrap(document: Document) -> tuple[str, set[int]]:
@@ -198,7 +240,6 @@ class _Regroup:
 def _upgrade_v1(document: Document, layer: Message, edits: Edits) -> None:
     kind = ""
     for value in layer.values("type"):
-        assert isinstance(value, Scalar)
         kind = _v1_name(document, value)
         edits.replace(value.start, value.end, quote(_V1_TYPES.get(kind) if kind in _V1_TYPES else _joined(kind)))
     source = _V1_TRANSFORM.get(kind)
@@ -223,7 +264,8 @@ def _upgrade_v1(document: Document, layer: Message, edits: Edits) -> None:
             edits.remove(item.start, item.after)
 
 
-def _v1_name(document: Document, value: Scalar) -> str:
+def _v1_name(document: Document, value: Value) -> str:
+    assert isinstance(value, Scalar)
     types = schema.descriptor("V1LayerParameter").enum_types_by_name["LayerType"]
     if value.kind == "name" and value.value in types.values_by_name:
         return value.value
@@ -265,8 +307,6 @@ def _upgrade_v0(
     document: Document, layer: Message, padding: dict[str, Message], edits: Edits, notes: list[str]
 ) -> None:
     kind = layer.text("type")
-    if kind not in _V0_TYPES:
-        raise document.lines.error(f"got type {kind!r}, expected a type of Caffe's oldest form", layer.start)
     for value in layer.values("type"):
         edits.replace(value.start, value.end, quote(_V0_TYPES[kind]))
     pad = ""
@@ -303,7 +343,5 @@ def _padding(document: Document, oldest: set[int]) -> dict[str, Message]:
     found = {}
     for index, layer in enumerate(document.root.messages("layers")):
         if index in oldest and layer.text("type") == "padding":
-            if len(layer.values("bottom")) != 1 or len(layer.values("top")) != 1:
-                raise document.lines.error("got a padding layer, expected it with one bottom and one top", layer.start)
             found[layer.text("top")] = layer
     return found

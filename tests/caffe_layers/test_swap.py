@@ -247,7 +247,9 @@ def test_forks_fields_stay_and_are_reported():
         ("layer { }\nlayers { }", (1, 1)),
         ("layers { type: NOVEL }", (1, 16)),
         ("layers { type: 99 }", (1, 16)),
-        ("layers {\n layer { type: 'novel' } }", (1, 8)),
+        ("layers {\n layer { name: 'a'\n  type: 'relu' } }\nlayers {\n layer {\n  type: 'novel' } }", (6, 9)),
+        ("layers {\n layer { type: 'relu' } }\nlayers { type: NOVEL }", (3, 16)),
+        ("layers {\n layer { type: 'padding' } }", (1, 1)),
         ("layer { convolution_param { num_output: ten } }", (1, 41)),
         ("layers [{ name: 'a' }]", (1, 1)),
     ],
@@ -340,6 +342,10 @@ def test_v0_is_upgraded():
     assert layers["drop"].dropout_param.dropout_ratio == 0.25
     assert "# in one line" in swapped
     assert "older form V0" in report.notes[0]
+    lines = net_text("alexnet_v0").splitlines()
+    for row in report.rows:
+        assert lines[row.line - 1].startswith("layers {")
+        assert f'name: "{row.name}"' in "".join(lines[row.line - 1 : row.line + 3])
 
 
 def test_v0_fields_without_meaning_are_dropped_with_a_note():
