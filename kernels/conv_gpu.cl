@@ -53,6 +53,11 @@
 #define SPLIT 0
 #endif
 
+// 1: all phases of a strided backward data in one launch (conv_gpu_phases.cl).
+#ifndef PHASES
+#define PHASES 0
+#endif
+
 // 0: no tap ever falls into the padding, and there is no rest of the depth.
 #ifndef BOUNDED
 #define BOUNDED 1
@@ -67,6 +72,8 @@
 
 #include "conv_gpu_grid.cl"
 #include "conv_gpu_target.cl"
+#include "conv_gpu_phases.cl"
+
 #if LOADER == 1
 #include "conv_gpu_gather.cl"
 #else
@@ -84,9 +91,44 @@
 #if FIXED_GROUP
 __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif
+#if PHASES
+kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows, const int channels,
+                      PHASE_GRID) {
+    local int4 taps[PHASE_TAPS];
+    local int tap_numbers[PHASE_TAPS];
+    const int phases_h = min(target_stride_h, target_h), phases_w = min(target_stride_w, target_w);
+    const int phases = min(target_stride_d, target_d) * phases_h * phases_w;
+    const int largest = batch * ((target_d + target_stride_d - 1) / target_stride_d) *
+                        ((target_h + target_stride_h - 1) / target_stride_h) *
+                        ((target_w + target_stride_w - 1) / target_stride_w);
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (largest + TILE_N - 1) / TILE_N;
+    uint id = get_group_id(0);
+    const int row_tile = id % row_tiles * TILE_M;
+    id /= row_tiles;
+    const int phase = id % phases;
+    id /= phases;
+    const int column_tile = id % column_tiles * TILE_N, group = id / column_tiles;
+
+    const int target_begin_w = phase % phases_w, target_begin_h = phase / phases_w % phases_h;
+    const int target_begin_d = phase / phases_w / phases_h;
+    const PhaseAxis axis_d = phase_axis(target_begin_d, target_d, kernel_d, target_stride_d, pad_d, dilate_d, distance_d);
+    const PhaseAxis axis_h = phase_axis(target_begin_h, target_h, kernel_h, target_stride_h, pad_h, dilate_h, distance_h);
+    const PhaseAxis axis_w = phase_axis(target_begin_w, target_w, kernel_w, target_stride_w, pad_w, dilate_w, distance_w);
+    const int size_d = axis_d.size, size_h = axis_h.size, size_w = axis_w.size;
+    const int pixels_d = size_d, pixels_h = size_h, pixels_w = size_w;
+    const int taps_d = axis_d.taps, taps_h = axis_h.taps, taps_w = axis_w.taps;
+    const int begin_d = axis_d.begin, begin_h = axis_h.begin, begin_w = axis_w.begin;
+    const int stride_d = 1, stride_h = 1, stride_w = 1;
+    const int step_d = dilate_d * distance_d / target_stride_d, step_h = dilate_h * distance_h / target_stride_h;
+    const int step_w = dilate_w * distance_w / target_stride_w;
+    const int columns = batch * size_d * size_h * size_w, depth = channels * taps_d * taps_h * taps_w;
+    if (column_tile >= columns) return;
+    list_taps(taps, tap_numbers, axis_d, axis_h, axis_w, step_d, step_h, step_w, distance_d, distance_h, distance_w, kernel_h,
+              kernel_w, source_h, source_w);
+    const int first = 0, steps = depth / TILE_K;
+#else
 kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
                       const int columns, const int depth, const int parts, const int steps_of_part, GRID, TARGET_GRID) {
-    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
     LOADER_LOCALS;
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
     uint id = get_group_id(0);
@@ -97,6 +139,8 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
     const int part = id % parts, group = id / parts;
     const int first = part * steps_of_part;
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
+#endif
+    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
 
     real sums_of_item[ITEM_M][ITEM_N];
 #pragma unroll

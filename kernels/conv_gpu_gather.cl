@@ -20,12 +20,24 @@
 #error the work-items do not divide the tiles
 #endif
 
+#if PHASES
+#define LOADER_TENSORS TENSOR_OF(const real, packed), CONST_TENSOR(source)
+#define TAPS_SPACE local
+#define TAPS taps, tap_numbers, kernel_d * kernel_h * kernel_w
+#else
 #define LOADER_TENSORS TENSOR_OF(const real, packed), TENSOR_OF(const int4, taps), CONST_TENSOR(source)
+#define TAPS_SPACE global
+#define TAPS OPEN(taps), 0, taps_d * taps_h * taps_w
+#endif
 
 typedef struct {
     global const real *a;
     int a_step;
-    global const int4 *taps;
+    TAPS_SPACE const int4 *taps;
+#if PHASES
+    global const real *a_start;
+    local const int *tap_numbers;
+#endif
     global const stored *pixel[COLUMNS];  // channel 0 at tap (0, 0, 0), wherever that is
     Position at[COLUMNS];
 #if TAP_MAJOR
@@ -41,7 +53,7 @@ typedef struct {
 } Fetched;
 
 #define LOADER_OPEN(loader)                                                                                                   \
-    loader_open(loader, OPEN(packed), OPEN(taps), OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
+    loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
                 groups, GRID_VALUES)
 #define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, source_d, source_h, source_w)
 #define LOADER_LOCALS
@@ -49,6 +61,11 @@ typedef struct {
 #if TAP_MAJOR
 void loader_next_tap(Loader *loader, const int source_d, const int source_h, const int source_w) {
     const int4 tap = loader->taps[0];
+#if PHASES
+    loader->a = loader->a_start + (long)loader->tap_numbers[0] * loader->channels * loader->a_step;
+    loader->taps++;
+    loader->tap_numbers++;
+#endif
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         loader->valid[i] = inside(loader->at[i], tap, source_d, source_h, source_w);
@@ -57,15 +74,22 @@ void loader_next_tap(Loader *loader, const int source_d, const int source_h, con
 }
 #endif
 
-void loader_open(Loader *loader, global const real *packed, global const int4 *taps, global const stored *source, const int rows,
-                 const int columns, const int depth, const int first, const int row_tile, const int column_tile, const int group,
-                 const int groups, GRID) {
+// packed_taps: how many taps are packed, of which tap_numbers lists those that are met in phases.
+void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int4 *taps, local const int *tap_numbers,
+                 const int packed_taps, global const stored *source, const int rows, const int columns, const int depth,
+                 const int first, const int row_tile, const int column_tile, const int group, const int groups, GRID) {
     const int id = get_local_id(0), channels = depth / (taps_d * taps_h * taps_w);
     const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M;
-    const long padded_depth = (depth + TILE_K - 1) / TILE_K * TILE_K;
+    const long padded_depth = (channels * packed_taps + TILE_K - 1) / TILE_K * TILE_K;
     loader->a_step = padded_rows;
     loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile + id % (TILE_M / 4) * 4;
+#if PHASES
+    loader->a_start = loader->a;
+    loader->taps = taps;
+    loader->tap_numbers = tap_numbers;
+#else
     loader->taps = taps + first * TILE_K + (TAP_MAJOR ? 0 : id / TILE_N);
+#endif
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);  // what lies behind is not stored
@@ -101,7 +125,9 @@ void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const int s
         }
     }
     loader->channel += TILE_K;
+#if !PHASES
     loader->taps += TILE_K;
+#endif
     if (loader->channel == loader->channels) {
         loader->channel = 0;
         if (more) loader_next_tap(loader, source_d, source_h, source_w);

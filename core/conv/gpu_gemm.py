@@ -8,13 +8,13 @@ product has too few tiles for the device, its depth is split and the parts' sums
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.conv.cpu_gemm_grid import Grid, backward_data_grids, forward_grid, ints
-from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, choose
+from clgraft.core.conv.cpu_gemm_grid import Axis, Grid, backward_data_grids, forward_grid, in_3d, ints
+from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, Tile, choose
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps, Workspace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "gpu_gemm"
 TAPS_OF_ITEM = 5  # that a work-item packs
+PHASE_TAPS = 64  # of one phase, at most, for all phases in one launch
 ALIGN = 256  # bytes, of parts of the workspace
 OUTSIDE = 2**30  # the kernels' distance that lies outside every source
 GATHER, PIXELS = 1, 2  # the kernels' LOADER
@@ -55,8 +56,10 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
         builder.pixel_product(forward_grid(problem), "x", "y", out_channels, in_channels, weights)
     else:
         weights = Weights(taps, in_channels * taps, group_step)
-        for grid in backward_data_grids(problem):
-            builder.pixel_product(grid, "dy", "dx", in_channels, out_channels, weights)
+        grids = backward_data_grids(problem)
+        if not builder.phases_product(grids, in_channels, out_channels, weights):
+            for grid in grids:
+                builder.pixel_product(grid, "dy", "dx", in_channels, out_channels, weights)
     return Steps(tuple(builder.launches), builder.workspace_bytes)
 
 
@@ -114,29 +117,8 @@ class _Builder:
         choice = choose(product, self.context.device, self.size)
         tile = choice.tile
         tap_major = int(channels % tile.k == 0)
-        rows_up, depth_up = -(-rows // tile.m) * tile.m, -(-product.depth // tile.k) * tile.k
-        packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
-        taps = self.take(depth_up * 16, 16)
-        if product.depth:
-            self.launches.append(
-                Launch(
-                    self.context.kernel(
-                        "conv_gpu_pack.cl",
-                        "conv_pack_weights",
-                        {"TILE_M": tile.m, "TILE_K": tile.k, "TAP_MAJOR": tap_major, "TAPS_OF_ITEM": TAPS_OF_ITEM},
-                        problem.dtype,
-                    ),
-                    (rows_up, -(-depth_up // grid.taps), problem.groups * -(-grid.taps // TAPS_OF_ITEM)),
-                    (tile.m, 1, 1),
-                    (
-                        *(Buffer("w"), packed, taps, *ints(rows, channels)),
-                        *(Constant(np.int64(v)) for v in (weights.row_step, weights.channel_step, weights.group_step)),
-                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
-                        *grid.constants(),
-                    ),
-                    (target,),
-                )
-            )
+        depth_up = -(-product.depth // tile.k) * tile.k
+        packed, taps = self._pack(grid, choice.tile, target, rows, channels, weights)
         defines = {
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
@@ -145,6 +127,78 @@ class _Builder:
             "AXES": _axes(grid),
         }
         self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+
+    def _pack(
+        self, grid: Grid, tile: Tile, target: str, rows: int, channels: int, weights: Weights
+    ) -> tuple[Workspace, Workspace]:
+        """Add the packing of a grid's weights, if it has taps; give where they and the list of taps will be."""
+        problem, taps = self.problem, grid.taps
+        rows_up, depth_up = -(-rows // tile.m) * tile.m, -(-channels * taps // tile.k) * tile.k
+        packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
+        listed = self.take(depth_up * 16, 16)
+        if taps:
+            defines = {
+                "TILE_M": tile.m,
+                "TILE_K": tile.k,
+                "TAP_MAJOR": int(channels % tile.k == 0),
+                "TAPS_OF_ITEM": TAPS_OF_ITEM,
+            }
+            self.launches.append(
+                Launch(
+                    self.context.kernel("conv_gpu_pack.cl", "conv_pack_weights", defines, problem.dtype),
+                    (rows_up, -(-depth_up // taps), problem.groups * -(-taps // TAPS_OF_ITEM)),
+                    (tile.m, 1, 1),
+                    (
+                        *(Buffer("w"), packed, listed, *ints(rows, channels)),
+                        *(Constant(np.int64(v)) for v in (weights.row_step, weights.channel_step, weights.group_step)),
+                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
+                        *grid.constants(),
+                    ),
+                    (target,),
+                )
+            )
+        return packed, listed
+
+    def phases_product(self, grids: list[Grid], rows: int, channels: int, weights: Weights) -> bool:
+        """Add all phases of backward data as one launch, if there are several and they suit that; say whether."""
+        problem, largest = self.problem, grids[0]
+        taps = max(grid.taps for grid in grids)
+        if len(grids) == 1 or taps > PHASE_TAPS:
+            return False
+        depth = channels * prod(problem.kernel) // len(grids)  # the mean
+        product = Product(rows, largest.pixels * len(grids), depth, problem.groups, channels)
+        tile = choose(product, self.context.device, self.size, split=False).tile
+        if channels % tile.k:
+            return False
+        sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+        source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+        whole = Grid(problem.batch, tuple(Axis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
+        packed, _ = self._pack(whole, tile, "dx", rows, channels, weights)
+        defines = {
+            **tile.defines(),
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "TAP_MAJOR": 1,
+            "PHASES": 1,
+            "PHASE_TAPS": PHASE_TAPS,
+            "BOUNDED": int(not all(_inside(grid) for grid in grids)),
+            "AXES": max(_axes(grid) for grid in grids),
+        }
+        groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * len(grids) * problem.groups
+        self.launches.append(
+            Launch(
+                self._gemm_kernel("conv_gemm", defines, tile),
+                (groups * tile.threads,),
+                (tile.threads,),
+                (
+                    *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
+                    *ints(rows, channels, problem.batch, *source, *target, *kernel, *stride, *pad, *dilate),
+                    *ints(*(s // gcd(s, d) for s, d in zip(stride, dilate)), problem.groups),
+                ),
+                ("dx",),
+            )
+        )
+        return True
 
     def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
         """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
@@ -157,6 +211,11 @@ class _Builder:
             "AXES": _axes(grid),
         }
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
+
+    def _gemm_kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
+        """Build a kernel of conv_gpu.cl, with the tile's options where they were meant for."""
+        options = tile.options if self.context.device.device_class == tile.device_class else ()
+        return self.context.kernel("conv_gpu.cl", name, defines, self.problem.dtype, options)
 
     def _gemm(
         self,
@@ -177,10 +236,9 @@ class _Builder:
             sums = (self.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
         defines = {**tile.defines(), **defines, "SPLIT": int(parts > 1)}
         tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n)
-        options = tile.options if self.context.device.device_class == tile.device_class else ()
         self.launches.append(
             Launch(
-                self.context.kernel("conv_gpu.cl", "conv_gemm", defines, problem.dtype, options),
+                self._gemm_kernel("conv_gemm", defines, tile),
                 (tiles * parts * product.groups * tile.threads,),
                 (tile.threads,),
                 operands
@@ -194,7 +252,7 @@ class _Builder:
         if parts > 1:
             self.launches.append(
                 Launch(
-                    self.context.kernel("conv_gpu.cl", "conv_sum", defines, problem.dtype, options),
+                    self._gemm_kernel("conv_sum", defines, tile),
                     (product.columns, product.rows, product.groups),
                     None,
                     sums + finish + ints(product.rows, product.columns, parts) + where,

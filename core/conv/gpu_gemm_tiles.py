@@ -18,7 +18,7 @@ LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
 LAUNCH_CYCLES = 6000  # about 4 us
-GROUP_CYCLES = 1500  # of a work-group, before and after its steps
+FINISH_CYCLES = 0.25  # of an element of a tile, before and after the steps; twice that where nothing hides it
 SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
 
 
@@ -35,7 +35,9 @@ class Tile:
     item_n: int
     patch_m: int
     patch_n: int
-    busy: int
+    busy_whole: int
+    busy_mixed: int
+    busy_pixels: int
     whole: float
     mixed: float
     pixels: float
@@ -52,11 +54,13 @@ class Tile:
         """Local memory, with the padding and the taps of the loader that needs most."""
         return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
 
-    def speed(self, product: Product) -> float:
-        """Give the speed with the loader that a product needs."""
+    def load(self, product: Product) -> tuple[int, float]:
+        """Give the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
         if not product.channels:
-            return self.pixels
-        return self.mixed if product.channels % self.k else self.whole
+            return self.busy_pixels, self.pixels
+        if product.channels % self.k:
+            return self.busy_mixed, self.mixed
+        return self.busy_whole, self.whole
 
     def defines(self) -> dict[str, Any]:
         """Give the kernel's macros."""
@@ -103,11 +107,11 @@ def rows(device_class: str, size: int) -> tuple[Tile, ...]:
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
-            options = words[13:]
+            options = words[15:]
             tile = Tile(
                 words[0],
-                *map(int, words[1:10]),
-                *map(float, words[10:13]),
+                *map(int, words[1:12]),
+                *map(float, words[12:15]),
                 tuple(word for word in options if word != "free"),
                 "free" not in options,
             )
@@ -130,7 +134,7 @@ def splits(steps: int) -> Iterator[int]:
         parts += max(parts // 3, 1)
 
 
-def choose(product: Product, device: DeviceInfo, size: int) -> Choice:
+def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) -> Choice:
     """Choose the tile and the split with the least estimated time.
 
     A compute unit that is left with fewer than `busy` work-groups works on at half of what they leave free.
@@ -144,15 +148,16 @@ def choose(product: Product, device: DeviceInfo, size: int) -> Choice:
     for tile in candidates(device, size):
         tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
         steps = -(-product.depth // tile.k)
-        for parts in splits(steps):
+        (busy, speed), area = tile.load(product), tile.m * tile.n
+        for parts in splits(steps) if split else (1,):
             length = -(-steps // parts) if steps else 0
             used = -(-steps // length) if steps else 1
             sums = used * product.rows * product.columns * product.groups
             if used != parts or (parts > 1 and sums * size > SPLIT_BYTES):
                 continue
-            each = length * tile.k * tile.m * tile.n / LANES * (size // 4) / tile.speed(product) + GROUP_CYCLES
-            full, rest = divmod(-(-tiles * parts // device.compute_units), tile.busy)
-            time = each * (full * tile.busy + ((rest + tile.busy) / 2 if rest else 0))
+            each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
+            full, rest = divmod(-(-tiles * parts // device.compute_units), busy)
+            time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):

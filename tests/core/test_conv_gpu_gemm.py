@@ -38,7 +38,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """A list of a tile and a number of parts, which are then chosen for every product."""
     wanted: list = []
 
-    def choose(product: Product, device: object, size: int) -> Choice:
+    def choose(product: Product, device: object, size: int, split: bool = True) -> Choice:
         tile, parts = wanted
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
@@ -61,6 +61,30 @@ def test_every_tile(name: str, parts: int, forced: list) -> None:
     ):
         for direction in DIRECTIONS:
             check(context, core.parse(text).with_direction(direction), "gpu_gemm", accumulate=parts > 1)
+    if parts == 1:
+        text = f"conv backward_data {dtype}n2 ic21 ih7 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1"
+        check(context, core.parse(text), "gpu_gemm")
+
+
+PHASES = (
+    "conv n2 ic5 ih7 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv g2 n3 ic70 ih5 iw6 oc64 kh1 kw1 sh2 sw2",
+    "conv n1 ic3 ih13 iw11 oc16 kh5 kw3 sh3 sw2 ph2 pw0 qh0 qw2 dh2 dw3",
+    "conv n1 ic4 ih9 iw17 oc16 kh3 kw4 sh6 sw4 ph4 pw1 dh4 dw2",
+    "conv n2 ic3 ih3 iw2 oc16 kh2 kw1 sh5 sw3",
+    "conv n1 ic3 id5 ih4 iw6 oc16 kd3 kh2 kw3 sd2 sh1 sw2 pd1 pw1",
+    "conv n2 ic6 iw29 oc48 kw7 sw3 pw3",
+    "conv f16 n2 ic6 ih7 iw9 oc16 kh3 kw3 sh2 sw2 ph1 pw1",
+)
+
+
+@pytest.mark.parametrize("text", PHASES)
+def test_all_phases_of_a_stride_in_one_launch(text: str) -> None:
+    problem = core.parse(text).with_direction("backward_data")
+    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, core.context()).launches]
+    assert names == ["conv_pack_weights", "conv_gemm"]
+    check(core.context(), problem, "gpu_gemm")
+    check(core.context(), problem, "gpu_gemm", accumulate=True, seed=3)
 
 
 def random_problem(seed: int) -> core.ConvProblem:
