@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 from data import batches, digits, photographs
-from record import Comparison, Run, relative
+from record import Comparison, Run, one_rounding_away, relative
 
 SOLVER = """net: "{net}"
 base_lr: 0.05
@@ -177,7 +177,7 @@ def photograph_difference(folder: Path, normed: bool, swap: Callable[[str], str]
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train both nets in turn, step by step.
+    """Train the nets in turn, step by step.
 
     Parameters
     ----------
@@ -207,11 +207,17 @@ def compare(
     swapped_file.write_text(text)
     native_net = Trainer(native_file, None)
     swapped_net = Trainer(swapped_file, native_net.save())
+    nudged_net = Trainer(native_file, native_net.save())
+    for name, blobs in nudged_net.net.params.items():
+        if not name.endswith("_bn"):  # holds statistics and their count
+            for blob in blobs:
+                blob.data[...] = one_rounding_away(blob.data)
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = native_net.step(train_x[chosen], train_y[chosen])
+        nudged_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             learnt = [name for name in theirs if "_bn[" not in name]
             worst, where = max((relative(theirs[name], ours[name]), name) for name in learnt)
@@ -225,6 +231,7 @@ def compare(
         device=core.context().device.name,
         native=native_net.run,
         swapped=swapped_net.run,
+        nudged=nudged_net.run,
         gradient_difference=worst,
         worst_parameter=where,
         forward_difference=photograph_difference(output, normed, lambda content: swap_net(content)[0]),

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 from data import batches, digits, photographs
-from record import Comparison, Run, relative
+from record import Comparison, Run, one_rounding_away, relative
 
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 1e-4
 
@@ -128,7 +128,7 @@ def photograph_difference(swap: Callable[[Any], tuple[Any, Any]]) -> float:
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train both nets in turn, step by step.
+    """Train the nets in turn, step by step.
 
     Parameters
     ----------
@@ -154,11 +154,13 @@ def compare(
     shape = (batch, *train_x.shape[1:])
     weights = first_weights(symbol, shape)
     native_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
+    nudged_net = Trainer(symbol, shape, {name: one_rounding_away(value) for name, value in weights.items()})
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = native_net.step(train_x[chosen], train_y[chosen])
+        nudged_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             worst, where = max((relative(theirs[name], ours[name]), name) for name in theirs)
         progress(i + 1, len(steps), native_net.run.losses[-1], swapped_net.run.losses[-1])
@@ -170,6 +172,7 @@ def compare(
         device=core.context().device.name,
         native=native_net.run,
         swapped=swapped_net.run,
+        nudged=nudged_net.run,
         gradient_difference=worst,
         worst_parameter=where,
         forward_difference=photograph_difference(clgraft.mxnet_ops.swap_symbol),
