@@ -19,6 +19,7 @@
 #define NV 4  // vectors of the register tile: output channels
 #endif
 #define COLS (NV * VL)
+#define PAD 48  // elements between a transform's elements, so that the 36 do not share the sets of a cache
 #define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
 
 #include "conv_cpu_transpose.cl"
@@ -133,7 +134,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
                       const int tiles, const int first, const int count) {
     const int columns = tile_w * 4 + 2;
     const long plane = (long)ch * cw, all = batch * channels * plane;
-    const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC;
+    const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
     for (int channel = 0; channel < channels; channel += VL) {
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
@@ -222,18 +223,75 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     }
 }
 
+// U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns the
+// kernel by 180 degrees. U points to the block's first channel, e_size elements lie between the transform's elements.
+void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
+                       const long m_size, const long channel_size, const int flip, const int m, const int first, const int last) {
+    const int lanes = min(m_count - m, VL);
+    const long all = (long)m_count * channels * 9;
+    for (int channel = first; channel < last; channel++) {
+        realv taps[9];
+#pragma unroll
+        for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
+            const int skip = half_of ? 9 - VL : 0;
+            realv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
+                a[i] = load_row(w + at, all - at, 9);
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                if (i + skip < 9) taps[i + skip] = a[i];
+            }
+        }
+        realv half_done[18];
+#pragma unroll
+        for (int j = 0; j < 3; j++) {
+            realv in[3], out[6];
+#pragma unroll
+            for (int i = 0; i < 3; i++) in[i] = flip ? taps[8 - i * 3 - j] : taps[i * 3 + j];
+            TRANSFORM_WEIGHTS(in, 1, out)
+#pragma unroll
+            for (int i = 0; i < 6; i++) half_done[i * 3 + j] = out[i];
+        }
+        global real *to = U + (long)channel * COLS + m % COLS;
+#pragma unroll
+        for (int i = 0; i < 6; i++) {
+            realv out[6];
+            TRANSFORM_WEIGHTS(half_done + i * 3, 1, out)
+#pragma unroll
+            for (int j = 0; j < 6; j++) STORE_REALS(to + (i * 6 + j) * e_size, out[j]);
+        }
+    }
+}
+
+// U of w; one work-item takes VL outputs m and `range` channels.
+kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
+                             const long channel_size, const int flip, const int range) {
+    const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
+    const int m_blocks = (m_count + COLS - 1) / COLS;
+    transform_weights(OPEN(U) + (long)(m / COLS) * channels * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w), channels, m_count,
+                      m_size, channel_size, flip, m, first, last);
+}
+
 // y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at a
-// time, and blocks_of_item blocks of output channels.
-kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(bias), TENSOR(y), TENSOR_OF(real, slices),
-                     const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
+// time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, which
+// keeps them in the cache: for problems so small that every block of weights is used once.
+kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
+                     TENSOR_OF(real, slices), const long m_step, const long channel_step, const int flip,
+                     const int own_weights, const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
                      const int ch, const int cw, const int oh, const int ow, const int bh, const int bw,
                      const int rows_of_item, const int block_rows, const int blocks_of_item, local real *pixels) {
     const int tile_h = (oh + 3) / 4, tile_w = (ow + 3) / 4;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
-    const long v_size = (long)chunks * tiles * WC, u_size = (long)m_blocks * channels * COLS, m_size = (long)tiles * COLS;
-    global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * 36 * (v_size + m_size);
-    global real *M = V + 36 * v_size;
+    const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
+    const long u_size = (own_weights ? 1 : m_blocks) * block_size + PAD;
+    const long slice_size = 36 * (v_size + m_size + (own_weights ? u_size : 0));
+    global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
+    global real *M = V + 36 * v_size, *own = M + 36 * m_size;
     const int first_block = get_global_id(1) * blocks_of_item, last_block = min(first_block + blocks_of_item, m_blocks);
     const int last_row = min((int)(get_global_id(0) + 1) * rows_of_item, batch * tile_h);
     const long plane = (long)oh * ow;
@@ -242,10 +300,14 @@ kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(bia
         const int count = min(block_rows, last_row - first);
         transform_source(V, pixels, OPEN(x), batch, channels, ch, cw, bh, bw, tile_h, tile_w, tiles, first, count);
         for (int block = first_block; block < last_block; block++) {
+            for (int m = block * COLS; own_weights && m < min((block + 1) * COLS, m_count); m += VL) {
+                transform_weights(own, u_size, OPEN(w), channels, m_count, m_step, channel_step, flip, m, 0, channels);
+            }
+            global const real *weights = own_weights ? own : OPEN(U) + block * block_size;
             for (int e = 0; e < 36; e++) {
                 for (int tile = 0; tile < count * tile_w; tile += MR) {
                     multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + tile * WC,
-                                  OPEN(U) + e * u_size + (long)block * channels * COLS, channels, tiles);
+                                  weights + e * u_size, channels, tiles);
                 }
             }
             for (int lane = 0; lane < COLS && block * COLS + lane < m_count; lane += VL) {
@@ -289,47 +351,3 @@ kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(bia
     }
 }
 
-// U of w. m_size and channel_size are w's steps in elements; `flip` turns the kernel by 180 degrees.
-// One work-item takes VL outputs m and `range` channels.
-kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
-                             const long channel_size, const int flip, const int range) {
-    const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
-    const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
-    const long e_size = (long)m_blocks * channels * COLS, all = (long)m_count * channels * 9;
-    for (int channel = first; channel < last; channel++) {
-        realv taps[9];
-#pragma unroll
-        for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
-            const int skip = half_of ? 9 - VL : 0;
-            realv a[VL], b[VL];
-#pragma unroll
-            for (int i = 0; i < VL; i++) {
-                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
-                a[i] = load_row(OPEN(w) + at, all - at, 9);
-            }
-            TRANSPOSE(a, b, VL)
-#pragma unroll
-            for (int i = 0; i < VL; i++) {
-                if (i + skip < 9) taps[i + skip] = a[i];
-            }
-        }
-        realv half_done[18];
-#pragma unroll
-        for (int j = 0; j < 3; j++) {
-            realv in[3], out[6];
-#pragma unroll
-            for (int i = 0; i < 3; i++) in[i] = flip ? taps[8 - i * 3 - j] : taps[i * 3 + j];
-            TRANSFORM_WEIGHTS(in, 1, out)
-#pragma unroll
-            for (int i = 0; i < 6; i++) half_done[i * 3 + j] = out[i];
-        }
-        global real *to = OPEN(U) + ((long)(m / COLS) * channels + channel) * COLS + m % COLS;
-#pragma unroll
-        for (int i = 0; i < 6; i++) {
-            realv out[6];
-            TRANSFORM_WEIGHTS(half_done + i * 3, 1, out)
-#pragma unroll
-            for (int j = 0; j < 6; j++) STORE_REALS(to + (i * 6 + j) * e_size, out[j]);
-        }
-    }
-}

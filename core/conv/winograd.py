@@ -7,7 +7,7 @@ Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRA
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,9 @@ ALIGN = 256  # bytes, of parts of the workspace
 CHUNK = 64  # channels of a row of V, the kernels' WC
 GROUP_ROWS = 4  # tile rows whose pixels are transposed at once, the kernels' ROWS
 ELEMENTS = 36
-SLICE_BYTES = 768 * 1024
+PAD = 48  # elements between them, as in the kernels
+SLICE_BYTES = 768 * 1024  # of the L2 cache
+OWN_WEIGHTS_BYTES = 6 * 2**20  # of a core's part of the L3 cache
 WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
 
 
@@ -58,6 +60,27 @@ def _check(problem: ConvProblem, context: Context) -> None:
         raise Declined("no pixels")
 
 
+class Split(NamedTuple):
+    """A work-item's tile rows, how many of them at a time, its blocks of outputs, and who transforms the weights."""
+
+    rows: int
+    block_rows: int
+    blocks: int
+    own_weights: bool
+
+
+def _split(cores: int, all_rows: int, tile_w: int, blocks: int, padded_channels: int, tile: Tile) -> Split:
+    """Give every core tile rows of its own; where all tiles are few, blocks of outputs and their weights instead."""
+    row_bytes = ELEMENTS * 4 * (padded_channels + tile.columns) * tile_w
+    if blocks >= cores and all_rows * row_bytes <= OWN_WEIGHTS_BYTES:
+        return Split(all_rows, all_rows, -(-blocks // cores), True)
+    row_items = min(cores, all_rows)
+    rows = -(-all_rows // row_items)
+    most_rows = max(SLICE_BYTES // row_bytes, 1, 32 // tile_w)
+    block_rows = -(-rows // -(-rows // min(most_rows, rows)))
+    return Split(rows, block_rows, -(-blocks // min(blocks, -(-cores // row_items))), False)
+
+
 def plan(problem: ConvProblem, context: Context) -> Steps:
     """Plan the transform of the weights and the convolution; a part of the workspace for each work-item."""
     _check(problem, context)
@@ -84,46 +107,53 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     blocks = -(-outputs // tile.columns)
     padded_channels = -(-channels // CHUNK) * CHUNK
 
-    cores = context.device.compute_units
-    row_items = min(cores, all_rows)
-    block_items = min(blocks, -(-cores // row_items))
-    rows_of_item = -(-all_rows // row_items)
-    most_rows = max(SLICE_BYTES // (ELEMENTS * 4 * (padded_channels + tile.columns) * tile_w), 1, 32 // tile_w)
-    block_rows = -(-rows_of_item // -(-rows_of_item // min(most_rows, rows_of_item)))
-    row_items, block_items = -(-all_rows // rows_of_item), -(-blocks // -(-blocks // block_items))
-    tiles = -(-block_rows * tile_w // tile.rows) * tile.rows
-    slice_bytes = ELEMENTS * tiles * (padded_channels + tile.columns) * 4
-    group = min(GROUP_ROWS, block_rows)
+    split = _split(context.device.compute_units, all_rows, tile_w, blocks, padded_channels, tile)
+    tiles = -(-split.block_rows * tile_w // tile.rows) * tile.rows
+    slice_size = tiles * (padded_channels + tile.columns) + 2 * PAD
+    if split.own_weights:
+        slice_size += channels * tile.columns + PAD
+    slice_bytes = ELEMENTS * slice_size * 4
+    group = min(GROUP_ROWS, split.block_rows)
     pixel_bytes = ((group * 4 + 2) * (tile_w * 4 + 2) + tile.lanes) * tile.lanes * 4
     if pixel_bytes > context.device.local_memory - 4096:
         raise Declined(f"rows of {target_size[1]} pixels do not fit local memory")
 
-    weight_bytes = -(-ELEMENTS * blocks * tile.columns * channels * 4 // ALIGN) * ALIGN
-    weights = Launch(
-        context.kernel("winograd_cpu.cl", "winograd_weights", defines, problem.dtype, OPTIONS),
-        (-(-outputs // tile.lanes), -(-channels // WEIGHT_CHANNELS)),
-        (1, 1),
-        (
-            *(Buffer("w"), Workspace(0)),
-            *ints(channels, outputs),
-            *(Constant(np.int64(step)) for step in steps),
-            *ints(problem.direction == "backward_data", WEIGHT_CHANNELS),
-        ),
-        (target,),
+    launches = []
+    weight_bytes = 0
+    weight_steps = [Constant(np.int64(step)) for step in steps]
+    flip = problem.direction == "backward_data"
+    if not split.own_weights:
+        weight_bytes = -(-ELEMENTS * (blocks * tile.columns * channels + PAD) * 4 // ALIGN) * ALIGN
+        launches.append(
+            Launch(
+                context.kernel("winograd_cpu.cl", "winograd_weights", defines, problem.dtype, OPTIONS),
+                (-(-outputs // tile.lanes), -(-channels // WEIGHT_CHANNELS)),
+                (1, 1),
+                (
+                    *(Buffer("w"), Workspace(0)),
+                    *ints(channels, outputs),
+                    *weight_steps,
+                    *ints(flip, WEIGHT_CHANNELS),
+                ),
+                (target,),
+            )
+        )
+    launches.append(
+        Launch(
+            context.kernel("winograd_cpu.cl", "winograd", defines, problem.dtype, OPTIONS),
+            (-(-all_rows // split.rows), -(-blocks // split.blocks)),
+            (1, 1),
+            (
+                *(Buffer(source), Workspace(0), Buffer("w"), Buffer("b" if problem.bias else source), Buffer(target)),
+                *(Workspace(weight_bytes), *weight_steps),
+                *ints(flip, split.own_weights, problem.bias),
+                Accumulate(target),
+                *ints(problem.batch, channels, outputs, *source_size, *target_size, *begin),
+                *ints(split.rows, split.block_rows, split.blocks),
+                Local(pixel_bytes),
+            ),
+            (target,),
+        )
     )
-    product = Launch(
-        context.kernel("winograd_cpu.cl", "winograd", defines, problem.dtype, OPTIONS),
-        (row_items, block_items),
-        (1, 1),
-        (
-            *(Buffer(source), Workspace(0), Buffer("b" if problem.bias else source), Buffer(target)),
-            Workspace(weight_bytes),
-            *ints(problem.bias),
-            Accumulate(target),
-            *ints(problem.batch, channels, outputs, *source_size, *target_size, *begin),
-            *ints(rows_of_item, block_rows, -(-blocks // block_items)),
-            Local(pixel_bytes),
-        ),
-        (target,),
-    )
-    return Steps((weights, product), weight_bytes + row_items * block_items * slice_bytes)
+    items = -(-all_rows // split.rows) * -(-blocks // split.blocks)
+    return Steps(tuple(launches), weight_bytes + items * slice_bytes)
