@@ -155,7 +155,21 @@ def test_output_written_into_an_array_that_exists_or_is_the_input(rng):
     out = mx.nd.full((2, 3, 6, 6), np.nan)
     mx.nd.Custom(x, w, op_type="ocl_conv", out=out, **keys)
     assert_close(out.asnumpy(), expected)
+    wide = mx.nd.array(random(rng, 32, 3, 3, 3))
+    blocked = mx.nd.Convolution(x, wide, kernel=(3, 3), pad=(1, 1), num_filter=32, no_bias=True)
+    many = {**keys, "num_filter": 32}
+    right = mx.nd.Convolution(x, wide, **many).asnumpy()
+    mx.nd.Custom(x, wide, op_type="ocl_conv", out=blocked, **many)
+    assert_close(blocked.asnumpy(), right)
     mx.nd.Custom(x, w, op_type="ocl_conv", out=x, **keys)
+    assert_close(x.asnumpy(), expected)
+
+
+def test_input_overwritten_by_a_call_without_guards(rng):
+    x, w = mx.nd.array(random(rng, 2, 3, 6, 6)), mx.nd.array(random(rng, 3, 3, 3, 3))
+    keys = {"kernel": (3, 3), "pad": (1, 1), "num_filter": 3, "no_bias": True}
+    expected = mx.nd.Convolution(x, w, **keys).asnumpy()
+    mx.nd.Custom.__wrapped__(x, w, op_type="ocl_conv", out=x, **keys)
     assert_close(x.asnumpy(), expected)
 
 
