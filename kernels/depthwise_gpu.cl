@@ -17,6 +17,7 @@
 #define KW 3
 #define SH 1
 #define SW 1
+#define DW 1
 #endif
 #ifndef TAP_ROWS
 #define TAP_ROWS KH  // rows of a filter whose gradient a work-group sums
@@ -29,13 +30,15 @@
 #define UNROLL 64
 #endif
 
+bool inside(const int at, const int size) { return (uint)at < (uint)size; }
+
 int first_row(const int strip, const int dh) { return strip / dh * dh * R + strip % dh; }
 
 // Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_rows(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate, const uint items,
     const int channels, const int sums, const int shared, const int flip, const int ih, const int iw, const int oh,
-    const int ow, const int ph, const int pw, const int dh, const int dw, const int strips) {
+    const int ow, const int ph, const int pw, const int dh, const int strips) {
     const uint item = get_global_id(0);
     if (item >= items) return;
     const int v = item % ow, strip = item / ow % strips;
@@ -52,12 +55,11 @@ UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, flip ? KH * KW - 1 - i : i);
 UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
-            const int line = h + r * dh;
-            if (line < 0 || line >= ih) continue;
+            const bool there = h + r * dh >= 0 && h + r * dh < ih;
+            global const stored *line = plane + (long)(h + r * dh) * iw + column;
 UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
-                const int q = column + j * dw;
-                const real value = q >= 0 && q < iw ? LOAD(plane, (long)line * iw + q) : 0;
+                const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
 UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = fma(value, taps[(r - k * SH) * KW + j], sum[k]);
@@ -78,7 +80,7 @@ UNROLLED(R)
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_spread(
     CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const uint items, const int channels,
     const int multiplier, const int ih, const int iw, const int oh, const int ow, const int ph, const int pw, const int dh,
-    const int dw, const int strips) {
+    const int strips) {
     const uint item = get_global_id(0);
     if (item >= items) return;
     const int q = item % iw, top = item / iw % strips * R;
@@ -92,7 +94,7 @@ UNROLLED(R)
         global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
 UNROLLED(UNROLL)
         for (int j = 0; j < KW; j++) {
-            const int v = q + pw - j * dw;
+            const int v = q + pw - j * DW;
             if (v < 0 || v % SW || v / SW >= ow) continue;
 UNROLLED(UNROLL)
             for (int i = 0; i < KH; i++) {
@@ -120,7 +122,7 @@ UNROLLED(R)
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_filter(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial), const int accumulate, const uint items,
     const uint split_items, const int channels, const int multiplier, const int ih, const int iw, const int oh, const int ow,
-    const int ph, const int pw, const int dh, const int dw, const int strips) {
+    const int ph, const int pw, const int dh, const int strips) {
     local real shares[TAP_ROWS * KW][GROUP];
     const int me = get_local_id(0), filter = get_group_id(0), tap_row = get_group_id(1) * TAP_ROWS;
     const uint split = get_group_id(2), from = split * split_items, to = min(from + split_items, items);
@@ -138,12 +140,11 @@ UNROLLED(R)
         for (int k = 0; k < R; k++) gradient[k] = u0 + k * dh < oh ? LOAD(grads, (long)(u0 + k * dh) * ow + v) : 0;
 UNROLLED(UNROLL)
         for (int r = 0; r < FILTER_LINES; r++) {
-            const int line = h + r * dh;
-            if (line < 0 || line >= ih) continue;
+            const bool there = h + r * dh >= 0 && h + r * dh < ih;
+            global const stored *line = plane + (long)(h + r * dh) * iw + column;
 UNROLLED(UNROLL)
             for (int j = 0; j < KW; j++) {
-                const int q = column + j * dw;
-                const real value = q >= 0 && q < iw ? LOAD(plane, (long)line * iw + q) : 0;
+                const real value = there && inside(column + j * DW, iw) ? LOAD(line, j * DW) : 0;
 UNROLLED(R)
                 for (int k = 0; k < R; k++)
                     if (r - k * SH >= 0 && r - k * SH < TAP_ROWS)

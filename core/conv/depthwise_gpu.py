@@ -46,7 +46,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
         (
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
             *ints(problem.in_channels, problem.out_channels // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, width.d, strips),
+            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, strips),
         ),
         ("dx",),
     )
@@ -61,6 +61,7 @@ def _checked(items: int) -> int:
 
 def _defines(height: Axis, width: Axis, rows: int) -> dict[str, int]:
     defines = {"R": rows, "GROUP": GROUP, "KH": height.k, "KW": width.k, "SH": height.s, "SW": width.s}
+    defines["DW"] = width.d
     if height.k * width.k > MOST_TAPS:
         defines["UNROLL"] = 1
     return defines
@@ -96,7 +97,7 @@ def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> 
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), Constant(np.uint32(items))),
             *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
-            *ints(height.d, width.d, strips),
+            *ints(height.d, strips),
         ),
         (target,),
     )
@@ -125,7 +126,7 @@ def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis) -
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
             *(Constant(np.uint32(items)), Constant(np.uint32(split_items))),
             *ints(problem.in_channels, filters // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, width.d, strips),
+            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, strips),
         ),
         ("dw",),
     )

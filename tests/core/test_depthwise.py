@@ -16,7 +16,7 @@ from clgraft.core.context import Context
 
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
-ALGORITHMS = ["depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
+ALGORITHMS = ["depthwise_flat", "depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 
 
@@ -25,12 +25,26 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
     taken = problem.ndim <= 2
     if algorithm == "depthwise_gpu":
         taken = taken and not (problem.direction == "backward_filter" and problem.kernel[-1] > 25)
-    if algorithm != "depthwise_rows":
+    if algorithm in ("depthwise", "depthwise_gpu"):
         return taken
+    if algorithm == "depthwise_flat":
+        return taken and _flat(context, problem)
     dense = max(problem.stride) == 1 or (max(problem.stride) == 2 and max(problem.dilate) == 1)
     most = 49 if problem.direction != "backward_filter" else 27 if context.device.vector_width >= 16 else 13
     both = problem.direction != "backward_data" or len(set((1, *problem.stride)[-2:])) == 1
     return taken and dense and both and int(np.prod(problem.kernel)) <= most
+
+
+def _flat(context: Context, problem: core.ConvProblem) -> bool:
+    lanes = context.device.vector_width // (2 if problem.dtype == "float64" else 1)
+    size = problem.in_size if problem.direction == "backward_data" else problem.out_size
+    vectors, taps = -(-int(np.prod(size)) // lanes), int(np.prod(problem.kernel))
+    vectors = vectors if problem.direction == "backward_filter" else -(-vectors // 4) * 4
+    most_taps = 27 if context.device.vector_width >= 16 else 13
+    masks = vectors * taps * lanes * (8 if problem.dtype == "float64" else 4)
+    one_width = max(problem.stride) == 1 and problem.in_size[-1] == problem.out_size[-1]
+    fits = taps <= most_taps and masks <= min(12 * 1024, context.device.local_memory // 2)
+    return one_width and fits and size[-1] <= lanes * 3 // 4 and int(np.prod(size)) >= lanes
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -40,7 +54,8 @@ def cases() -> list[tuple[str, str, str]]:
         for algorithm in ALGORITHMS
         for name, text in LINES.items()
         for direction in DIRECTIONS
-        if serves(core.context(), core.parse(text).with_direction(direction), algorithm)
+        if (algorithm != "depthwise_gpu" or name in FEW or not ON_CPU)
+        and serves(core.context(), core.parse(text).with_direction(direction), algorithm)
         and not (name == "batch-0" and direction != "backward_filter")
     ]
 
@@ -138,7 +153,7 @@ def problems(
 
 
 # Kernels are few where each of them is a program to build.
-SOME_KERNELS = st.sampled_from([(3, 3), (5, 5), (2, 3), (3,)])
+SOME_KERNELS = st.sampled_from([(3, 3), (2, 3)])
 ANY_KERNEL = st.lists(st.integers(1, 6), min_size=1, max_size=2).map(tuple)
 HYPOTHESIS = settings(
     max_examples=60,
@@ -151,7 +166,7 @@ HYPOTHESIS = settings(
 @HYPOTHESIS
 @given(problems(SOME_KERNELS, st.integers(1, 2)), st.booleans())
 def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
-    for algorithm in ALGORITHMS:
+    for algorithm in ALGORITHMS[: 3 if ON_CPU else 1]:  # a GPU's kernel has too many builds for a CPU's compiler
         if serves(core.context(), problem, algorithm):
             check(core.context(), problem, algorithm, accumulate=accumulate)
 
@@ -166,7 +181,7 @@ def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
-    problem = core.parse(LINES["planes-56"]).with_direction(direction)
+    problem = core.parse(LINES["planes-7" if algorithm == "depthwise_flat" else "planes-56"]).with_direction(direction)
     first, second = (check(core.context(), problem, algorithm) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
@@ -174,14 +189,15 @@ def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str) -> None:
-    problem = core.parse("conv g4 n2 ic4 ih9 iw21 oc4 kh3 kw3 ph1 pw1").with_direction(direction)
+    width = 5 if algorithm == "depthwise_flat" else 21
+    problem = core.parse(f"conv g4 n2 ic4 ih9 iw{width} oc4 kh3 kw3 ph1 pw1").with_direction(direction)
     arrays = random_arrays(problem)
     plan = core.context().plan(problem, algorithm=algorithm)
     for source in (argument.name for argument in plan.arguments if argument.name in ("x", "dy")):
         given = {argument.name: arrays[argument.name].copy() for argument in plan.arguments if argument.role == "in"}
-        given[source][0, 1, 4, 4] = np.nan
+        given[source][0, 1, 4, 3] = np.nan
         given[source][1, 2, 0, 0] = np.inf
-        given[source][1, 2, 8, 20] = -np.inf
+        given[source][1, 2, 8, width - 1] = -np.inf
         result = np.zeros(plan.arguments[-1].shape, np.float32)
         plan.run(**given, **{OUTPUTS[direction]: result})
         if direction == "backward_filter":
@@ -189,7 +205,7 @@ def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str)
             assert np.isfinite(result[[0, 3]]).all()
         else:
             broken = np.zeros(result.shape, bool)
-            broken[0, 1, 3:6, 3:6] = broken[1, 2, :2, :2] = broken[1, 2, 7:, 19:] = True
+            broken[0, 1, 3:6, 2:5] = broken[1, 2, :2, :2] = broken[1, 2, 7:, width - 2 :] = True
             assert np.array_equal(~np.isfinite(result), broken)
 
 
@@ -213,7 +229,7 @@ def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
 @pytest.mark.skipif(not ON_CPU, reason="a GPU works on copies")
 @pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
 @pytest.mark.parametrize("name", [*FEW, "batch-prime", "1d", "f16", "f64-stride-2", "pad-above-kernel", "no-pad"])
-@pytest.mark.parametrize("algorithm", ["depthwise_rows", "depthwise"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
 def test_touches_nothing_beside_its_arrays(algorithm: str, name: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     for direction in DIRECTIONS:
