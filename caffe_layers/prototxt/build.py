@@ -9,7 +9,7 @@ from typing import Any
 
 from clgraft.caffe_layers.prototxt.tree import Message, Scalar
 
-_TRUE = {"true", "True", "t", "1"}
+_TRUE = {"true", "True", "t"}
 
 
 def fill(message: Any, tree: Message) -> None:
@@ -35,7 +35,7 @@ def convert(value: Scalar, known: Any) -> Any:
     if known.cpp_type == known.CPPTYPE_STRING:
         return value.value.encode("utf-8", "surrogateescape") if known.type == known.TYPE_BYTES else value.value
     if known.cpp_type == known.CPPTYPE_BOOL:
-        return value.value in _TRUE
+        return value.value in _TRUE if value.kind == "name" else bool(integer(value.value))
     if known.cpp_type == known.CPPTYPE_ENUM and value.kind == "name":
         return known.enum_type.values_by_name[value.value].number
     if known.cpp_type in (known.CPPTYPE_FLOAT, known.CPPTYPE_DOUBLE):

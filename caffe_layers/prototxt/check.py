@@ -10,7 +10,7 @@ from clgraft.caffe_layers import schema
 from clgraft.caffe_layers.prototxt.build import integer, real
 from clgraft.caffe_layers.prototxt.tree import Document, Field, Message, Scalar
 
-_BOOLS = {"true", "false", "True", "False", "t", "f", "0", "1"}
+_BOOLS = {"true", "false", "True", "False", "t", "f"}
 _INT32 = (-(2**31), 2**31 - 1)
 _LIMITS = {
     FieldDescriptor.CPPTYPE_INT32: _INT32,
@@ -88,7 +88,9 @@ def _check_scalar(document: Document, name: str, value: Scalar | Message, known:
         choices = ", ".join(entry.name for entry in known.enum_type.values)
         expected = "" if named or _is_integer(value, _INT32) else f"one of {choices}"
     elif known.cpp_type == known.CPPTYPE_BOOL:
-        expected = "" if value.kind != "string" and value.value in _BOOLS else "true or false"
+        expected = (
+            "" if (value.value in _BOOLS and value.kind == "name") or _is_integer(value, (0, 1)) else "true or false"
+        )
     elif known.cpp_type in (known.CPPTYPE_FLOAT, known.CPPTYPE_DOUBLE):
         expected = "" if value.kind != "string" and _is_real(value.value) else "a number"
     else:

@@ -85,6 +85,8 @@ def test_errors_name_line_and_column(text):
         ("layer { relu_param { negative_slope: steep } }", (1, 38), "a number"),
         ("name: ['a', 'b']", (1, 1), "one value"),
         ("input_dim: 2147483648", (1, 12), "from -2147483648 to 2147483647"),
+        ("force_backward: 2", (1, 17), "true or false"),
+        ("force_backward: TRUE", (1, 17), "true or false"),
         ("input_dim: 089", (1, 12), "whole number"),
     ],
 )
@@ -92,6 +94,14 @@ def test_check_says_what_caffe_would_refuse(text, place, words):
     with pytest.raises(PrototxtError, match=words) as caught:
         check(Document(text), "NetParameter")
     assert (caught.value.line, caught.value.column) == place
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("true", True), ("t", True), ("1", True), ("0x1", True), ("01", True), ("False", False), ("0", False)],
+)
+def test_every_way_to_write_a_truth_value(word, value):
+    assert schema.parse("NetParameter", f"force_backward: {word}").force_backward is value
 
 
 def test_check_returns_fields_of_forks():
