@@ -218,3 +218,64 @@ def test_nets_of_depthwise_forks_run_in_stock_caffe(tmp_path, rng):
     for blob in "ab":
         assert np.abs(native.blobs[blob].data).max() > 0
         np.testing.assert_allclose(ours.blobs[blob].data, native.blobs[blob].data, **TOLERANCE)
+
+
+NET_THAT_LEARNS = """
+layer { name: "data" type: "DummyData" top: "x" top: "t"
+  dummy_data_param { shape { dim: 3 dim: 2 dim: 8 dim: 8 } shape { dim: 3 dim: 4 dim: 6 dim: 6 }
+                     data_filler { value: 0.7 } data_filler { value: -0.4 } } }
+layer { name: "conv" type: "Convolution" bottom: "x" top: "conv"
+  param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "bn" batch_norm_param { use_global_stats: true } }
+layer { name: "scale" type: "Scale" bottom: "bn" top: "bn" scale_param { bias_term: true } }
+layer { name: "relu" type: "ReLU" bottom: "bn" top: "bn" relu_param { negative_slope: 0.2 } }
+layer { name: "dw" type: "Convolution" bottom: "bn" top: "dw"
+  convolution_param { num_output: 4 group: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "sum" type: "Eltwise" bottom: "bn" bottom: "dw" top: "sum" }
+layer { name: "loss" type: "EuclideanLoss" bottom: "sum" bottom: "t" top: "loss" }
+"""
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Nesterov"])
+def test_training_goes_on_from_the_other_sides_solver_state(kind, tmp_path, monkeypatch, rng):
+    """Native or swapped for the first steps, native or swapped after the snapshot: the same weights."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(NET_THAT_LEARNS)
+    (tmp_path / "native.prototxt").write_text(
+        f'net: "net.prototxt" type: "{kind}" base_lr: 0.001 lr_policy: "fixed" momentum: 0.9\n'
+        "weight_decay: 0.01 momentum2: 0.99 iter_size: 2 max_iter: 100\n"
+        'solver_mode: CPU snapshot_after_train: false snapshot_prefix: "state"\n'
+    )
+    swap_file("native.prototxt", "swapped.prototxt")
+
+    def solver(name):
+        return getattr(caffe, f"{kind}Solver")(f"{name}.prototxt")
+
+    def weights(solved):
+        return [blob.data.copy() for blobs in solved.net.params.values() for blob in blobs]
+
+    start = solver("native")
+    for name, blobs in start.net.params.items():
+        for blob in blobs:
+            blob.data[...] = rng.uniform(0.3, 1, blob.data.shape) * (1 if name == "bn" else 0.2)
+    start.net.save("start.caffemodel")
+    outcomes = {}
+    for first in ("native", "swapped"):
+        learner = solver(first)
+        learner.net.copy_from("start.caffemodel")
+        learner.step(3)
+        learner.snapshot()
+        for second in ("native", "swapped"):
+            other = solver(second)
+            other.restore("state_iter_3.solverstate")
+            for got, expected in zip(weights(other), weights(learner)):
+                np.testing.assert_array_equal(got, expected)
+            other.step(3)
+            outcomes[first, second] = weights(other)
+    begun = weights(start)
+    for pair, result in outcomes.items():
+        moved = [np.abs(new - old).max() for new, old in zip(result, begun)]
+        assert 1e-3 < max(moved) < 10, pair
+        for got, expected in zip(result, outcomes["native", "native"]):
+            np.testing.assert_allclose(got, expected, err_msg=str(pair), **TOLERANCE)
