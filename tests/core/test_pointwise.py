@@ -108,25 +108,18 @@ def close(result: np.ndarray, exact: Any, folded: int, scale: float, dtype: str)
     assert good.all()
 
 
-FEW = (
-    *(
-        "ragged",
-        "double",
-        "two-outputs",
-        "channels",
-        "crossed",
-        "sum-channels",
-        "sum-long-channels",
-        "sum-tall",
-        "sum-alternate",
-    ),
-    *("different-folds", "half-sum"),
-)
+# on the other machines every second line or fewer: most differ only in how work is cut
+SHARES = {
+    MACHINES[0]: slice(None),
+    MACHINES[1]: slice(1, None, 2),
+    MACHINES[2]: slice(2, None, 5),
+    MACHINES[3]: slice(3, None, 5),
+}
 
 
 @pytest.mark.parametrize(
     ("name", "machine"),
-    [(name, machine) for i, machine in enumerate(MACHINES) for name in (LINES if i < 2 else FEW)],
+    [(name, machine) for machine in MACHINES for name in list(LINES)[SHARES[machine]]],
 )
 def test_matches_float64(name: str, machine: str) -> None:
     problem = core.parse(LINES[name])
@@ -142,7 +135,7 @@ def test_matches_float64(name: str, machine: str) -> None:
         close(result, exact, folded, 3 * np.sqrt(folded) + 3 * (name == "functions"), problem.dtype)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(
     shapes=mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=19),
     folds=st.lists(st.booleans(), min_size=4, max_size=4),
