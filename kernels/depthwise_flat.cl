@@ -73,7 +73,8 @@ kernel void depthwise_flat(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
 #pragma unroll
                         for (int k = 0; k < NV; k++) {
                             const realv value = VLOAD(from, PLACE(k0 + k));
-                            sum[k] = fma(MASKED(value, VLOAD_MASK(masks + ((k0 + k) * TAPS + i) * VL)), (realv)(weights[i]), sum[k]);
+                            const maskv mask = VLOAD_MASK(masks + ((k0 + k) * TAPS + i) * VL);
+                            sum[k] = fma(MASKED(value, mask), (realv)(weights[i]), sum[k]);
                         }
                     }
                 } else {
@@ -82,7 +83,8 @@ kernel void depthwise_flat(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                         for (int l = 0; l < VL; l++) {
                             spare[l] = 0;
                             for (int i = 0; i < TAPS; i++)
-                                spare[l] += weights[i] * masked_element(plane, masks, k0 + k, i, l, PLACE(k0 + k) + l + offsets[i]);
+                                spare[l] += weights[i] * masked_element(plane, masks, k0 + k, i, l,
+                                                                        PLACE(k0 + k) + l + offsets[i]);
                         }
                         sum[k] += VLOAD_REAL(spare);
                     }
@@ -133,12 +135,15 @@ kernel void depthwise_flat_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_o
                 const realv gradient = MASKED(VLOAD(grads, at), TO_MASK(LANES + at >= k * VL));
                 if (loadable) {
 #pragma unroll
-                    for (int t = 0; t < TAPS; t++)
-                        sum[t] = fma(MASKED(VLOAD(plane, at + offsets[t]), VLOAD_MASK(masks + (k * TAPS + t) * VL)), gradient, sum[t]);
+                    for (int t = 0; t < TAPS; t++) {
+                        const maskv mask = VLOAD_MASK(masks + (k * TAPS + t) * VL);
+                        sum[t] = fma(MASKED(VLOAD(plane, at + offsets[t]), mask), gradient, sum[t]);
+                    }
                 } else {
                     for (int l = k * VL - at; l < VL; l++)
                         for (int t = 0; t < TAPS; t++)
-                            totals[t * VL + l] += LOAD(grads, at + l) * masked_element(plane, masks, k, t, l, at + l + offsets[t]);
+                            totals[t * VL + l] += LOAD(grads, at + l) *
+                                                  masked_element(plane, masks, k, t, l, at + l + offsets[t]);
                 }
             }
             // Rounding errors grow with the length of a sum: totals take over before it is long.

@@ -1,4 +1,4 @@
-// Depthwise convolution on GPUs, in all directions: a work-item per column of R rows of results, neighbours in neighbouring lanes.
+// Depthwise convolution on GPUs, in all directions: a work-item per column of R rows, neighbours in neighbouring lanes.
 //
 // x (batch, channels, ih, iw)   w (channels * multiplier, KH, KW)   y (batch, channels * multiplier, oh, ow)
 //

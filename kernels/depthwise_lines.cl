@@ -31,7 +31,8 @@ constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #define LANES CAT(vload, VL)(0, NUMBERS)
 
 // Brings a line of the cache that will be wanted later; hardware does not foresee the order of the blocks.
-#if defined(__has_builtin)
+// NO_PREFETCH is for checkers that do not know the builtin.
+#if defined(__has_builtin) && !defined(NO_PREFETCH)
 #if __has_builtin(__builtin_prefetch)
 #define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
 #define PREFETCH_TO_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)

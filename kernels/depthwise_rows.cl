@@ -2,9 +2,9 @@
 //
 // source (planes, ih, iw)   weights (channels, KH, KW)   target (planes, oh, ow)
 //
-// Forward, and backward data at stride 1, which is forward with flipped weights and other padding. Taps are unrolled, and a
-// loaded vector serves all of the R rows. Vectors at a plane's border mask what is not of their row; a block that would reach
-// out of the tensor itself is summed by elements. The stride is 1 with any dilation, or SH, SW of 2 without.
+// Forward, and backward data at stride 1, which is forward with flipped weights and other padding. Taps are unrolled,
+// and a loaded vector serves all of the R rows. Vectors at a plane's border mask what is not of their row; a block that
+// would reach out of the tensor itself is summed by elements. Strides are 1 with any dilation, or 2 (SH, SW) without.
 
 #include "depthwise_scratch.cl"
 #include "depthwise_lines.cl"
@@ -70,7 +70,8 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
 #pragma unroll
                         for (int k = 0; k < R; k++) {
                             for (int l = 0; l < VL; l++)
-                                spare[l] = sum_element(OPEN(x) + plane, weights, h + k * SH * dh, column + l * SW, ih, iw, dh, dw);
+                                spare[l] = sum_element(OPEN(x) + plane, weights, h + k * SH * dh, column + l * SW,
+                                                       ih, iw, dh, dw);
                             sum[k] += VLOAD_REAL(spare);
                         }
                     }

@@ -2,9 +2,9 @@
 //
 // dy (batch, channels * multiplier, oh, ow)   w (channels * multiplier, KH, KW)   dx (batch, channels, ih, iw)
 //
-// dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where PAD_H and
-// PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block makes 2R rows of
-// 2 VL elements from LINES lines and COLUMNS vectors of dy.
+// dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where
+// PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block makes
+// 2R rows of 2 VL elements from LINES lines and COLUMNS vectors of dy.
 
 #define SH 1  // the lines' own
 #define SW 1
@@ -77,7 +77,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
 #pragma unroll
                         for (int p = 0; p < 4 * R; p++) {
                             for (int l = 0; l < VL; l++)
-                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2, oh, ow, ph, pw);
+                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2, oh,
+                                                       ow, ph, pw);
                             sum[p] += VLOAD_REAL(spare);
                         }
                     }
