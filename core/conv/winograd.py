@@ -7,7 +7,8 @@ Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRA
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,9 @@ ELEMENTS = 36
 PAD = 48  # elements between them, as in the kernels
 SLICE_BYTES = 768 * 1024  # of the L2 cache
 OWN_WEIGHTS_BYTES = 6 * 2**20  # of a core's part of the L3 cache
+PART_BYTES = 2 * 2**20  # of a core's caches
+MOST_PARTS = 64
+RESULT_CHANNELS = 16  # of a work-item of filter_result, the kernels' CHANNELS
 WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
 
 
@@ -37,7 +41,7 @@ def worthwhile(tiles: int, channels: int, outputs: int, pixels: int) -> bool:
     return transforms + tiles * channels * outputs * ELEMENTS / 32 < pixels * channels * outputs * 9 / 32
 
 
-def _register_tile(context: Context, outputs: int) -> Tile:
+def register_tile(context: Context, outputs: int) -> Tile:
     lanes = context.device.vector_width
     rows = {4: 6, 3: 8, 2: 12} if lanes >= 16 else {3: 4, 2: 6}
     vectors = min(rows, key=lambda v: (-(-outputs // (v * lanes)) * v, -v))
@@ -50,8 +54,8 @@ def _check(problem: ConvProblem, context: Context) -> None:
         raise Declined("CLGRAFT_WINOGRAD is off")
     if not context.device.is_cpu or context.device.vector_width < 8:
         raise Declined("made for CPU devices with vectors of 8 or more")
-    if problem.direction not in ("forward", "backward_data"):
-        raise Declined(f"has no {problem.direction}")
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
     if problem.kernel != (3, 3) or problem.stride != (1, 1) or problem.dilate != (1, 1) or problem.groups != 1:
         raise Declined("serves 3 x 3 kernels with stride 1, no dilation, no groups")
     if problem.dtype == "float64":
@@ -82,8 +86,10 @@ def _split(cores: int, all_rows: int, tile_w: int, blocks: int, padded_channels:
 
 
 def plan(problem: ConvProblem, context: Context) -> Steps:
-    """Plan the transform of the weights and the convolution; a part of the workspace for each work-item."""
+    """Plan the transform of the weights and the convolution, with a slice of the workspace for each work-item."""
     _check(problem, context)
+    if problem.direction == "backward_filter":
+        return plan_filter(problem, context)
     if problem.direction == "forward":
         source, target = "x", "y"
         channels, outputs = problem.in_channels, problem.out_channels
@@ -100,7 +106,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     all_tiles = problem.batch * -(-target_size[0] // 4) * -(-target_size[1] // 4)
     if not worthwhile(all_tiles, channels, outputs, pixels):
         raise Declined("its transforms would cost more than they save")
-    tile = _register_tile(context, outputs)
+    tile = register_tile(context, outputs)
     defines = {**tile.defines(), "ROWS": GROUP_ROWS}
     tile_h, tile_w = (-(-size // 4) for size in target_size)
     all_rows = problem.batch * tile_h
@@ -157,3 +163,70 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     )
     items = -(-all_rows // split.rows) * -(-blocks // split.blocks)
     return Steps(tuple(launches), weight_bytes + items * slice_bytes)
+
+
+def plan_filter(problem: ConvProblem, context: Context) -> Steps:
+    """Plan the gradient of the weights: parts of the tiles, transformed and multiplied one after the other."""
+    channels, outputs = problem.in_channels, problem.out_channels
+    tile_h, tile_w = (-(-size // 4) for size in problem.out_size)
+    all_rows = problem.batch * tile_h
+    if not worthwhile(all_rows * tile_w, channels, outputs, problem.batch * prod(problem.out_size)):
+        raise Declined("its transforms would cost more than they save")
+    tile = register_tile(context, outputs)
+    defines = {**tile.defines(), "ROWS": GROUP_ROWS}
+    blocks, chunks = -(-outputs // tile.columns), -(-channels // CHUNK)
+    row_bytes = ELEMENTS * 4 * (chunks * CHUNK + blocks * tile.columns) * tile_w
+    parts = min(-(-all_rows * row_bytes // (PART_BYTES * context.device.compute_units)), MOST_PARTS, all_rows)
+    part_rows = -(-all_rows // parts)
+    tiles = part_rows * tile_w
+    source_bytes = -(-ELEMENTS * (chunks * tiles * CHUNK + PAD) * 4 // ALIGN) * ALIGN
+    gradient_bytes = -(-ELEMENTS * (blocks * tiles * tile.columns + PAD) * 4 // ALIGN) * ALIGN
+    product_bytes = ELEMENTS * (blocks * channels * tile.columns + PAD) * 4
+    source, gradient = Workspace(0), Workspace(source_bytes)
+    product = Workspace(source_bytes + gradient_bytes)
+    columns = tile_w * 4 + 2
+    pixel_bytes = ((GROUP_ROWS * 4 + 2) * columns + tile.lanes) * tile.lanes * 4
+    if pixel_bytes > context.device.local_memory - 4096:
+        raise Declined(f"rows of {problem.out_size[1]} pixels do not fit local memory")
+
+    def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
+        kernel = context.kernel("winograd_cpu_filter.cl", name, defines, problem.dtype, OPTIONS)
+        return Launch(kernel, size, (1,) * len(size), arguments, ("dw",))
+
+    begin = tuple(-p for p in problem.pad_begin)
+    launches = []
+    for first in range(0, all_rows, part_rows):
+        rows = min(part_rows, all_rows - first)
+        part = ints(first, rows, tiles, GROUP_ROWS)
+        row_blocks = -(-rows // GROUP_ROWS)
+        launches += [
+            launch(
+                "filter_source",
+                (row_blocks, -(-channels // tile.lanes)),
+                *(Buffer("x"), source),
+                *ints(problem.batch, channels, *problem.in_size, *begin, tile_h, tile_w),
+                *(*part, Local(pixel_bytes)),
+            ),
+            launch(
+                "filter_gradient",
+                (row_blocks, -(-outputs // tile.lanes)),
+                *(Buffer("dy"), gradient),
+                *ints(problem.batch, outputs, *problem.out_size, tile_h, tile_w),
+                *(*part, Local(pixel_bytes)),
+            ),
+            launch(
+                "filter_product",
+                (chunks, blocks, ELEMENTS),
+                *(source, gradient, product),
+                *ints(channels, outputs, rows * tile_w, tiles, first > 0),
+            ),
+        ]
+    launches.append(
+        launch(
+            "filter_result",
+            (-(-outputs // tile.lanes), -(-channels // RESULT_CHANNELS)),
+            *(product, Buffer("dw"), Accumulate("dw")),
+            *ints(channels, outputs),
+        )
+    )
+    return Steps(tuple(launches), source_bytes + gradient_bytes + product_bytes)

@@ -48,12 +48,12 @@ def check(
     algorithm: str,
     accumulate: bool = False,
     seed: int = 0,
-    spread: bool = False,
+    spread: float = 0.0,
 ) -> np.ndarray:
     """Run a problem into NaN (or onto random numbers) and hold every element to the bound of its own rounding errors.
 
     The bound is Higham's for a sum of products, (terms + 2) * u * sum |a| |b|, plus the rounding of what is stored.
-    With `spread`, an element's error may be as large as any other's, for methods that mix the pixels of a tile.
+    With `spread`, every element's error may be so many times the largest bound, for methods that mix a tile's elements.
     """
     arrays = random_arrays(problem, seed)
     exact = reference(problem, arrays)
@@ -67,7 +67,7 @@ def check(
     given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
     given[output] = core.accumulate(result) if accumulate else result
     plan.run(**given)
-    summing = (terms(problem) + 2) * ARITHMETIC[problem.dtype] * (bound.max() if spread else bound)
+    summing = (terms(problem) + 2) * ARITHMETIC[problem.dtype] * (spread * bound.max() if spread else bound)
     storing = 2 * ROUNDING[problem.dtype] * (np.abs(exact) + summing)
     allowed = summing + storing + (2.0**-25 if problem.dtype == "float16" else 0)
     error = np.abs(result.astype(np.float64) - exact)

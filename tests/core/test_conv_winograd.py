@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import OUTPUTS, check, problem_lines, random_arrays, reference
+from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays, reference
 
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.conv import winograd
-
-DIRECTIONS = ("forward", "backward_data")
 
 
 def served(text: str) -> bool:
@@ -26,6 +24,8 @@ def served(text: str) -> bool:
         and problem.dtype != "float64"
     )
 
+
+SPREAD = 4.0  # the transforms' factors, up to 64, let rounding errors grow
 
 LINES = {name: text for name, text in problem_lines("conv").items() if served(text)}
 
@@ -40,21 +40,46 @@ def whether_or_not_worthwhile() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["this one", "64 cores", "256-bit vectors"])
-def machine(request: pytest.FixtureRequest) -> Context:
-    """A context that plans for a machine, and runs on this one."""
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(core.context(), problem, "winograd", spread=SPREAD)
+    check(core.context(), problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.fixture(scope="module", params=["64 cores", "256-bit vectors"])
+def other_machine(request: pytest.FixtureRequest) -> Context:
+    """A context that plans for another machine, and runs on this one."""
     context = Context.on(None)
-    changes = {"this one": {}, "64 cores": {"compute_units": 64}, "256-bit vectors": {"vector_width": 8}}
+    changes = {"64 cores": {"compute_units": 64}, "256-bit vectors": {"vector_width": 8}}
     context.device = replace(context.device, **changes[request.param])
     return context
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", LINES)
-def test_matches_float64(machine: Context, name: str, direction: str) -> None:
-    problem = core.parse(LINES[name]).with_direction(direction)
-    check(machine, problem, "winograd", spread=True)
-    check(machine, problem, "winograd", accumulate=True, spread=True, seed=3)
+@pytest.mark.parametrize("name", ["plain-3x3-bias", "small-planes", "3x3-many-channels", "3x3-asymmetric-channels"])
+def test_plans_for_other_machines(other_machine: Context, name: str, direction: str) -> None:
+    check(other_machine, core.parse(LINES[name]).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("own_weights", [True, False])
+@pytest.mark.parametrize("name", ["many-channels", "3x3-many-channels", "batch-prime"])
+def test_who_transforms_the_weights(name: str, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=1)
+    for direction in ("forward", "backward_data"):
+        problem = core.parse(LINES[name]).with_direction(direction)
+        check(context, problem, "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row"])
+def test_filter_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "PART_BYTES", 2**17)
+    problem = core.parse(LINES[name]).with_direction("backward_filter")
+    check(Context.on(None), problem, "winograd", spread=SPREAD)
+    check(Context.on(None), problem, "winograd", spread=SPREAD, accumulate=True)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -72,9 +97,10 @@ def test_error_is_at_most_ten_times_the_direct_methods(direction: str) -> None:
     assert errors["winograd"] < 10 * errors["cpu_gemm"]
 
 
-def test_two_runs_give_the_same_bits() -> None:
-    problem = core.parse(LINES["3x3-many-channels"])
-    first, second = (check(core.context(), problem, "winograd", spread=True) for _ in range(2))
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_two_runs_give_the_same_bits(direction: str) -> None:
+    problem = core.parse(LINES["3x3-many-channels"]).with_direction(direction)
+    first, second = (check(core.context(), problem, "winograd", spread=SPREAD) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
 
