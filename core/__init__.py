@@ -16,6 +16,7 @@ from clgraft.core.errors import (
 from clgraft.core.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
 from clgraft.core.plan import BoundBuffer as Buffer
 from clgraft.core.pointwise import PointwiseProblem, Reduction
+from clgraft.core.pooling import PoolProblem
 from clgraft.core.problem import Argument, Problem, parse
 
 planner.serve(abi.ffi, abi.lib)
@@ -36,6 +37,7 @@ __all__ = [
     "ExecutionError",
     "Plan",
     "PointwiseProblem",
+    "PoolProblem",
     "Problem",
     "ProblemError",
     "Reduction",

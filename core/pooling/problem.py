@@ -1,0 +1,205 @@
+"""The pooling problem: windows of 1-D to 3-D, both frameworks' rules for the last window and for the divisor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward")
+OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
+NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
+ROUNDINGS = ("floor", "ceil", "ceil_inside")
+AXES = "dhw"
+LARGEST = 2**31 - 1
+WORD = re.compile(r"(n|c|[ikspq][dhw])(\d+)")
+
+
+@dataclass(frozen=True)
+class PoolProblem(Problem):
+    """Pooling over windows.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x -> y``; ``backward``: ``x y dy -> dx`` for the operators in `GRADIENT_READS_VALUES`, and else
+        ``dy -> dx``.
+    operator : str
+        ``max``, ``average``, ``sum``, or ``lp1`` to ``lp3``: (sum x^p)^(1/p), without absolute values, as MXNet has it.
+        A maximum starts from the dtype's lowest number and NaN is never greater; its gradient goes to the first of the
+        window that equals it, in memory order. A window that holds nothing gives the lowest number, and else 0.
+    batch, channels : int
+    in_size, kernel, stride, pad_begin, pad_end : tuple of int
+        One number per spatial axis, outermost first; empty ones mean 1 (stride), 0 (`pad_begin`), `pad_begin`
+        (`pad_end`).
+    rounding : str
+        The number of windows: ``floor``: all lie within the padded input; ``ceil``: the last may reach beyond;
+        ``ceil_inside``: as ``ceil``, but where there is padding the last window has to start before the end padding
+        (Caffe's rule).
+    count_padding : bool
+        Whether an average divides by the window within the padded input, or by its part within the input.
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If the numbers describe no pooling.
+    """
+
+    kind: ClassVar[str] = "pool"
+    GRADIENT_READS_VALUES: ClassVar[tuple[str, ...]] = ("max", "lp2", "lp3")
+
+    direction: str
+    operator: str
+    batch: int
+    channels: int
+    in_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...] = ()
+    pad_begin: tuple[int, ...] = ()
+    pad_end: tuple[int, ...] = ()
+    rounding: str = "floor"
+    count_padding: bool = True
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        ndim = len(self.in_size)
+        filled = {
+            "in_size": self.in_size,
+            "kernel": self.kernel,
+            "stride": self.stride or (1,) * ndim,
+            "pad_begin": self.pad_begin or (0,) * ndim,
+            "pad_end": self.pad_end or self.pad_begin or (0,) * ndim,
+        }
+        for name, value in filled.items():
+            object.__setattr__(self, name, tuple(int(v) for v in value))
+        if self.operator != "average":
+            object.__setattr__(self, "count_padding", True)  # says nothing there: one text for one problem
+        self._check(ndim)
+
+    def _check(self, ndim: int) -> None:
+        def expect(good: bool, name: str, got: object, expected: str) -> None:
+            if not good:
+                raise ProblemError(f"[pool] got {name} {got}, expected {expected}")
+
+        for name, known in (
+            ("direction", DIRECTIONS),
+            ("operator", OPERATORS),
+            ("rounding", ROUNDINGS),
+            ("dtype", DTYPES),
+        ):
+            value = getattr(self, name)
+            expect(value in known, name, repr(value), f"one of {known}")
+        expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
+        for name, low in (("in_size", 1), ("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0)):
+            value = getattr(self, name)
+            expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as in_size {self.in_size}")
+            expect(all(low <= v <= LARGEST for v in value), name, value, f"numbers from {low} to {LARGEST}")
+        expect(0 <= self.batch <= LARGEST, "batch", self.batch, f"0 to {LARGEST}")
+        expect(0 <= self.channels <= LARGEST, "channels", self.channels, f"0 to {LARGEST}")
+        for i, k, p, q in zip(self.in_size, self.kernel, self.pad_begin, self.pad_end):
+            expect(k <= i + p + q, "kernel", self.kernel, f"at most the padded input ({i + p + q})")
+            if self.operator in ("max", "average"):
+                expect(p < k, "pad_begin", self.pad_begin, f"less than the kernel {self.kernel}")
+
+    @property
+    def ndim(self) -> int:
+        """Number of spatial axes."""
+        return len(self.in_size)
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Number of windows per axis."""
+        sizes = []
+        for i, k, s, p, q in zip(self.in_size, self.kernel, self.stride, self.pad_begin, self.pad_end):
+            room = i + p + q - k
+            count = (room if self.rounding == "floor" else room + s - 1) // s + 1
+            padded = any(self.pad_begin) or any(self.pad_end)
+            if self.rounding == "ceil_inside" and padded and (count - 1) * s >= i + p:
+                count -= 1
+            sizes.append(count)
+        return tuple(sizes)
+
+    def with_direction(self, direction: str) -> PoolProblem:
+        """Give the same pooling in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        x = (self.batch, self.channels, *self.in_size)
+        y = (self.batch, self.channels, *self.out_size)
+        if self.direction == "forward":
+            table = [("x", "in", x), ("y", "out", y)]
+        else:
+            values = [("x", "in", x), ("y", "in", y)] if self.operator in self.GRADIENT_READS_VALUES else []
+            table = [*values, ("dy", "in", y), ("dx", "out", x)]
+        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table)
+
+    def __str__(self) -> str:
+        axes = AXES[-self.ndim :]
+        words = [self.kind, self.direction, self.operator]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"c{self.channels}"]
+        words += [f"i{a}{v}" for a, v in zip(axes, self.in_size)]
+        words += [f"k{a}{v}" for a, v in zip(axes, self.kernel)]
+        words += [f"s{a}{v}" for a, v in zip(axes, self.stride) if v != 1]
+        words += [f"p{a}{v}" for a, v in zip(axes, self.pad_begin) if v]
+        words += [f"q{a}{v}" for a, v, u in zip(axes, self.pad_end, self.pad_begin) if v != u]
+        if self.rounding != "floor":
+            words.append(self.rounding)
+        if not self.count_padding:
+            words.append("count_inside")
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> PoolProblem:
+        choices = {"direction": "forward", "operator": "", "rounding": "floor", "dtype": "float32"}
+        meaning = {word: "direction" for word in DIRECTIONS}
+        meaning.update({word: "operator" for word in OPERATORS})
+        meaning.update({word: "rounding" for word in ROUNDINGS})
+        numbers: dict[str, int] = {}
+        count_padding = True
+        for word in text.split():
+            found = WORD.fullmatch(word)
+            if word in meaning:
+                choices[meaning[word]] = word
+            elif word in DTYPE_WORDS:
+                choices["dtype"] = DTYPE_WORDS[word]
+            elif word == "count_inside":
+                count_padding = False
+            elif found and found[1] not in numbers:
+                numbers[found[1]] = int(found[2])
+            else:
+                raise ProblemError(
+                    f"[pool] got word {word!r}, expected a direction, an operator or a number as 'kh3', once"
+                )
+        axes = [a for a in AXES if f"i{a}" in numbers]
+        if not axes or axes != list(AXES[3 - len(axes) :]):
+            raise ProblemError(f"[pool] got {text!r}, expected iw, or ih iw, or id ih iw")
+
+        def need(word: str) -> int:
+            if word not in numbers:
+                raise ProblemError(f"[pool] got {text!r}, expected a word {word}N in it")
+            return numbers.pop(word)
+
+        begin = tuple(numbers.pop(f"p{a}", 0) for a in axes)
+        problem = cls(
+            direction=choices["direction"],
+            operator=choices["operator"],
+            rounding=choices["rounding"],
+            dtype=choices["dtype"],
+            count_padding=count_padding,
+            batch=need("n"),
+            channels=need("c"),
+            in_size=tuple(need(f"i{a}") for a in axes),
+            kernel=tuple(need(f"k{a}") for a in axes),
+            stride=tuple(numbers.pop(f"s{a}", 1) for a in axes),
+            pad_begin=begin,
+            pad_end=tuple(numbers.pop(f"q{a}", p) for a, p in zip(axes, begin)),
+        )
+        if numbers:
+            raise ProblemError(f"[pool] got {sorted(numbers)}, expected only axes {axes}")
+        return problem

@@ -1,0 +1,40 @@
+// What the kernels of pooling share: how two values of a window become one, for scalars and vectors alike.
+//
+// OPERATOR  0 max, 1 average, 2 sum, 3 to 5 the norm of power 1 to 3
+
+#ifndef OPERATOR
+#define OPERATOR 0
+#endif
+
+// A maximum is what is greater than the lowest number, and NaN is not.
+#if OPERATOR != 0
+#define START REAL(0.0)
+#elif STORAGE == 64
+#define START (-DBL_MAX)
+#elif STORAGE == 16
+#define START (-65504.0f)
+#else
+#define START (-FLT_MAX)
+#endif
+
+#if OPERATOR == 0
+#define JOIN(a, b) ((b) > (a) ? (b) : (a))
+#else
+#define JOIN(a, b) ((a) + (b))
+#endif
+
+#if OPERATOR == 4
+#define RAISE(x) ((x) * (x))
+#define ROOT(x) sqrt(x)
+#elif OPERATOR == 5
+#define RAISE(x) ((x) * (x) * (x))
+#define ROOT(x) cbrt(x)
+#else
+#define RAISE(x) (x)
+#define ROOT(x) (x)
+#endif
+
+// How many places of the window that begins at `from` count on one axis; 1 for those that hold nothing.
+int counted(const int from, const int window, const int size, const int end, const int count_padding) {
+    return max(count_padding ? min(from + window, end) - from : min(from + window, size) - max(from, 0), 1);
+}

@@ -1,0 +1,295 @@
+"""Pooling against float64 references that go window by window."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
+
+from clgraft import core
+from clgraft.core import PoolProblem, ProblemError
+from clgraft.core.pooling import elements
+
+LINES = problem_lines("pooling")
+DIRECTIONS = ("forward", "backward")
+ALGORITHMS = (None, "elements")
+LOWEST = {"float32": -np.finfo("f4").max, "float64": -np.finfo("f8").max, "float16": -np.finfo("f2").max}
+
+
+def parse(line: str, direction: str = "forward") -> PoolProblem:
+    problem = core.parse(line.replace("pool", f"pool {direction}", 1))
+    assert isinstance(problem, PoolProblem)
+    return problem
+
+
+def windows(problem: PoolProblem) -> Any:
+    """Give every window as its place, the part of the input that it holds, and what an average divides by."""
+    for place in itertools.product(*(range(size) for size in problem.out_size)):
+        part, divisor = [], 1
+        for at, i, k, s, p, q in zip(
+            place, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.pad_end
+        ):
+            begin = at * s - p
+            inside = range(max(begin, 0), max(min(begin + k, i), max(begin, 0)))
+            part.append(slice(inside.start, inside.stop))
+            divisor *= max(min(begin + k, i + q) - begin if problem.count_padding else len(inside), 0)
+        yield place, tuple(part), divisor
+
+
+def forward(problem: PoolProblem, x: np.ndarray) -> np.ndarray:
+    """Compute y in float64."""
+    y = np.empty((problem.batch, problem.channels, *problem.out_size))
+    with np.errstate(all="ignore"):
+        for place, part, divisor in windows(problem):
+            held = x[(..., *part)].astype(np.float64).reshape(*x.shape[:2], -1)
+            if problem.operator == "max":
+                lowest = LOWEST[problem.dtype]
+                value = np.where(held > lowest, held, lowest).max(2, initial=lowest)
+            elif problem.operator == "average":
+                value = held.sum(2) / divisor if held.shape[2] else np.zeros(x.shape[:2])
+            elif problem.operator == "sum":
+                value = held.sum(2)
+            else:
+                power = int(problem.operator[2:])
+                value = (held**power).sum(2)
+                value = np.cbrt(value) if power == 3 else value ** (1 / power)
+            y[(..., *place)] = value
+    return y
+
+
+def backward(
+    problem: PoolProblem, dy: np.ndarray, x: np.ndarray | None = None, y: np.ndarray | None = None
+) -> np.ndarray:
+    """Compute dx in float64."""
+    dx = np.zeros((problem.batch, problem.channels, *problem.in_size))
+    x, y, dy = (np.zeros(dx.shape) if array is None else array.astype(np.float64) for array in (x, y, dy))
+    for place, part, divisor in windows(problem):
+        for n, c in np.ndindex(dx.shape[:2]):
+            held, gradients = x[(n, c, *part)], dx[(n, c, *part)]
+            if not held.size:
+                continue
+            gradient = dy[(n, c, *place)]
+            if problem.operator == "max":
+                equal = np.flatnonzero(held == y[(n, c, *place)])
+                if equal.size:
+                    gradients[np.unravel_index(equal[0], held.shape)] += gradient
+            elif problem.operator == "average":
+                gradients += gradient / divisor
+            elif problem.operator in ("sum", "lp1"):
+                gradients += gradient
+            elif y[(n, c, *place)]:
+                gradients += gradient * (held / y[(n, c, *place)]) ** (int(problem.operator[2:]) - 1)
+    return dx
+
+
+def data(problem: PoolProblem, seed: int = 0, ties: bool = True) -> dict[str, np.ndarray]:
+    """Give inputs of a direction; few different values, so that windows hold their maximum more than once."""
+    rng = np.random.default_rng(seed)
+    shape = (problem.batch, problem.channels, *problem.in_size)
+    if problem.operator == "max" and ties:
+        x = rng.integers(-3, 4, shape).astype(problem.dtype)
+    else:
+        x = rng.standard_normal(shape).astype(problem.dtype)
+    if problem.direction == "forward":
+        return {"x": x}
+    y = forward(problem, x).astype(problem.dtype)
+    given = {"x": x, "y": y, "dy": rng.standard_normal(y.shape).astype(problem.dtype)}
+    return {argument.name: given[argument.name] for argument in problem.arguments() if argument.role == "in"}
+
+
+def reference(problem: PoolProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    return (forward if problem.direction == "forward" else backward)(problem, **arrays)
+
+
+def check(problem: PoolProblem, got: np.ndarray, exact: np.ndarray) -> None:
+    """Hold a result to the roundings of a window's sum; a maximum to none."""
+    assert got.shape == exact.shape
+    if problem.operator == "max" and problem.direction == "forward":
+        np.testing.assert_array_equal(got, exact)
+        return
+    largest = np.abs(exact).max(initial=1e-3)
+    arithmetic = ROUNDING["float64" if problem.dtype == "float64" else "float32"]
+    allowed = 60 * arithmetic * largest + 2 * ROUNDING[problem.dtype] * np.abs(exact)
+    error = np.abs(got.astype(np.float64) - exact)
+    assert (error <= allowed).all(), f"off by {error.max() / largest:.1e} of the largest"
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, direction: str, machine: str) -> None:
+    problem = parse(LINES[name], direction)
+    assert core.parse(str(problem)) == problem
+    arrays = data(problem)
+    exact = reference(problem, arrays)
+    with planning_for(machine) as context:
+        (got,) = run(context, problem, arrays).values()
+    check(problem, got, exact)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_wide_indices(name: str, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The elements' kernel alone, planned as for more elements than 32 bits count."""
+    monkeypatch.setattr(elements, "SMALL", 0)
+    problem = parse(LINES[name], direction)
+    arrays = data(problem)
+    output = problem.arguments()[-1]
+    got = np.full(output.shape, np.nan, output.dtype)
+    if got.size:
+        core.Context.on(None).plan(problem, "elements").run(**arrays, **{output.name: got})
+    check(problem, got, reference(problem, arrays))
+
+
+def random_problem(rng: np.random.Generator, direction: str) -> PoolProblem:
+    """Give a problem of any shape that is small."""
+    ndim = rng.integers(1, 4)
+    operator = str(rng.choice(["max", "average", "sum", "lp1", "lp2", "lp3"]))
+    kernel = tuple(int(v) for v in rng.integers(1, 6, ndim))
+    begin = tuple(int(rng.integers(0, k)) for k in kernel)
+    size = tuple(int(k + rng.integers(0, 40 if a == ndim - 1 else 6)) for a, k in enumerate(kernel))
+    return PoolProblem(
+        direction=direction,
+        operator=operator,
+        batch=int(rng.integers(1, 3)),
+        channels=int(rng.integers(1, 3)),
+        in_size=size,
+        kernel=kernel,
+        stride=tuple(int(v) for v in rng.integers(1, 6, ndim)),
+        pad_begin=begin,
+        pad_end=tuple(int(rng.integers(0, k + 2)) for k in kernel),
+        rounding=str(rng.choice(["floor", "ceil", "ceil_inside"])),
+        count_padding=bool(rng.integers(2)),
+        dtype=str(rng.choice(["float32", "float32", "float16", "float64"])),
+    )
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("seed", range(25))
+def test_random_problems(seed: int, direction: str) -> None:
+    problem = random_problem(np.random.default_rng(seed), direction)
+    assert core.parse(str(problem)) == problem
+    arrays = data(problem, seed)
+    (got,) = run(core.context(), problem, arrays).values()
+    check(problem, got, reference(problem, arrays))
+
+
+SPECIAL = ["kh2 kw2 sh2 sw2", "kh3 kw3 ph1 pw1", "kh3 kw3 sh2 sw2 ph1 pw1 ceil", "kh8 kw20", "kh2 kw4 sw3"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("window", SPECIAL)
+def test_not_a_number_is_no_maximum(window: str, algorithm: str | None, dtype: str) -> None:
+    problem = parse(f"pool max {dtype} n2 c3 ih8 iw20 {window}")
+    rng = np.random.default_rng(1)
+    x = rng.choice([np.nan, -np.inf, 1.0, 2.0, np.inf], (2, 3, 8, 20), p=[0.4, 0.3, 0.1, 0.1, 0.1]).astype(
+        problem.dtype
+    )
+    x[0, 0], x[0, 1] = np.nan, -np.inf
+    y = forward(problem, x).astype(problem.dtype)
+    got = np.full(y.shape, np.nan, problem.dtype)
+    context = core.context()
+    context.plan(problem, algorithm).run(x=x, y=got)
+    np.testing.assert_array_equal(got, y)
+    dy = rng.standard_normal(y.shape).astype(problem.dtype)
+    dx = np.full(x.shape, np.nan, problem.dtype)
+    back = problem.with_direction("backward")
+    context.plan(back, algorithm).run(x=x, y=y, dy=dy, dx=dx)
+    check(back, dx, backward(problem, dy, x, y))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_tie_goes_to_the_first(algorithm: str | None) -> None:
+    problem = parse("pool max n1 c1 ih4 iw6 kh2 kw3 sh2 sw3", "backward")
+    dx = np.full((1, 1, 4, 6), np.nan, "float32")
+    x, y, dy = np.zeros_like(dx), np.zeros((1, 1, 2, 2), "float32"), np.full((1, 1, 2, 2), 5, "float32")
+    core.context().plan(problem, algorithm).run(x=x, y=y, dy=dy, dx=dx)
+    expected = np.zeros_like(dx)
+    expected[0, 0, ::2, ::3] = 5
+    np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    "line", ["max n2 c3 ih9 iw37 kh3 kw3 sh2 sw2", "average n2 c3 ih9 iw37 kh9 kw37", "max n2 c3 ih9 iw37 kh9 kw37"]
+)
+def test_accumulates_and_repeats_bit_for_bit(line: str, direction: str, machine: str) -> None:
+    problem = parse(f"pool {line}", direction)
+    arrays = data(problem)
+    name = problem.arguments()[-1].name
+    with planning_for(machine) as context:
+        (first,) = run(context, problem, arrays).values()
+        (again,) = run(context, problem, arrays).values()
+        added = np.full_like(first, 10)
+        context.plan(problem).run(**arrays, **{name: core.accumulate(added)})
+    assert first.tobytes() == again.tobytes()
+    np.testing.assert_array_equal(added, first + np.float32(10))
+
+
+@pytest.mark.parametrize("operator", ["max", "average", "sum", "lp1", "lp2", "lp3"])
+def test_gradients_are_differences(operator: str) -> None:
+    """Central differences in float64."""
+    problem = parse(f"pool {operator} f64 n1 c2 ih5 iw7 kh3 kw2 sh2 ph1 pw1")
+    rng = np.random.default_rng(4)
+    x = 1 + rng.random((1, 2, 5, 7))
+    (y,) = run(core.context(), problem, {"x": x}).values()
+    dy, along, h = rng.standard_normal(y.shape), rng.standard_normal(x.shape), 1e-6
+    back = problem.with_direction("backward")
+    given = {"x": x, "y": y, "dy": dy}
+    needed = {argument.name: given[argument.name] for argument in back.arguments() if argument.role == "in"}
+    (dx,) = run(core.context(), back, needed).values()
+    high, low = (run(core.context(), problem, {"x": x + step * along})["y"] for step in (h, -h))
+    np.testing.assert_allclose((dx * along).sum(), ((high - low) * dy).sum() / (2 * h), rtol=1e-6, atol=1e-8)
+
+
+def test_every_implementation_is_chosen() -> None:
+    with planning_for("this one") as context:
+        if context.device.is_cpu:
+            chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+            assert chosen == {"whole", "planes", "elements", "empty"}
+    with planning_for("a GPU") as context:
+        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+        assert chosen == {"whole", "elements", "empty"}
+
+
+@pytest.mark.parametrize(
+    ("line", "out_size"),
+    [
+        ("ih7 iw7 kh2 kw2 sh2 sw2", (3, 3)),
+        ("ih7 iw7 kh2 kw2 sh2 sw2 ceil", (4, 4)),
+        ("ih7 iw7 kh2 kw2 sh2 sw2 ceil_inside", (4, 4)),
+        ("ih7 iw7 kh2 kw2 sh2 sw2 ph1 pw1 ceil", (5, 5)),
+        ("ih7 iw7 kh2 kw2 sh2 sw2 ph1 pw1 ceil_inside", (4, 4)),
+        ("ih3 iw3 kh2 kw2 sh3 sw3 ceil_inside", (2, 2)),
+        ("ih3 iw3 kh2 kw2 sh3 sw3 ph1 ceil_inside", (2, 1)),
+    ],
+)
+def test_number_of_windows(line: str, out_size: tuple[int, ...]) -> None:
+    assert parse(f"pool max n1 c1 {line}").out_size == out_size
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("pool forward median n1 c1 iw3 kw3", "'median'"),
+        ("pool forward n1 c1 iw3 kw3", "operator"),
+        ("pool forward max n1 c1 kw3", "expected iw"),
+        ("pool forward max n1 c1 iw3", "kwN"),
+        ("pool forward max n1 c1 iw3 kw4", "at most the padded input (3)"),
+        ("pool forward max n1 c1 iw3 kw2 pw2", "pad_begin (2,), expected less than the kernel"),
+        ("pool forward max n1 c1 iw3 kw2 sw0", "stride"),
+        ("pool forward max n1 c1 iw3 kw2 kh2", "['kh']"),
+        ("pool forward max n1 n1 c1 iw3 kw2", "'n1'"),
+        ("pool forward max n1 c1 iw0 kw1", "in_size"),
+    ],
+)
+def test_wrong_texts_are_named(text: str, part: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        core.parse(text)
+    assert str(caught.value).startswith("[pool] got ")
+    assert part in str(caught.value)
