@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 import numpy as np
 import pytest
+
+if sys.version_info >= (3, 12) and importlib.util.find_spec("mxnet"):
+    import clgraft.mxnet_ops  # noqa: F401  MXNet can be imported only after it
 
 
 def pytest_report_header(config) -> list[str]:
