@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAME = "gpu_gemm"
 TAPS_OF_ITEM = 5  # that a work-item packs
 PHASE_TAPS = 64  # of one phase, at most, for all phases in one launch
+LONG_DEPTH = 1024  # that a phase alone should split where it has too few tiles for the device
 ALIGN = 256  # bytes, of parts of the workspace
 OUTSIDE = 2**30  # the kernels' distance that lies outside every source
 GATHER, PIXELS = 1, 2  # the kernels' LOADER
@@ -168,7 +169,8 @@ class _Builder:
         depth = channels * prod(problem.kernel) // len(grids)  # the mean
         product = Product(rows, largest.pixels * len(grids), depth, problem.groups, channels)
         tile = choose(product, self.context.device, self.size, split=False).tile
-        if channels % tile.k:
+        work_groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * problem.groups  # of the largest phase
+        if channels % tile.k or (work_groups < self.context.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
         source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
@@ -184,11 +186,10 @@ class _Builder:
             "BOUNDED": int(not all(_inside(grid) for grid in grids)),
             "AXES": max(_axes(grid) for grid in grids),
         }
-        groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * len(grids) * problem.groups
         self.launches.append(
             Launch(
                 self._gemm_kernel("conv_gemm", defines, tile),
-                (groups * tile.threads,),
+                (work_groups * len(grids) * tile.threads,),
                 (tile.threads,),
                 (
                     *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from clgraft.core.devices import DeviceInfo
 
 ROWS = Path(__file__).with_name("gpu_gemm_tiles.txt")
+NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
+SPEEDS = ("whole", "mixed", "pixels")
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
@@ -107,14 +109,10 @@ def rows(device_class: str, size: int) -> tuple[Tile, ...]:
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
-            options = words[15:]
-            tile = Tile(
-                words[0],
-                *map(int, words[1:12]),
-                *map(float, words[12:15]),
-                tuple(word for word in options if word != "free"),
-                "free" not in options,
-            )
+            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
+            numbers.update(zip(SPEEDS, map(float, words[12:15])))
+            options = tuple(word for word in words[15:] if word != "free")
+            tile = Tile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
             found.setdefault(tile.device_class, []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
@@ -126,12 +124,10 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[Tile]:
             yield tile
 
 
-def splits(steps: int) -> Iterator[int]:
-    """Give the numbers of parts to consider, each about a third above the last, of at least two steps a part."""
-    parts = 1
-    while parts == 1 or 2 * parts <= steps:
-        yield parts
-        parts += max(parts // 3, 1)
+def splits(steps: int, tiles: int, units: int, busy: int) -> list[int]:
+    """Give the numbers of parts to consider: those that give every unit whole work-groups, up to three times `busy`."""
+    fitting = {each * units // tiles for each in range(1, 3 * busy + 1)}
+    return sorted({1} | {parts for parts in fitting if 1 < 2 * parts <= steps})
 
 
 def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) -> Choice:
@@ -149,7 +145,7 @@ def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) 
         tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
         steps = -(-product.depth // tile.k)
         (busy, speed), area = tile.load(product), tile.m * tile.n
-        for parts in splits(steps) if split else (1,):
+        for parts in splits(steps, tiles, device.compute_units, busy) if split else (1,):
             length = -(-steps // parts) if steps else 0
             used = -(-steps // length) if steps else 1
             sums = used * product.rows * product.columns * product.groups
