@@ -226,6 +226,7 @@ def test_other_custom_operators_are_left_alone():
 FREED = """
 import sys
 sys.path[:0] = {path!r}
+import clgraft.mxnet_ops
 import test_guard
 case = test_guard.native_case()
 for mode in test_guard.MODES:

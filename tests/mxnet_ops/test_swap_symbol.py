@@ -188,7 +188,7 @@ def test_training_with_a_module_follows_the_native_one(rng):
         for batch in iterator:
             module.forward_backward(batch)
             module.update()
-        mx.nd.waitall()  # a reader of the moving statistics does not wait for the backward that updates them, natively too
+        mx.nd.waitall()  # readers of moving statistics do not wait for the backward that updates them, natively too
         trained.append({k: v.asnumpy() for group in module.get_params() for k, v in group.items()})
     for name, value in trained[0].items():
         assert np.abs(trained[1][name] - value).max() <= 1e-4 * max(1, np.abs(value).max()), name
