@@ -125,9 +125,13 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[Tile]:
 
 
 def splits(steps: int, tiles: int, units: int, busy: int) -> list[int]:
-    """Give the numbers of parts to consider: those that give every unit whole work-groups, up to three times `busy`."""
-    fitting = {each * units // tiles for each in range(1, 3 * busy + 1)}
-    return sorted({1} | {parts for parts in fitting if 1 < 2 * parts <= steps})
+    """Give the numbers of parts to consider, of at least two steps a part.
+
+    They are powers of two, and those that give every unit whole work-groups, up to three times `busy`.
+    """
+    wanted = {each * units // tiles for each in range(1, 3 * busy + 1)} | {2**i for i in range(1, steps.bit_length())}
+    lengths = {-(-steps // parts) for parts in wanted if 1 < 2 * parts <= steps}
+    return sorted({1} | {-(-steps // length) for length in lengths})
 
 
 def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) -> Choice:
@@ -147,9 +151,8 @@ def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) 
         (busy, speed), area = tile.load(product), tile.m * tile.n
         for parts in splits(steps, tiles, device.compute_units, busy) if split else (1,):
             length = -(-steps // parts) if steps else 0
-            used = -(-steps // length) if steps else 1
-            sums = used * product.rows * product.columns * product.groups
-            if used != parts or (parts > 1 and sums * size > SPLIT_BYTES):
+            sums = parts * product.rows * product.columns * product.groups
+            if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
             each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
             full, rest = divmod(-(-tiles * parts // device.compute_units), busy)
