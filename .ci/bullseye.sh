@@ -21,7 +21,8 @@ mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 if [ ! -e "$dir/opt/caffe-installed" ]; then
     debootstrap --variant=minbase bullseye "$dir" "$mirror"
     DEBIAN_FRONTEND=noninteractive chroot "$dir" apt-get install -y --no-install-recommends \
-        python3-caffe caffe gcc libc6-dev python3-dev libgomp1
+        python3-caffe caffe gcc libc6-dev python3-dev libgomp1 \
+        python3-matplotlib python3-skimage python3-sklearn
     chroot "$dir" apt-get clean
     touch "$dir/opt/caffe-installed"
 fi
