@@ -11,6 +11,8 @@
 
 #include "winograd_cpu_transforms.cl"
 
+#define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
+
 #define PART \
     const int first_row, const int row_count, const int tiles
 
@@ -71,32 +73,37 @@ kernel void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
     global const real *ys = OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS;
     global real *ms = OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
     for (int c = 0; c < count; c += MR) {
-        realv acc[MR][NV];
-#pragma unroll
-        for (int i = 0; i < MR; i++) {
-            const bool old = add && c + i < count;
-#pragma unroll
-            for (int v = 0; v < NV; v++) acc[i][v] = old ? LOAD_REALS(ms + (c + i) * COLS + v * VL) : (realv)(0);
-        }
-        global const real *a = vs + c, *b = ys;
-        for (int tile = 0; tile < tile_count; tile++) {
-            realv gradient[NV];
-#pragma unroll
-            for (int v = 0; v < NV; v++) gradient[v] = LOAD_REALS(b + v * VL);
+        for (int first = 0; first < tile_count; first += SUMMED) {
+            realv acc[MR][NV];
 #pragma unroll
             for (int i = 0; i < MR; i++) {
-                const realv value = a[i];
 #pragma unroll
-                for (int v = 0; v < NV; v++) acc[i][v] = fma(value, gradient[v], acc[i][v]);
+                for (int v = 0; v < NV; v++) acc[i][v] = 0;
             }
-            a += WC;
-            b += COLS;
-        }
+            global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;
+            for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {
+                realv gradient[NV];
 #pragma unroll
-        for (int i = 0; i < MR; i++) {
-            if (c + i < count) {
+                for (int v = 0; v < NV; v++) gradient[v] = LOAD_REALS(b + v * VL);
 #pragma unroll
-                for (int v = 0; v < NV; v++) STORE_REALS(ms + (c + i) * COLS + v * VL, acc[i][v]);
+                for (int i = 0; i < MR; i++) {
+                    const realv value = a[i];
+#pragma unroll
+                    for (int v = 0; v < NV; v++) acc[i][v] = fma(value, gradient[v], acc[i][v]);
+                }
+                a += WC;
+                b += COLS;
+            }
+            const bool old = add || first;
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                if (c + i < count) {
+#pragma unroll
+                    for (int v = 0; v < NV; v++) {
+                        global real *sum = ms + (c + i) * COLS + v * VL;
+                        STORE_REALS(sum, old ? LOAD_REALS(sum) + acc[i][v] : acc[i][v]);
+                    }
+                }
             }
         }
     }

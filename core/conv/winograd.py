@@ -24,7 +24,7 @@ NAME = "winograd"
 OPTIONS = ("-cl-mad-enable",)
 ALIGN = 256  # bytes, of parts of the workspace
 CHUNK = 64  # channels of a row of V, the kernels' WC
-GROUP_ROWS = 4  # tile rows whose pixels are transposed at once, the kernels' ROWS
+PIXEL_BYTES = 128 * 1024  # of the pixels that are transposed at once
 ELEMENTS = 36
 PAD = 48  # elements between them, as in the kernels
 SLICE_BYTES = 768 * 1024  # of the L2 cache
@@ -46,6 +46,17 @@ def register_tile(context: Context, outputs: int) -> Tile:
     rows = {4: 6, 3: 8, 2: 12} if lanes >= 16 else {3: 4, 2: 6}
     vectors = min(rows, key=lambda v: (-(-outputs // (v * lanes)) * v, -v))
     return Tile(rows[vectors], vectors, lanes)
+
+
+def _group_rows(context: Context, tile_w: int, lanes: int) -> tuple[int, int]:
+    """Give how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
+    for rows in (4, 2, 1):
+        nbytes = ((rows * 4 + 2) * (tile_w * 4 + 2) + lanes) * lanes * 4
+        if nbytes <= min(PIXEL_BYTES, context.device.local_memory // 2) or rows == 1:
+            break
+    if nbytes > context.device.local_memory - 4096:
+        raise Declined(f"rows of {tile_w} tiles do not fit {context.device.local_memory} bytes of local memory")
+    return rows, nbytes
 
 
 def _check(problem: ConvProblem, context: Context) -> None:
@@ -107,8 +118,9 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     if not worthwhile(all_tiles, channels, outputs, pixels):
         raise Declined("its transforms would cost more than they save")
     tile = register_tile(context, outputs)
-    defines = {**tile.defines(), "ROWS": GROUP_ROWS}
     tile_h, tile_w = (-(-size // 4) for size in target_size)
+    group_rows, pixel_bytes = _group_rows(context, tile_w, tile.lanes)
+    defines = {**tile.defines(), "ROWS": group_rows}
     all_rows = problem.batch * tile_h
     blocks = -(-outputs // tile.columns)
     padded_channels = -(-channels // CHUNK) * CHUNK
@@ -119,11 +131,6 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     if split.own_weights:
         slice_size += channels * tile.columns + PAD
     slice_bytes = ELEMENTS * slice_size * 4
-    group = min(GROUP_ROWS, split.block_rows)
-    pixel_bytes = ((group * 4 + 2) * (tile_w * 4 + 2) + tile.lanes) * tile.lanes * 4
-    if pixel_bytes > context.device.local_memory - 4096:
-        raise Declined(f"rows of {target_size[1]} pixels do not fit local memory")
-
     launches = []
     weight_bytes = 0
     weight_steps = [Constant(np.int64(step)) for step in steps]
@@ -173,7 +180,8 @@ def plan_filter(problem: ConvProblem, context: Context) -> Steps:
     if not worthwhile(all_rows * tile_w, channels, outputs, problem.batch * prod(problem.out_size)):
         raise Declined("its transforms would cost more than they save")
     tile = register_tile(context, outputs)
-    defines = {**tile.defines(), "ROWS": GROUP_ROWS}
+    group_rows, pixel_bytes = _group_rows(context, tile_w, tile.lanes)
+    defines = {**tile.defines(), "ROWS": group_rows}
     blocks, chunks = -(-outputs // tile.columns), -(-channels // CHUNK)
     row_bytes = ELEMENTS * 4 * (chunks * CHUNK + blocks * tile.columns) * tile_w
     parts = min(-(-all_rows * row_bytes // (PART_BYTES * context.device.compute_units)), MOST_PARTS, all_rows)
@@ -184,10 +192,6 @@ def plan_filter(problem: ConvProblem, context: Context) -> Steps:
     product_bytes = ELEMENTS * (blocks * channels * tile.columns + PAD) * 4
     source, gradient = Workspace(0), Workspace(source_bytes)
     product = Workspace(source_bytes + gradient_bytes)
-    columns = tile_w * 4 + 2
-    pixel_bytes = ((GROUP_ROWS * 4 + 2) * columns + tile.lanes) * tile.lanes * 4
-    if pixel_bytes > context.device.local_memory - 4096:
-        raise Declined(f"rows of {problem.out_size[1]} pixels do not fit local memory")
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         kernel = context.kernel("winograd_cpu_filter.cl", name, defines, problem.dtype, OPTIONS)
@@ -197,8 +201,8 @@ def plan_filter(problem: ConvProblem, context: Context) -> Steps:
     launches = []
     for first in range(0, all_rows, part_rows):
         rows = min(part_rows, all_rows - first)
-        part = ints(first, rows, tiles, GROUP_ROWS)
-        row_blocks = -(-rows // GROUP_ROWS)
+        part = ints(first, rows, tiles, group_rows)
+        row_blocks = -(-rows // group_rows)
         launches += [
             launch(
                 "filter_source",
