@@ -213,8 +213,8 @@ def test_choosing():
         "conv2/dw": "type not chosen",
         "conv2/sep": "type not chosen",
     }
-    with pytest.raises(SwapError, match=r"got type Pooling, expected one of Convolution"):
-        swap_net(text, types=["Pooling"])
+    with pytest.raises(SwapError, match=r"got type Dropout, expected one of Convolution"):
+        swap_net(text, types=["Dropout"])
 
 
 def test_a_name_with_characters_of_patterns_is_a_name():
@@ -386,7 +386,7 @@ def test_solver_with_its_net(tmp_path, monkeypatch):
     (tmp_path / "models" / "lenet.prototxt").write_text(net_text("lenet"))
     (tmp_path / "solver.prototxt").write_text(SOLVER.format(net="models/lenet.prototxt"))
     (report,) = swap_file("solver.prototxt", "out.prototxt")
-    assert len(report.swapped) == 3
+    assert {"conv1", "conv2", "relu1"} <= {row.name for row in report.swapped}
     solver = schema.parse("SolverParameter", (tmp_path / "out.prototxt").read_text())
     assert solver.net == "lenet_ocl.prototxt"
     assert (tmp_path / "lenet_ocl.prototxt").read_text() == swap_net(net_text("lenet"))[0]
@@ -454,7 +454,7 @@ def test_files_that_are_refused(tmp_path, monkeypatch):
 
 
 def test_report_reads_well():
-    text = str(swap_net(net_text("lenet"))[1])
+    text = str(swap_net(net_text("lenet"), types=["Convolution", "ReLU"])[1])
     assert "3 of 10 layers changed: 2 Convolution, 1 ReLU" in text
     assert any(line.split()[1:4] == ["conv1", "Convolution", "OclConvolution"] for line in text.splitlines())
     document = Document(net_text("lenet"))

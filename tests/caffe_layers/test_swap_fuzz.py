@@ -21,7 +21,7 @@ def nets(draw):
     """A net of layers that are swapped and layers that are not, with fields in any order."""
     net = schema.message_class("NetParameter")()
     for _ in range(draw(st.integers(1, 4))):
-        layer = net.layer.add(name=draw(NAMES), type=draw(st.sampled_from([*RULES, "Pooling", "Data", "Dropout"])))
+        layer = net.layer.add(name=draw(NAMES), type=draw(st.sampled_from([*RULES, "Data", "Dropout"])))
         layer.bottom.extend(draw(st.lists(NAMES, max_size=2)))
         layer.top.extend(draw(st.lists(NAMES, max_size=1)))
         for _ in range(draw(st.integers(0, 3))):

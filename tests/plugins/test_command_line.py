@@ -26,7 +26,7 @@ def net(tmp_path, monkeypatch):
 
 
 def test_swap_and_back(net, capfd):
-    assert main(["swap", "net.prototxt", "-o", "out.prototxt"]) == 0
+    assert main(["swap", "net.prototxt", "-o", "out.prototxt", "--exclude", "Pooling"]) == 0
     out, err = capfd.readouterr()
     assert "net.prototxt -> out.prototxt" in out
     assert "3 of 10 layers changed" in out

@@ -33,7 +33,7 @@ def outputs(symbol):
 
 
 def test_the_swapped_file_computes_the_same(symbol, capfd):
-    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json"]) == 0
+    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json", "--exclude", "Pooling"]) == 0
     assert "3 replaced" in capfd.readouterr().out
     swapped = mx.sym.load("ocl-symbol.json")
     assert swapped.list_arguments() == symbol.list_arguments()
