@@ -104,6 +104,19 @@ def test_written_by_hand_in_gluon(mode, case):
         same(run_block(block, values, x, head), expected)
 
 
+@pytest.mark.parametrize("select", [["Convolution"], ["BatchNorm"], ["Activation", "broadcast_add"], None], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_swapped_in_part(mode, select, case):
+    x, head, values, expected = case
+    block = Chain(False)
+    block.initialize()
+    grafted_ops.swap_block(block, select=select)
+    if mode != "plain":
+        block.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
+    for _ in range(3):
+        same(run_block(block, values, x, head), expected)
+
+
 def traced() -> mx.sym.Symbol:
     return Chain(True)(mx.sym.var("data"))
 
@@ -231,6 +244,8 @@ import test_guard
 case = test_guard.native_case()
 for mode in test_guard.MODES:
     test_guard.test_written_by_hand_in_gluon(mode, case)
+    for operator in ("Convolution", "BatchNorm", "Activation", "broadcast_add"):
+        test_guard.test_swapped_in_part(mode, [operator], case)
 test_guard.test_written_by_hand_in_a_symbol_block(case)
 print("right")
 """
