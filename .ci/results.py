@@ -32,7 +32,7 @@ def read(path: Path) -> Suite:
         if case.find("failure") is not None or case.find("error") is not None:
             suite.failed.add(name)
         elif skip is not None:
-            suite.skipped[name] = skip.get("message") or "no reason given"
+            suite.skipped[name] = " ".join(filter(None, (skip.get("message"), skip.text)))
         else:
             suite.passed.add(name)
     return suite

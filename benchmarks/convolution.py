@@ -1,4 +1,4 @@
-"""Convolutions against the frameworks' own, in one process, interleaved: `python benchmarks/convolution.py resnet50 vgg16`.
+"""Convolutions against the frameworks' own, in one process, in turn: `python benchmarks/convolution.py resnet50 vgg16`.
 
 Peers: MXNet's native operator, and PyTorch's where it is installed. Prints a row per problem and the geometric mean
 of the ratios (peer's time over ours: above 1 we are faster). `--json FILE` keeps all figures.
@@ -91,7 +91,11 @@ PEERS = {"mxnet": mxnet_calls, "torch": torch_calls}
 def measure(problem: core.ConvProblem, peers: list[str], seconds: float) -> dict[str, dict[str, float]]:
     """Time one problem; give milliseconds per direction and contender."""
     rng = np.random.default_rng(0)
-    shapes = {argument.name: argument.shape for d in ("forward", "backward_data") for argument in problem.with_direction(d).arguments()}
+    shapes = {
+        argument.name: argument.shape
+        for d in ("forward", "backward_data")
+        for argument in problem.with_direction(d).arguments()
+    }
     shapes["dw"] = shapes["w"]
     arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
     data, weights = (ours(problem.with_direction(d), arrays) for d in ("backward_data", "backward_filter"))
@@ -131,7 +135,10 @@ def main() -> int:
             results.append({"set": name, "name": label, "problem": text, **rows})
             for direction, row in rows.items():
                 shown = "  ".join(f"{peer} {row[peer]:8.2f} ({row[peer] / row['ours']:5.2f}x)" for peer in peers)
-                print(f"{name:10} {label:26} {direction:8} ours {row['ours']:8.2f} {row['gflops']:6.0f} GFLOPS  {shown}", flush=True)
+                print(
+                    f"{name:10} {label:26} {direction:8} ours {row['ours']:8.2f} {row['gflops']:6.0f} GFLOPS  {shown}",
+                    flush=True,
+                )
                 for peer in peers:
                     ratios.setdefault((peer, direction), []).append(row[peer] / row["ours"])
     for (peer, direction), values in ratios.items():

@@ -1,7 +1,8 @@
-"""Every MXNet operator through its adapter against the native one: `python benchmarks/mxnet_operators.py [--only conv]`.
+"""Every MXNet operator through its adapter against native: `python benchmarks/mxnet_operators.py [--only conv]`.
 
-Both sides are called as a user calls them (`mx.nd.Custom` and the native operator), in turn in one process; forward, and
-backward through autograd. Above 1 the grafted operator is faster. The last rows are tiny arrays: what a call costs.
+Both sides are called as a user calls them (`mx.nd.Custom` and the native operator), in turn in one process;
+forward, and backward through autograd. Above 1 the grafted operator is faster. The last rows are tiny arrays:
+what a call costs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from timing import compare, geometric_mean
 
-import clgraft.mxnet_ops  # isort: skip  (before MXNet)
+import clgraft.mxnet_ops  # noqa: F401  isort: skip  (before MXNet)
 
 import mxnet as mx
 

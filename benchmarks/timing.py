@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-from problem_sets import problem_lines  # noqa: E402
+from problem_sets import problem_lines
 
 __all__ = ["Timing", "compare", "geometric_mean", "problem_lines"]
 

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ HOST_ACCESS = {"raw_pointer": 1, "use_host_ptr": 2, "staged": 3}
 INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel_source(file: str) -> str:
     """Give a kernel file's text with its includes in place, each file once, lines numbered as in the files."""
     seen: set[str] = set()
@@ -173,7 +173,9 @@ class Context:
     def assemble(self, problem: Problem, algorithm: str | None = None) -> tuple[Any, str, tuple[tuple[str, str], ...]]:
         """Plan a problem and hand it to the runtime; give the ABI handle, the algorithm's name and who declined."""
         if problem.dtype == "float64" and not self.device.has_fp64:
-            raise ProblemError(f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64")
+            raise ProblemError(
+                f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
+            )
         steps, name, declined = self.choose(problem, algorithm)
         keep: list[Any] = []
         spec = _spec(self.ffi, problem, f"{problem} | {name} on {self.device.name}", steps, keep)
@@ -289,8 +291,8 @@ _owner: list[int] = []  # the process that first made a context
 def _refuse_after_fork() -> None:
     if _owner and _owner[0] != os.getpid():
         raise ExecutionError(
-            f"[context] got process {os.getpid()}, a child of {_owner[0]} by fork(), expected the process that first used OpenCL: "
-            "drivers do not survive fork(); start such workers with 'spawn' or before the first use",
+            f"[context] got process {os.getpid()}, a child of {_owner[0]} by fork(), expected the process that"
+            " first used OpenCL: drivers do not survive fork(); start such workers with 'spawn' or before the first use",
             abi.lib.CLG_FORKED,
         )
     if not _owner:

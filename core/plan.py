@@ -93,7 +93,7 @@ class BoundBuffer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class accumulate:  # noqa: N801  (reads as a verb at the call)
+class accumulate:  # reads as a verb at the call
     """Marks an output of `Plan.run` that is added to."""
 
     array: np.ndarray
@@ -112,7 +112,9 @@ class Plan:
     arguments : tuple of Argument
     """
 
-    def __init__(self, context: Context, problem: Problem, algorithm: str, declined: tuple[tuple[str, str], ...], handle: Any) -> None:
+    def __init__(
+        self, context: Context, problem: Problem, algorithm: str, declined: tuple[tuple[str, str], ...], handle: Any
+    ) -> None:
         self.context = context
         self.problem = problem
         self.algorithm = algorithm
@@ -208,7 +210,9 @@ class Plan:
         if value.shape != argument.shape:
             raise ArgumentError(f"[{kind}] got shape {value.shape} for {argument.name}, expected {argument.shape}")
         if not value.flags.c_contiguous:
-            raise ArgumentError(f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array")
+            raise ArgumentError(
+                f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array"
+            )
         if argument.role != "in" and not value.flags.writeable:
             raise ArgumentError(f"[{kind}] got a read-only array for {argument.name}, expected a writable one")
         return BoundBuffer(value.ctypes.data, value.nbytes, argument.dtype, mode)

@@ -14,7 +14,8 @@ HERE = Path(__file__).resolve().parent
 SOURCES = ("errors.c", "handles.c", "context.c", "plan.c", "run.c")
 VERSION = 100  # 0.1.0, as major * 10000 + minor * 100 + patch
 PYTHON_SIDE = """
-int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
+int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
+                              clg_context *context);
 int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
 """
 
@@ -39,7 +40,7 @@ def options() -> dict[str, object]:
         "include_dirs": [folder],
         "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
         "define_macros": [("CLG_VERSION", str(VERSION))],
-        # Hidden and bound to themselves: the extension and libclgraft.so may live in one process, each with its own handles.
+        # Hidden and bound to themselves: the extension and libclgraft.so may share a process, each with handles.
         "extra_link_args": ["-Wl,-Bsymbolic"],
         "extra_compile_args": ["-O2", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
         "libraries": ["pthread", "dl"],

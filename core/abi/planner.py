@@ -32,7 +32,11 @@ def serve(ffi: Any, lib: Any) -> None:
     contexts: dict[int, Any] = {}
 
     def fail(error: BaseException) -> int:
-        text = str(error) if isinstance(error, ClgraftError) else "".join(traceback.format_exception_only(type(error), error))
+        text = (
+            str(error)
+            if isinstance(error, ClgraftError)
+            else "".join(traceback.format_exception_only(type(error), error))
+        )
         lib.clg_set_error(text.encode())
         return status_of(error, lib)
 

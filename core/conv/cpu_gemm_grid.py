@@ -179,7 +179,7 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
                 )
             phases.append(axis)
         per_axis.append(phases)
-    return [Grid(problem.batch, axes) for axes in product(*per_axis)]
+    return [Grid(problem.batch, (outer, middle, inner)) for outer, middle, inner in product(*per_axis)]
 
 
 def merged_data_grid(problem: ConvProblem) -> Grid:

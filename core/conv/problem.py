@@ -89,7 +89,14 @@ class ConvProblem(Problem):
         expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
         expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
         expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
-        for name, low in (("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0), ("dilate", 1), ("in_size", 0)):
+        for name, low in (
+            ("kernel", 1),
+            ("stride", 1),
+            ("pad_begin", 0),
+            ("pad_end", 0),
+            ("dilate", 1),
+            ("in_size", 0),
+        ):
             value = getattr(self, name)
             expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as in_size {self.in_size}")
             expect(all(low <= v <= LARGEST for v in value), name, value, f"numbers from {low} to {LARGEST}")
@@ -187,7 +194,9 @@ class ConvProblem(Problem):
             elif found and found[1] not in numbers:
                 numbers[found[1]] = int(found[2])
             else:
-                raise ProblemError(f"[conv] got word {word!r}, expected a direction, a dtype or a number such as 'kh3', once")
+                raise ProblemError(
+                    f"[conv] got word {word!r}, expected a direction, a dtype or a number such as 'kh3', once"
+                )
         axes = [a for a in AXES if f"i{a}" in numbers]
         if axes != list(AXES[3 - len(axes) :]) or not axes:
             raise ProblemError(f"[conv] got {text!r}, expected iw, or ih iw, or id ih iw")
@@ -218,5 +227,3 @@ class ConvProblem(Problem):
         if numbers:
             raise ProblemError(f"[conv] got {sorted(numbers)}, expected only axes {axes}")
         return problem
-
-

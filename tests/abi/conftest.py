@@ -29,9 +29,21 @@ def run_program(library, tmp_path_factory):
 
     def run(source: str, *arguments: str, compiler: str = "gcc", timeout: int = 300):
         program = folder / Path(source).stem
-        command = [compiler, str(HERE / source), "-Wall", "-Wextra", "-Werror", f"-I{headers}", f"-L{library}", "-lclgraft", "-lm"]
+        command = [
+            compiler,
+            str(HERE / source),
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-I{headers}",
+            f"-L{library}",
+            "-lclgraft",
+            "-lm",
+        ]
         built = subprocess.run([*command, f"-Wl,-rpath,{library}", "-o", str(program)], capture_output=True, text=True)
         assert built.returncode == 0, built.stderr
-        return subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=timeout, env=dict(os.environ))
+        return subprocess.run(
+            [str(program), *arguments], capture_output=True, text=True, timeout=timeout, env=dict(os.environ)
+        )
 
     return run
