@@ -292,7 +292,7 @@ def _refuse_after_fork() -> None:
     if _owner and _owner[0] != os.getpid():
         raise ExecutionError(
             f"[context] got process {os.getpid()}, a child of {_owner[0]} by fork(), expected the process that"
-            " first used OpenCL: drivers do not survive fork(); start such workers with 'spawn' or before the first use",
+            " first used OpenCL: drivers do not survive fork(); start workers with 'spawn' or before the first use",
             abi.lib.CLG_FORKED,
         )
     if not _owner:
