@@ -251,13 +251,33 @@ print("right")
 """
 
 
-def test_where_freed_memory_is_overwritten_at_once():
+UNGUARDED = """
+import sys
+sys.path[:0] = {path!r}
+import test_guard
+case = test_guard.native_case()
+test_guard.mx.nd.Custom = test_guard.mx.nd.Custom.__wrapped__
+test_guard.test_written_by_hand_in_gluon("plain", case)
+print("right")
+"""
+
+
+def run_poisoned(program: str) -> subprocess.CompletedProcess:
     here = os.path.dirname(__file__)
     # glibc fills what is freed, and keeps large blocks in its heap, so that a use after free cannot go unseen
     environment = {**os.environ, "MALLOC_PERTURB_": "165", "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-    program = FREED.format(path=[here, os.path.dirname(here)])
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", program.format(path=[here, os.path.dirname(here)])]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_where_freed_memory_is_overwritten_at_once():
+    done = run_poisoned(FREED)
     assert done.returncode == 0 and "right" in done.stdout, done.stderr[-3000:]
+
+
+def test_these_tests_notice_missing_guards():
+    done = run_poisoned(UNGUARDED)
+    assert done.returncode != 0 and "right" not in done.stdout
 
 
 START = """
