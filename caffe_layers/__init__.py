@@ -13,6 +13,7 @@ LAYERS = {
     "OclConvolution": "convolution",
     "OclDepthwiseConvolution": "convolution",
     "OclBatchNorm": "batch_norm",
+    "OclPooling": "pooling",
     "OclScale": "affine",
     "OclBias": "affine",
     "OclReLU": "activation",

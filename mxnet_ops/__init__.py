@@ -15,6 +15,7 @@ from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
 from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.guard import guard_symbol
 from clgraft.mxnet_ops.pointwise import Pointwise
+from clgraft.mxnet_ops.pooling import Pooling
 from clgraft.mxnet_ops.report import Report, Row
 from clgraft.mxnet_ops.symbol_swap import swap_symbol
 from clgraft.mxnet_ops.translation import Node
@@ -27,6 +28,7 @@ __all__ = [
     "Eltwise",
     "Node",
     "Pointwise",
+    "Pooling",
     "Report",
     "Row",
     "guard_symbol",

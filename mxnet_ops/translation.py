@@ -114,6 +114,7 @@ POSITIONAL = {
     "hard_sigmoid": ("alpha", "beta"),
     "Activation": ("act_type",),
     "LeakyReLU": ("act_type", "slope"),
+    "Pooling": ("kernel", "pool_type", "global_pool"),
 }
 
 
@@ -136,6 +137,8 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
         found = _convolution(attributes, weight)
     elif name == "BatchNorm":
         found = "ocl_batchnorm", dict(attributes)
+    elif name == "Pooling":
+        found = "ocl_pooling", dict(attributes)
     elif name == "Activation":
         found = _plain(attributes, attributes["act_type"])
     elif name == "LeakyReLU":
@@ -162,7 +165,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 def is_translatable(operator: str) -> bool:
     """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
-    families = ("Convolution", "BatchNorm", "Activation", "LeakyReLU", "clip", "hard_sigmoid", "add_n")
+    families = ("Convolution", "BatchNorm", "Activation", "LeakyReLU", "Pooling", "clip", "hard_sigmoid", "add_n")
     return name in families or name in UNARY or name in BINARY
 
 

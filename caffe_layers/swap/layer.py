@@ -42,6 +42,10 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
     native = own[0] if own else None
     if native is not None and not _is_utf8(document.span(native)):
         return "its parameters hold bytes that are not UTF-8"
+    if rule.layer == "OclPooling":
+        reason = _pooling_refusal(layer)
+        if reason:
+            return reason
     notes: list[str] = []
     if rule.layer == "OclBatchNorm":
         reason = _freeze_statistics(document, layer, edits, notes)
@@ -123,6 +127,15 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
             else:
                 edits.replace(item.start, item.end, json.loads(was))
     return kinds[0].value
+
+
+def _pooling_refusal(layer: Message) -> str:
+    """Return why a pooling layer has no counterpart, empty if it has one."""
+    if any(parameters.text("pool") in ("STOCHASTIC", "2") for parameters in layer.messages("pooling_param")):
+        return "STOCHASTIC draws random elements"
+    if len(layer.values("top")) > 1:
+        return "its second top, the mask of the maxima, has no OpenCL counterpart"
+    return ""
 
 
 def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: list[str]) -> str:

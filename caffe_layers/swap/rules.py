@@ -30,6 +30,7 @@ RULES = {
     "DepthwiseConvolution": Rule("OclDepthwiseConvolution", "convolution_param"),
     "ConvolutionDepthwise": Rule("OclDepthwiseConvolution", "convolution_param"),
     "BatchNorm": Rule("OclBatchNorm", "batch_norm_param"),
+    "Pooling": Rule("OclPooling", "pooling_param"),
     "Scale": Rule("OclScale", "scale_param"),
     "Bias": Rule("OclBias", "bias_param"),
     "ReLU": Rule("OclReLU", "relu_param"),

@@ -100,8 +100,10 @@ class PoolProblem(Problem):
             expect(all(low <= v <= LARGEST for v in value), name, value, f"numbers from {low} to {LARGEST}")
         expect(0 <= self.batch <= LARGEST, "batch", self.batch, f"0 to {LARGEST}")
         expect(0 <= self.channels <= LARGEST, "channels", self.channels, f"0 to {LARGEST}")
-        for i, k, p, q in zip(self.in_size, self.kernel, self.pad_begin, self.pad_end):
-            expect(k <= i + p + q, "kernel", self.kernel, f"at most the padded input ({i + p + q})")
+        for i, k, p, q, count in zip(self.in_size, self.kernel, self.pad_begin, self.pad_end, self.out_size):
+            # Caffe lets the only window reach beyond
+            fits = k <= i + p + q or (self.rounding == "ceil_inside" and count > 0)
+            expect(fits, "kernel", self.kernel, f"at most the padded input ({i + p + q})")
             if self.operator in ("max", "average"):
                 expect(p < k, "pad_begin", self.pad_begin, f"less than the kernel {self.kernel}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def forward(problem: PoolProblem, x: np.ndarray) -> np.ndarray:
     y = np.empty((problem.batch, problem.channels, *problem.out_size))
     with np.errstate(all="ignore"):
         for place, part, divisor in windows(problem):
-            held = x[(..., *part)].astype(np.float64).reshape(*x.shape[:2], -1)
+            held = x[(..., *part)].astype(np.float64)
+            held = held.reshape(*x.shape[:2], math.prod(held.shape[2:]))
             if problem.operator == "max":
                 lowest = LOWEST[problem.dtype]
                 value = np.where(held > lowest, held, lowest).max(2, initial=lowest)
@@ -267,6 +269,7 @@ def test_every_implementation_is_chosen() -> None:
         ("ih7 iw7 kh2 kw2 sh2 sw2 ph1 pw1 ceil_inside", (4, 4)),
         ("ih3 iw3 kh2 kw2 sh3 sw3 ceil_inside", (2, 2)),
         ("ih3 iw3 kh2 kw2 sh3 sw3 ph1 ceil_inside", (2, 1)),
+        ("ih1 iw2 kh2 kw3 sh2 sw2 ceil_inside", (1, 1)),
     ],
 )
 def test_number_of_windows(line: str, out_size: tuple[int, ...]) -> None:

@@ -80,7 +80,7 @@ def test_report_says_what_was_replaced_and_why_not():
     _, report = ops.swap_symbol(residual_net())
     grafts = {row.name: row.graft for row in report.replaced}
     assert grafts["conv0"] == grafts["pw"] == "ocl_conv" and grafts["dw"] == "ocl_depthwise_conv"
-    assert grafts["bn0"] == "ocl_batchnorm"
+    assert grafts["bn0"] == "ocl_batchnorm" and grafts["pool"] == "ocl_pooling"
     assert {grafts[n] for n in ("relu0", "elu", "gate", "clip")} == {"ocl_activation"}
     assert {grafts[n] for n in ("sum", "sum3", "scaled")} == {"ocl_eltwise"}
     reasons = {row.name: row.reason for row in report.kept}
