@@ -13,7 +13,8 @@ from clgraft.core.errors import DeviceError
 # what a device's vendor calls itself -> device class of a GPU
 GPU_CLASSES = (("nvidia", "nvidia"), ("advanced micro", "amd"), ("amd", "amd"), ("intel", "intel-gpu"), ("arm", "mali"))
 # among CPU drivers the one with the faster compiled code first, as measured on the same kernels
-CPU_ORDER = ("portable computing language", "intel")
+POCL = "portable computing language"
+CPU_ORDER = (POCL, "intel")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def _host_access(device: Any, is_cpu: bool) -> str:
         shared = int(device.svm_capabilities) & fine_grain_system
     except Exception:  # a driver before OpenCL 2 does not know the question
         shared = 0
-    if is_cpu or shared:
+    # PoCL's kernels run in the caller's address space, although it does not offer this by name
+    if shared or (is_cpu and POCL in device.platform.name.lower()):
         return "raw_pointer"
     return "use_host_ptr" if device.host_unified_memory else "staged"
 
@@ -185,7 +187,7 @@ def _matches(info: DeviceInfo, word: str) -> bool:
         return info.is_cpu if word == "cpu" else info.is_gpu
     if word == info.selector:
         return True
-    aliases = "pocl" if "portable computing language" in info.platform.lower() else ""
+    aliases = "pocl" if POCL in info.platform.lower() else ""
     return not word.replace(":", "").isdigit() and word in f"{info.platform} {info.name} {aliases}".lower()
 
 
