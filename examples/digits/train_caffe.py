@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 from data import batches, digits, photographs
-from record import Comparison, Run, one_rounding_away, relative
+from record import Comparison, Run, nudged, relative
 
 SOLVER = """net: "{net}"
 base_lr: 0.05
@@ -208,19 +208,18 @@ def compare(
     native_net = Trainer(native_file, None)
     swapped_net = Trainer(swapped_file, native_net.save())
     nudged_net = Trainer(native_file, native_net.save())
-    for name, blobs in nudged_net.net.params.items():
-        if not name.endswith("_bn"):  # holds statistics and their count
-            for blob in blobs:
-                blob.data[...] = one_rounding_away(blob.data)
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = native_net.step(train_x[chosen], train_y[chosen])
-        nudged_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             learnt = [name for name in theirs if "_bn[" not in name]
             worst, where = max((relative(theirs[name], ours[name]), name) for name in learnt)
+            for name, blobs in nudged_net.net.params.items():
+                for blob in () if name.endswith("_bn") else blobs:  # a batch norm holds statistics and their count
+                    blob.data[...] = nudged(blob.data, worst)
+        nudged_net.step(train_x[chosen], train_y[chosen])
         progress(i + 1, len(steps), native_net.run.losses[-1], swapped_net.run.losses[-1])
     for net in (native_net, swapped_net):
         # both caffemodels are judged in the native net: what was learnt grafted goes back to plain Caffe

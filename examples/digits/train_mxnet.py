@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 from data import batches, digits, photographs
-from record import Comparison, Run, one_rounding_away, relative
+from record import Comparison, Run, nudged, relative
 
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 1e-4
 
@@ -154,15 +154,17 @@ def compare(
     shape = (batch, *train_x.shape[1:])
     weights = first_weights(symbol, shape)
     native_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
-    nudged_net = Trainer(symbol, shape, {name: one_rounding_away(value) for name, value in weights.items()})
+    nudged_net = Trainer(symbol, shape, weights)
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = native_net.step(train_x[chosen], train_y[chosen])
-        nudged_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             worst, where = max((relative(theirs[name], ours[name]), name) for name in theirs)
+            for name, array in nudged_net.parameters():
+                array[:] = nudged(weights[name], worst)
+        nudged_net.step(train_x[chosen], train_y[chosen])
         progress(i + 1, len(steps), native_net.run.losses[-1], swapped_net.run.losses[-1])
     for net in (native_net, swapped_net):
         net.run.accuracy = net.accuracy(test_x, test_y)
