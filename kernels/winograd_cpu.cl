@@ -1,4 +1,4 @@
-// Winograd's convolution F(4x4, 3x3) on CPU devices: forward, backward data and backward filter of 3 x 3 kernels, stride 1.
+// Winograd's convolution F(4x4, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
 //
 // Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144. Inside a block of tiles, lanes of vectors
 // are channels: pixels are transposed from NCHW in registers on the way in and out, so that neither small planes nor
@@ -37,30 +37,26 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
     }
 }
 
-// The register tile: M[tile][COLS] = sum over channels of V[tile][channel] * U[channel][COLS].
-void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const int tiles) {
+// The register tile: M[tile][COLS] (+)= sum over a chunk's channels of V[tile][channel] * U[channel][COLS].
+void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
     realv acc[MR][NV];
 #pragma unroll
     for (int i = 0; i < MR; i++) {
 #pragma unroll
-        for (int v = 0; v < NV; v++) acc[i][v] = 0;
+        for (int v = 0; v < NV; v++) acc[i][v] = add ? LOAD_REALS(M + i * COLS + v * VL) : (realv)(0);
     }
-    for (int chunk = 0; chunk < channels; chunk += WC) {
-        global const real *a = V + (long)chunk * tiles;
-        const int end = min(channels - chunk, WC);
-        for (int c = 0; c < end; c++) {
-            realv weights[NV];
+    for (int c = 0; c < channels; c++) {
+        realv weights[NV];
 #pragma unroll
-            for (int v = 0; v < NV; v++) weights[v] = LOAD_REALS(U + v * VL);
+        for (int v = 0; v < NV; v++) weights[v] = LOAD_REALS(U + v * VL);
 #pragma unroll
-            for (int i = 0; i < MR; i++) {
-                const realv value = a[i * WC];
+        for (int i = 0; i < MR; i++) {
+            const realv value = V[i * WC];
 #pragma unroll
-                for (int v = 0; v < NV; v++) acc[i][v] = fma(value, weights[v], acc[i][v]);
-            }
-            a++;
-            U += COLS;
+            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, weights[v], acc[i][v]);
         }
+        V++;
+        U += COLS;
     }
 #pragma unroll
     for (int i = 0; i < MR; i++) {
@@ -151,9 +147,12 @@ kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
             }
             global const real *weights = own_weights ? own : OPEN(U) + block * block_size;
             for (int e = 0; e < 36; e++) {
-                for (int tile = 0; tile < count * tile_w; tile += MR) {
-                    multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + tile * WC,
-                                  weights + e * u_size, channels, tiles);
+                // chunk by chunk, so that the weights of one stay in the first level's cache
+                for (int chunk = 0; chunk < channels; chunk += WC) {
+                    for (int tile = 0; tile < count * tile_w; tile += MR) {
+                        multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC),
+                                      weights + e * u_size + chunk * COLS, min(channels - chunk, WC), chunk > 0);
+                    }
                 }
             }
             for (int lane = 0; lane < COLS && block * COLS + lane < m_count; lane += VL) {
