@@ -40,6 +40,11 @@
 #define FIXED_GROUP 1
 #endif
 
+// 1: keep the compiler from making vectors of work-items. Intel's for CPUs gets the pixels loader wrong, or crashes.
+#ifndef SCALAR_ITEMS
+#define SCALAR_ITEMS 0
+#endif
+
 // LOADER   1: gather, 2: pixels. TARGET   1: pixels, 2: filter.
 #ifndef LOADER
 #define LOADER 1
@@ -88,6 +93,9 @@
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
 
+#if SCALAR_ITEMS
+__attribute__((intel_vec_len_hint(1)))
+#endif
 #if FIXED_GROUP
 __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif

@@ -215,7 +215,10 @@ class _Builder:
 
     def _gemm_kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
         """Build a kernel of conv_gpu.cl, with the tile's options where they were meant for."""
-        options = tile.options if self.context.device.device_class == tile.device_class else ()
+        device = self.context.device
+        options = tile.options if device.device_class == tile.device_class else ()
+        if device.is_cpu and "Intel" in device.platform:
+            defines = {**defines, "SCALAR_ITEMS": 1}
         return self.context.kernel("conv_gpu.cl", name, defines, self.problem.dtype, options)
 
     def _gemm(
