@@ -52,6 +52,14 @@ def activation(kind: str, channels: int = 64, size: int = 56) -> Any:
     return "Activation", "ocl_activation", {"act_type": kind}, [(8, channels, size, size)]
 
 
+def pool(kind: str, channels: int, size: int, kernel: int, stride: int = 1, pad: int = 0) -> Any:
+    """A pooling of 8 images; of whole planes if the kernel is 0."""
+    attributes: dict[str, Any] = {"pool_type": kind, "global_pool": not kernel}
+    if kernel:
+        attributes.update(kernel=(kernel, kernel), stride=(stride, stride), pad=(pad, pad))
+    return "Pooling", "ocl_pooling", attributes, [(8, channels, size, size)]
+
+
 def add(channels: int = 64, size: int = 56) -> Any:
     """A residual sum of 8 images."""
     return "elemwise_add", "ocl_eltwise", {}, [(8, channels, size, size)] * 2
@@ -82,6 +90,13 @@ CASES = {
     "tanh 64 56": activation("tanh"),
     "softrelu 64 56": activation("softrelu"),
     "sum 64 56": add(),
+    "pool max 3x3/2 64 112": pool("max", 64, 112, 3, 2, 1),
+    "pool max 2x2/2 64 112": pool("max", 64, 112, 2, 2),
+    "pool max 3x3 192 28": pool("max", 192, 28, 3, 1, 1),
+    "pool average 2x2/2 128 56": pool("avg", 128, 56, 2, 2),
+    "pool average 3x3 288 35": pool("avg", 288, 35, 3, 1, 1),
+    "pool average all 2048 7": pool("avg", 2048, 7, 0),
+    "pool max all 512 14": pool("max", 512, 14, 0),
     "call: relu 1 1": activation("relu", 1, 1),
     "call: sum 1 1": add(1, 1),
 }

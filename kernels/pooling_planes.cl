@@ -28,6 +28,17 @@
 #define GET(p, i) CAT(vload, VL)(0, (p) + (i))
 #define PUT(p, i, value) CAT(vstore, VL)((value), 0, (p) + (i))
 
+// NO_PREFETCH is for checkers that do not know the builtin.
+#if defined(__has_builtin) && !defined(NO_PREFETCH)
+#if __has_builtin(__builtin_prefetch)
+#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#endif
+#endif
+#ifndef PREFETCH
+#define PREFETCH(p)
+#endif
+#define CACHE_LINE 64
+
 #define ROWS_SHAPE \
     const long rows, const int item_rows, const int ih, const int iw, const int oh, const int ow, const int kh, const int sh, \
         const int ph, const int pw, const int eh, const int ew, const int count_padding, const int pitch
@@ -117,8 +128,10 @@ kernel void pool_planes_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate
 #if OPERATOR == 0
 // Notes, for a row of windows, which tap gives the gradient to: the first that is the maximum, -1 if none is.
 void choose(local real *chosen, local real *gradients, local real *line, local real *results, global const stored *plane,
-            global const stored *y, global const stored *dy, const int r0, const int kh, const int ih, const int iw,
-            const int ow, const int pw) {
+            global const stored *y, global const stored *dy, const int r0, const int kh, const int sh, const int ih,
+            const int iw, const int ow, const int pw) {
+    // the rows that the next windows add: between these and the rows that are written, hardware does not foresee them
+    for (int c = 0; c < sh * iw; c += CACHE_LINE / sizeof(stored)) PREFETCH(plane + (long)(r0 + kh) * iw + c);
     int v = 0;
     for (; v + VL <= ow; v += VL) {
         PUT(gradients, LEFT + v, VLOAD(dy, v));
@@ -176,7 +189,7 @@ kernel void pool_planes_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(
         for (; done <= high; done++) {
             const int slot = done % kept_rows * kept_pitch;
             choose(kept + slot, gradients + slot, line, columns, OPEN(x) + plane * ih * iw, OPEN(y) + (windows + done) * ow,
-                   OPEN(dy) + (windows + done) * ow, done * sh - ph, kh, ih, iw, ow, pw);
+                   OPEN(dy) + (windows + done) * ow, done * sh - ph, kh, sh, ih, iw, ow, pw);
         }
 #else
         int v = 0;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, ru
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
+from clgraft.core.context import Context
 from clgraft.core.pooling import elements
 
 LINES = problem_lines("pooling")
@@ -132,6 +134,12 @@ def test_matches_float64(name: str, direction: str, machine: str) -> None:
     check(problem, got, exact)
 
 
+@cache
+def context_of_wide_plans() -> Context:
+    """Give a context whose plans no other test sees."""
+    return Context.on(None)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", LINES)
 def test_wide_indices(name: str, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +150,7 @@ def test_wide_indices(name: str, direction: str, monkeypatch: pytest.MonkeyPatch
     output = problem.arguments()[-1]
     got = np.full(output.shape, np.nan, output.dtype)
     if got.size:
-        core.Context.on(None).plan(problem, "elements").run(**arrays, **{output.name: got})
+        context_of_wide_plans().plan(problem, "elements").run(**arrays, **{output.name: got})
     check(problem, got, reference(problem, arrays))
 
 
