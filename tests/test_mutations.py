@@ -49,6 +49,24 @@ FAULTS = {
         "",
         CONV_GPU % "forward",
     ),
+    "a tie given to the last": (
+        "pooling.cl",
+        "LOAD(plane, ((place)a * ih + b) * iw + c) == value",
+        "LOAD(plane, ((place)a * ih + b) * iw + c) > value",
+        "core/test_pooling.py::test_a_tie_goes_to_the_first",
+    ),
+    "a row of windows twice": (
+        "pooling_planes.cl",
+        "#define LAST_WINDOW(r) (min(((r) + ph) / sh, oh - 1))",
+        "#define LAST_WINDOW(r) (min(((r) + ph) / sh + 1, oh - 1))",
+        "core/test_pooling.py::test_matches_float64[inception-branch-backward-this one]",
+    ),
+    "padding in the divisor": (
+        "pooling_operators.cl",
+        "return max(count_padding ?",
+        "return max(true ?",
+        "core/test_pooling.py::test_matches_float64[average-count-inside-forward-this one]",
+    ),
     "weights not flipped": (
         "depthwise_rows.cl",
         "flip ? i / taps * taps + taps - 1 - i % taps : i",
