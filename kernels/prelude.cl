@@ -43,7 +43,13 @@ typedef CAT(float, VL) realv;
 #endif
 #if STORAGE == 16
 #define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))
-#define VSTORE(p, i, value) CAT(CAT(vstore_half, VL), _rte)((value), 0, (p) + (i))
+// As whole numbers, because PoCL 3.1 stores a vector of equal halves as if its address were aligned.
+void store_halves(global half *p, const realv value) {
+    CAT(ushort, VL) bits;
+    CAT(CAT(vstore_half, VL), _rte)(value, 0, (half *)&bits);
+    CAT(vstore, VL)(bits, 0, (global ushort *)p);
+}
+#define VSTORE(p, i, value) store_halves((p) + (i), (value))
 #else
 #define VLOAD(p, i) CAT(vload, VL)(0, (p) + (i))
 #define VSTORE(p, i, value) CAT(vstore, VL)((value), 0, (p) + (i))

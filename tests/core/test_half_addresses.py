@@ -1,0 +1,37 @@
+"""Float16 at every address: a frameworks' slices begin anywhere, and some compilers take equal halves for aligned ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+
+PROBLEMS = (
+    "pointwise f16 x0[1] x1[1000] : y0 = x0;",
+    "pointwise f16 x0[5,1] x1[5,100] : y0 = x0;",
+    "pointwise f16 x0[1000] : y0 = 1;",
+    "batchnorm f16 backward_inference n2 c3 s100",
+    "pool f16 backward average n1 c2 ih8 iw8 kh8 kw8",
+    "conv f16 backward_data n1 ic1 ih20 iw40 oc2 kh1 kw1 sh2 sw2",
+)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_equal_values_at_every_address(context, text):
+    problem = core.parse(text)
+    scalars = {name: 1e-3 for name in problem.scalars()}
+    expected: dict[str, np.ndarray] = {}
+    for offset in range(33):
+        arrays = {}
+        for argument in problem.arguments():
+            block = np.ones(argument.size + 64, argument.dtype)
+            arrays[argument.name] = block[offset : offset + argument.size].reshape(argument.shape)
+            if argument.role == "out":
+                arrays[argument.name][...] = np.nan
+        context.plan(problem).run(scalars, **arrays)
+        for argument in problem.arguments():
+            if argument.role == "out":
+                np.testing.assert_array_equal(arrays[argument.name], expected.setdefault(argument.name, arrays[argument.name]))
+                rest = arrays[argument.name].base
+                assert (rest[:offset] == 1).all() and (rest[offset + argument.size :] == 1).all()
