@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 SEED = 7
-SIDE = 16  # the digits are 8 pixels wide: enlarged, so that a step is work and not only calls
+SIDE = 24  # the digits are 8 pixels wide: enlarged, so that a step is work and not only calls
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -45,6 +45,8 @@ class Comparison:
     gradient_difference: float  # largest |native - swapped| over every parameter's gradient of the first step, relative
     worst_parameter: str
     forward_difference: float  # of one forward pass on photographs, relative
+    native_error: float | None = None  # the same gradients against float64, where the framework has it
+    swapped_error: float | None = None
 
     def loss_difference(self, other: Run) -> float:
         """Give the largest difference of a loss curve from the native one."""
@@ -62,7 +64,12 @@ class Comparison:
                 f"  {'test accuracy':22}{n.accuracy:12.2%}{s.accuracy:12.2%}",
                 f"  {'time per step':22}{n.step_ms:9.2f} ms{s.step_ms:9.2f} ms   ({n.step_ms / s.step_ms:.2f}x)",
                 f"  largest gradient difference, first step: {self.gradient_difference:.1e} of its size"
-                f" ({self.worst_parameter})",
+                f" ({self.worst_parameter})"
+                + (
+                    ""
+                    if self.native_error is None
+                    else f"; from float64: native {self.native_error:.1e}, swapped {self.swapped_error:.1e}"
+                ),
                 f"  largest difference of the loss curves: {self.loss_difference(self.swapped):.1e}"
                 f" (native from weights that far away: {self.loss_difference(self.nudged):.1e})",
                 f"  one forward pass on photographs differs by {self.forward_difference:.1e} of the output's size",
@@ -75,8 +82,10 @@ class Comparison:
         for name, run in (("native", self.native), ("swapped", self.swapped)):
             if not run.accuracy > 0.97:
                 found.append(f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above 97%")
-        if not self.gradient_difference < 1e-4:
-            found.append(f"{self.framework}: got gradients {self.gradient_difference:.1e} apart, expected below 1e-4")
+        # where native itself is far from float64 (sums over large planes in single precision), float64 is the judge
+        error = self.gradient_difference if self.swapped_error is None else self.swapped_error
+        if not error < 1e-4:
+            found.append(f"{self.framework}: got gradients {error:.1e} off, expected below 1e-4")
         if not self.forward_difference < 1e-4:
             found.append(f"{self.framework}: got outputs {self.forward_difference:.1e} apart, expected below 1e-4")
         # rounding grows from step to step in training: close at the start, near to the end

@@ -73,7 +73,7 @@ layer {{ name: "sum" type: "Eltwise" bottom: "pointwise" bottom: "stem" top: "su
 layer {{ name: "sum_relu" type: "ReLU" bottom: "sum" top: "sum" }}
 layer {{
   name: "pool" type: "Pooling" bottom: "sum" top: "pool"
-  pooling_param {{ pool: MAX kernel_size: 2 stride: 2 }}
+  pooling_param {{ pool: AVE kernel_size: 2 stride: 2 }}
 }}{_conv("head", "pool", 64, 3, normed)}
 layer {{ name: "head_tanh" type: "TanH" bottom: "head" top: "head" }}
 layer {{

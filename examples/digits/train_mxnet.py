@@ -31,11 +31,16 @@ def digits_symbol() -> Any:
     x = conv(x, "pointwise", 32, 1)
     x = mx.sym.elemwise_add(x, shortcut, name="sum")
     x = mx.sym.Activation(x, act_type="relu", name="sum_relu")
-    x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool")
+    x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="avg", name="pool")
     x = mx.sym.Activation(conv(x, "head", 64, 3), act_type="tanh", name="head_tanh")
     x = mx.sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="avg", name="average")
     x = mx.sym.FullyConnected(x, num_hidden=10, name="classes")
     return mx.sym.SoftmaxOutput(x, name="softmax", normalization="batch")
+
+
+def learnt(symbol: Any) -> dict[str, str]:
+    """Say which arguments get gradients: all but images and labels."""
+    return {name: "null" if name in ("data", "softmax_label") else "write" for name in symbol.list_arguments()}
 
 
 class Trainer:
@@ -45,8 +50,7 @@ class Trainer:
         import mxnet as mx
 
         self.mx = mx
-        learnt = {name: "null" if name in ("data", "softmax_label") else "write" for name in symbol.list_arguments()}
-        self.executor = symbol.simple_bind(mx.cpu(), grad_req=learnt, data=shape, softmax_label=shape[:1])
+        self.executor = symbol.simple_bind(mx.cpu(), grad_req=learnt(symbol), data=shape, softmax_label=shape[:1])
         for name, value in weights.items():
             target = self.executor.arg_dict if name in self.executor.arg_dict else self.executor.aux_dict
             target[name][:] = value
@@ -106,6 +110,24 @@ def first_weights(symbol: Any, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     return weights
 
 
+def exact_gradients(
+    symbol: Any, weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Give the gradients of one step in float64, by native operators."""
+    import mxnet as mx
+
+    types = dict.fromkeys(symbol.list_arguments(), "float64")
+    sizes = {"data": images.shape, "softmax_label": labels.shape}
+    executor = symbol.simple_bind(mx.cpu(), grad_req=learnt(symbol), type_dict=types, **sizes)
+    for name, value in weights.items():
+        (executor.arg_dict if name in executor.arg_dict else executor.aux_dict)[name][:] = value
+    executor.forward(
+        is_train=True, data=mx.nd.array(images, dtype="float64"), softmax_label=mx.nd.array(labels, dtype="float64")
+    )
+    executor.backward()
+    return {name: executor.grad_dict[name].asnumpy() for name, kind in learnt(symbol).items() if kind == "write"}
+
+
 def photograph_difference(swap: Callable[[Any], tuple[Any, Any]]) -> float:
     """Run one forward pass of a wider net of the same operators on photographs, native and swapped."""
     import mxnet as mx
@@ -155,13 +177,15 @@ def compare(
     weights = first_weights(symbol, shape)
     native_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
     nudged_net = Trainer(symbol, shape, weights)
-    worst, where = 0.0, ""
+    worst, where, errors = 0.0, "", [0.0, 0.0]
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = native_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             worst, where = max((relative(theirs[name], ours[name]), name) for name in theirs)
+            exact = exact_gradients(symbol, weights, train_x[chosen], train_y[chosen])
+            errors = [max(relative(exact[name], side[name]) for name in exact) for side in (theirs, ours)]
             for name, array in nudged_net.parameters():
                 array[:] = nudged(weights[name], worst)
         nudged_net.step(train_x[chosen], train_y[chosen])
@@ -178,5 +202,7 @@ def compare(
         gradient_difference=worst,
         worst_parameter=where,
         forward_difference=photograph_difference(clgraft.mxnet_ops.swap_symbol),
+        native_error=errors[0],
+        swapped_error=errors[1],
     )
     return comparison, report
