@@ -30,7 +30,7 @@ def batches(count: int, size: int, epochs: int) -> list[np.ndarray]:
     return steps
 
 
-def photographs(size: int = 224) -> np.ndarray:
+def photographs(size: int = 112) -> np.ndarray:
     """Give the photographs that come with scikit-image, cropped and resized: (n, 3, size, size) float32 in 0 to 1."""
     import skimage.data
     from skimage.transform import resize
