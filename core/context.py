@@ -98,10 +98,6 @@ class Context:
         if status:
             raise ExecutionError(self.ffi.string(self.lib.clg_last_error()).decode(), status)
 
-    def release_handle(self) -> Any:
-        """Give the ABI handle to a C caller, who destroys it."""
-        return self.handle
-
     def alive(self) -> bool:
         """Whether the handle has not been destroyed."""
         return self.lib.clg_context_counters(self.handle, self.ffi.new("clg_counters *")) == 0

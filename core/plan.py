@@ -123,7 +123,6 @@ class Plan:
         self.scalars = problem.scalars()
         self._handle = handle
         self._lib, self._ffi = context.lib, context.ffi
-        self._codes = {name: code for name, code in DTYPE_CODES.items()}
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
     def __repr__(self) -> str:
@@ -154,7 +153,7 @@ class Plan:
             b = bound[i]
             b.size = size
             b.kind = 1
-            b.dtype = self._codes[dtype]
+            b.dtype = DTYPE_CODES[dtype]
             b.mode = mode
             b.handle = ffi.cast("void *", address)
             b.bytes = nbytes

@@ -16,6 +16,11 @@ DTYPE_WORDS = {"f32": "float32", "f16": "float16", "f64": "float64"}
 WORD_OF_DTYPE = {dtype: word for word, dtype in DTYPE_WORDS.items()}
 
 
+def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+    """Lengthen a 1-D or 2-D size to three axes."""
+    return (fill,) * (3 - len(values)) + tuple(values)
+
+
 @dataclass(frozen=True)
 class Argument:
     """One buffer of a problem: its name, role (``in``, ``out``, ``inout``), shape and dtype."""

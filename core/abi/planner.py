@@ -51,7 +51,7 @@ def serve(ffi: Any, lib: Any) -> None:
                 context = adopt(*addresses, ffi=ffi, lib=lib)
             else:
                 context = Context.on(name, ffi=ffi, lib=lib)
-            handle = context.release_handle()
+            handle = context.handle
             for key in [key for key, known in contexts.items() if not known.alive()]:
                 del contexts[key]
             contexts[int(ffi.cast("uintptr_t", handle))] = context

@@ -15,6 +15,7 @@ import numpy as np
 
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.plan import Constant
+from clgraft.core.problem import in_3d
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,6 @@ class Grid:
 def ints(*values: int) -> tuple[Constant, ...]:
     """Give constants as the kernels' int parameters."""
     return tuple(Constant(np.int32(v)) for v in values)
-
-
-def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
-    """Lengthen a 1-D or 2-D size to three axes."""
-    return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:

@@ -8,16 +8,12 @@ import numpy as np
 
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps
+from clgraft.core.problem import in_3d
 
 if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 NAME = "direct"
-
-
-def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
-    """Lengthen a 1-D or 2-D size to three axes."""
-    return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def shape_constants(problem: ConvProblem) -> tuple[Constant, ...]:

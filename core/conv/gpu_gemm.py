@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.conv.cpu_gemm_grid import Axis, Grid, backward_data_grids, forward_grid, in_3d, ints
+from clgraft.core.conv.cpu_gemm_grid import Axis, Grid, backward_data_grids, forward_grid, ints
 from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, Tile, choose
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps, Workspace
+from clgraft.core.problem import in_3d
 
 if TYPE_CHECKING:
     from clgraft.core.context import Context

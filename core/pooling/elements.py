@@ -8,6 +8,7 @@ import numpy as np
 
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps
 from clgraft.core.pooling.problem import OPERATORS, PoolProblem
+from clgraft.core.problem import in_3d
 
 if TYPE_CHECKING:
     from clgraft.core.context import Context
@@ -16,11 +17,6 @@ NAME = "elements"
 
 GROUP = 64
 SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus work-items among them
-
-
-def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
-    """Lengthen a 1-D or 2-D size to three axes."""
-    return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def ends(problem: PoolProblem) -> tuple[int, ...]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Constant, Launch, Local, Steps
-from clgraft.core.pooling.elements import bind, ends, in_3d
+from clgraft.core.pooling.elements import bind, ends
 from clgraft.core.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.problem import in_3d
 
 if TYPE_CHECKING:
     from clgraft.core.context import Context
