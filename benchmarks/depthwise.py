@@ -16,6 +16,7 @@ from convolution import measure
 from timing import geometric_mean, problem_lines
 
 from clgraft import core
+from clgraft.core import problem_sets
 
 
 def main() -> int:
@@ -25,7 +26,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"device: {core.context().device.name}; median ms, GB/s, MXNet's time over ours")
     ratios: dict[str, list[float]] = {"forward": [], "backward": []}
-    for name, text in problem_lines("depthwise_speed").items():
+    for name, text in problem_sets.lines("depthwise").items():
         if options.only not in name:
             continue
         problem = core.parse(text)

@@ -1,13 +1,15 @@
-"""The sets of named problem lines in `tests/problems`, shared by all suites and benchmarks."""
+"""The suites' own sets of problem lines in `tests/problems`, and the package's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from clgraft.core import problem_sets
+
 FOLDER = Path(__file__).resolve().parent / "problems"
 
 
 def problem_lines(name: str) -> dict[str, str]:
-    """Read a set, name to text: lines ``name: problem text``, a ``#`` starts a comment."""
-    lines = (line.split("#")[0].strip() for line in (FOLDER / f"{name}.txt").read_text().splitlines())
-    return {key.strip(): text.strip() for key, _, text in (line.partition(":") for line in lines if line)}
+    """Read a set, name to text, from `tests/problems` or, if it has none of that name, from the package."""
+    path = FOLDER / f"{name}.txt"
+    return problem_sets.read(path) if path.is_file() else problem_sets.lines(name)
