@@ -13,7 +13,7 @@ import argparse
 import sys
 
 from convolution import measure
-from timing import geometric_mean, problem_lines
+from timing import geometric_mean
 
 from clgraft import core
 from clgraft.core import problem_sets
