@@ -5,6 +5,9 @@ from clgraft.core.abi import planner
 from clgraft.core.batchnorm import BatchNormProblem
 from clgraft.core.context import Context, adopt, context
 from clgraft.core.conv import ConvProblem
+from clgraft.core.deconvolution import DeconvProblem
+from clgraft.core.dense import DenseProblem
+from clgraft.core.dropout import DropoutProblem
 from clgraft.core.errors import (
     ArgumentError,
     BuildError,
@@ -33,7 +36,10 @@ __all__ = [
     "ClgraftError",
     "Context",
     "ConvProblem",
+    "DeconvProblem",
+    "DenseProblem",
     "DeviceError",
+    "DropoutProblem",
     "ExecutionError",
     "Plan",
     "PointwiseProblem",

@@ -1,0 +1,126 @@
+"""The dense layer's problem: a product of a batch of rows with a matrix of weights, and its gradients."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
+LARGEST = 2**31 - 1
+WORD = re.compile(r"(n|i|o|t|b)(\d+)")
+
+
+@dataclass(frozen=True)
+class DenseProblem(Problem):
+    """A dense (fully connected, inner product) layer in one direction: y = x w^T + b.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x w [b] -> y``; ``backward_data``: ``dy w -> dx``; ``backward_weight``: ``x dy -> dw``;
+        ``backward_bias``: ``dy -> db``.
+    batch, inputs, outputs : int
+        x is (batch, inputs), y (batch, outputs), w (outputs, inputs).
+    transposed : bool
+        Whether w is (inputs, outputs) instead.
+    bias : bool
+        Whether the forward direction adds a bias.
+    dtype : str
+        ``float32``, ``float16`` (storage) or ``float64``.
+
+    Raises
+    ------
+    ProblemError
+        If the numbers describe no dense layer.
+    """
+
+    kind: ClassVar[str] = "dense"
+
+    direction: str
+    batch: int
+    inputs: int
+    outputs: int
+    transposed: bool = False
+    bias: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "inputs", "outputs"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "transposed", bool(self.transposed) and self.direction != "backward_bias")
+        object.__setattr__(self, "bias", bool(self.bias) and self.direction == "forward")
+
+        def expect(good: bool, name: str, got: object, expected: str) -> None:
+            if not good:
+                raise ProblemError(f"[dense] got {name} {got}, expected {expected}")
+
+        expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        for name, low in (("batch", 0), ("inputs", 1), ("outputs", 1)):
+            value = getattr(self, name)
+            expect(low <= value <= LARGEST, name, value, f"{low} to {LARGEST}")
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds, counted as two operations."""
+        return 2 * self.batch * self.inputs * self.outputs
+
+    def with_direction(self, direction: str) -> DenseProblem:
+        """Give the same layer in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        x, y = (self.batch, self.inputs), (self.batch, self.outputs)
+        w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
+        b = (self.outputs,)
+        table = {
+            "forward": (("x", "in", x), ("w", "in", w)) + ((("b", "in", b),) if self.bias else ()) + (("y", "out", y),),
+            "backward_data": (("dy", "in", y), ("w", "in", w), ("dx", "out", x)),
+            "backward_weight": (("x", "in", x), ("dy", "in", y), ("dw", "out", w)),
+            "backward_bias": (("dy", "in", y), ("db", "out", b)),
+        }
+        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table[self.direction])
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"i{self.inputs}", f"o{self.outputs}"]
+        if self.transposed:
+            words.append("t1")
+        if self.bias:
+            words.append("b1")
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> DenseProblem:
+        direction, dtype = "forward", "float32"
+        numbers: dict[str, int] = {}
+        for word in text.split():
+            found = WORD.fullmatch(word)
+            if word in DIRECTIONS:
+                direction = word
+            elif word in DTYPE_WORDS:
+                dtype = DTYPE_WORDS[word]
+            elif found and found[1] not in numbers:
+                numbers[found[1]] = int(found[2])
+            else:
+                raise ProblemError(
+                    f"[dense] got word {word!r}, expected a direction, a dtype or a number such as 'n8', once"
+                )
+        for word in "nio":
+            if word not in numbers:
+                raise ProblemError(f"[dense] got {text!r}, expected a word {word}N in it")
+        return cls(
+            direction=direction,
+            dtype=dtype,
+            batch=numbers["n"],
+            inputs=numbers["i"],
+            outputs=numbers["o"],
+            transposed=bool(numbers.get("t")),
+            bias=bool(numbers.get("b")),
+        )

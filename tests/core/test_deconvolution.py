@@ -1,0 +1,152 @@
+"""Deconvolution against float64: every direction, from the definition that scatters each input pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import pytest
+from problem_sets import problem_lines
+from rounding_bounds import hold_to_bound
+
+from clgraft import core
+from clgraft.core import DeconvProblem, ProblemError
+
+LINES = problem_lines("deconvolution")
+OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw", "backward_bias": "db"}
+
+
+def taps(problem: DeconvProblem) -> Iterator[tuple[tuple[int, ...], tuple]]:
+    """Give each tap with the positions that it meets in an output without padding, one for each input pixel."""
+    for tap in product(*(range(k) for k in problem.kernel)):
+        yield (
+            tap,
+            (
+                Ellipsis,
+                *(
+                    slice(t * d, t * d + s * (i - 1) + 1, s)
+                    for t, d, s, i in zip(tap, problem.dilate, problem.stride, problem.in_size)
+                ),
+            ),
+        )
+
+
+def reference(problem: DeconvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Compute the problem's result in float64."""
+    groups, n = problem.groups, problem.batch
+    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+    x = wide["x"].reshape(n, groups, problem.in_channels // groups, *problem.in_size)
+    w = wide["w"].reshape(groups, problem.in_channels // groups, *arrays["w"].shape[1:])
+    spread = [s * (i - 1) + d * (k - 1) + 1 for s, i, d, k in zip(*map(vars(problem).get, SIZES))]
+    room = [max(size, p + o) for size, p, o in zip(spread, problem.pad_begin, problem.out_size)]
+    whole = np.zeros((n, groups, problem.out_channels // groups, *room))
+    inside = (Ellipsis, *(slice(p, p + o) for p, o in zip(problem.pad_begin, problem.out_size)))
+    if problem.direction == "forward":
+        for tap, place in taps(problem):
+            whole[place] += np.einsum("ngc...,gco->ngo...", x, w[(..., *tap)])
+        y = whole[inside].reshape(n, problem.out_channels, *problem.out_size)
+        return y + wide["b"].reshape(-1, *(1,) * problem.ndim) if problem.bias else y
+    dy = wide["dy"]
+    if problem.direction == "backward_bias":
+        return dy.sum(axis=(0, *range(2, dy.ndim)))
+    whole[inside] = dy.reshape(n, groups, -1, *problem.out_size) if n else 0
+    dx, dw = np.zeros_like(x), np.zeros_like(w)
+    axes = "xyz"[: problem.ndim]
+    for tap, place in taps(problem):
+        dx += np.einsum("ngo...,gco->ngc...", whole[place], w[(..., *tap)])
+        dw[(..., *tap)] = np.einsum(f"ngc{axes},ngo{axes}->gco", x, whole[place])
+    return dx.reshape(arrays["x"].shape) if problem.direction == "backward_data" else dw.reshape(arrays["w"].shape)
+
+
+SIZES = ("stride", "in_size", "dilate", "kernel")
+
+
+def terms(problem: DeconvProblem) -> int:
+    """Bound the number of products that are summed in one element of the result."""
+    if problem.direction in ("backward_filter", "backward_bias"):
+        return problem.batch * int(np.prod(problem.out_size)) + 1
+    channels = problem.in_channels if problem.direction == "forward" else problem.out_channels
+    return channels // problem.groups * int(np.prod(problem.kernel)) + 2
+
+
+def check(context: core.Context, problem: DeconvProblem, accumulate: bool = False, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    shapes = {a.name: a.shape for d in OUTPUTS for a in problem.with_direction(d).arguments() if a.role == "in"}
+    arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
+    exact = reference(problem, arrays)
+    bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    if accumulate:
+        result[...] = base = rng.standard_normal(exact.shape).astype(problem.dtype)
+        exact, bound = exact + base, bound + np.abs(base)
+    plan = context.plan(problem)
+    given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
+    plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
+    hold_to_bound(str(problem), result, exact, bound, terms(problem), problem.dtype, 1 + problem.bias)
+    return result
+
+
+@pytest.mark.parametrize("direction", OUTPUTS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name])
+    if direction == "forward":
+        assert core.parse(str(problem)) == problem
+    problem = DeconvProblem(**{**vars(problem), "direction": direction})
+    check(context, problem)
+    check(context, problem, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_problems(context, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ndim, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 3]))
+    kernel, dilate, stride = rng.integers(1, 5, ndim), rng.integers(1, 4, ndim), rng.integers(1, 5, ndim)
+    size = rng.integers(1, (30, 9, 5)[ndim - 1], ndim)
+    whole = stride * (size - 1) + dilate * (kernel - 1) + 1
+    begin = np.minimum(rng.integers(0, 4, ndim), (whole - 1) // 2)
+    end = np.minimum(rng.integers(0, 4, ndim), (whole - 1) // 2)
+    problem = DeconvProblem(
+        direction=str(rng.choice(list(OUTPUTS))),
+        batch=int(rng.integers(1, 4)),
+        in_channels=groups * int(rng.integers(1, 20)),
+        out_channels=groups * int(rng.integers(1, 20)),
+        groups=groups,
+        in_size=tuple(size),
+        kernel=tuple(kernel),
+        stride=tuple(stride),
+        dilate=tuple(dilate),
+        pad_begin=tuple(begin),
+        pad_end=tuple(end),
+        adj=tuple(rng.integers(0, 4, ndim) % stride),
+        bias=bool(rng.integers(2)),
+    )
+    assert core.parse(str(problem)) == problem
+    check(context, problem, accumulate=bool(seed % 2), seed=seed)
+
+
+@pytest.mark.parametrize("direction", OUTPUTS)
+def test_two_runs_give_the_same_bits(context, direction: str) -> None:
+    problem = core.parse(LINES["groups-2"]).with_direction(direction)
+    assert check(context, problem).tobytes() == check(context, problem).tobytes()
+
+
+WRONG = {
+    "deconv n1 ic1 oc1 ih3 iw3 kh3 kw3 ph3 pw3": "pad_begin (3, 3), expected an output of 1 or more, not (-1, -1)",
+    "deconv n1 ic1 oc1 ih3 iw3 kh3 kw3 ah1 aw0": "adj (1, 0), expected less than stride (1, 1)",
+    "deconv n1 ic3 oc4 g2 ih3 iw3 kh3 kw3": "in_channels 3, expected a multiple of groups 2",
+    "deconv n1 ic4 oc3 g2 ih3 iw3 kh3 kw3": "out_channels 3, expected a multiple of groups 2",
+    "deconv n1 ic1 oc1 ih0 iw3 kh3 kw3": "in_size (0, 3), expected numbers from 1",
+    "deconv n1 ic1 oc1 ih3 iw3 kh3": "expected a word kwN",
+    "deconv n1 ic1 oc1 ih3 kh3": "expected iw, or ih iw",
+    "deconv n1 ic1 oc1 iw3 kw3 kh3": "expected only axes ['w']",
+    "deconv n1 ic1 oc1 iw3 kw3 kw3": "got word 'kw3'",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_errors_name_what_does_not_fit(text: str) -> None:
+    with pytest.raises(ProblemError) as error:
+        core.parse(text)
+    assert str(error.value).startswith("[deconv] got") and WRONG[text] in str(error.value)

@@ -1,0 +1,84 @@
+"""Dense layers against float64: every direction, by every implementation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problem_sets import problem_lines
+from rounding_bounds import hold_to_bound
+
+from clgraft import core
+from clgraft.core import DenseProblem, ProblemError
+
+LINES = problem_lines("dense")
+OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_weight": "dw", "backward_bias": "db"}
+ALGORITHMS = (None, "through_convolution")
+
+
+def reference(problem: DenseProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Compute the problem's result in float64."""
+    x, w, b, dy = (arrays[name].astype(np.float64) for name in ("x", "w", "b", "dy"))
+    if problem.direction == "forward":
+        return x @ (w if problem.transposed else w.T) + (b if problem.bias else 0)
+    if problem.direction == "backward_data":
+        return dy @ (w.T if problem.transposed else w)
+    if problem.direction == "backward_weight":
+        return x.T @ dy if problem.transposed else dy.T @ x
+    return dy.sum(axis=0)
+
+
+def check(
+    context: core.Context, problem: DenseProblem, algorithm: str | None, accumulate: bool = False, seed: int = 0
+) -> np.ndarray:
+    """Run a problem into NaN, or onto random numbers, and hold every element to the bound of its rounding errors."""
+    rng = np.random.default_rng(seed)
+    n, i, o = problem.batch, problem.inputs, problem.outputs
+    shapes = {"x": (n, i), "w": (i, o) if problem.transposed else (o, i), "b": (o,), "dy": (n, o)}
+    arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
+    exact = reference(problem, arrays)
+    bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    if accumulate:
+        result[...] = base = rng.standard_normal(exact.shape).astype(problem.dtype)
+        exact, bound = exact + base, bound + np.abs(base)
+    plan = context.plan(problem, algorithm=algorithm)
+    given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
+    plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
+    terms = {"forward": i, "backward_data": o}.get(problem.direction, n) + 2
+    hold_to_bound(str(problem), result, exact, bound, terms, problem.dtype, 1 + problem.bias)
+    return result
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["this one", "through_convolution"])
+@pytest.mark.parametrize("direction", OUTPUTS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(context, name: str, direction: str, algorithm: str | None) -> None:
+    problem = core.parse(LINES[name])
+    if direction == "forward":
+        assert core.parse(str(problem)) == problem
+    problem = DenseProblem(**{**vars(problem), "direction": direction})
+    check(context, problem, algorithm)
+    check(context, problem, algorithm, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("direction", OUTPUTS)
+@pytest.mark.parametrize("name", ["batch-8", "batch-67", "transposed-batch-33", "long-sum"])
+def test_two_runs_give_the_same_bits(context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    assert check(context, problem, None).tobytes() == check(context, problem, None).tobytes()
+
+
+WRONG = {
+    "dense n1 i0 o1": "inputs 0, expected 1 to",
+    "dense n1 i1 o0": "outputs 0, expected 1 to",
+    "dense n1 i1": "expected a word oN",
+    "dense sideways n1 i1 o1": "got word 'sideways'",
+    "dense n1 n2 i1 o1": "got word 'n2'",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_errors_name_what_does_not_fit(text: str) -> None:
+    with pytest.raises(ProblemError) as error:
+        core.parse(text)
+    assert str(error.value).startswith("[dense] got") and WRONG[text] in str(error.value)
