@@ -7,12 +7,15 @@ from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which 
 
 import mxnet
 
-from clgraft.mxnet_ops import guard
+from clgraft.mxnet_ops import guard, random_numbers
 from clgraft.mxnet_ops.activation import Activation
 from clgraft.mxnet_ops.batchnorm import BatchNorm
 from clgraft.mxnet_ops.block_swap import swap_block
 from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
+from clgraft.mxnet_ops.dropout import Dropout
+from clgraft.mxnet_ops.deconvolution import Deconvolution
 from clgraft.mxnet_ops.eltwise import Eltwise
+from clgraft.mxnet_ops.fully_connected import FullyConnected
 from clgraft.mxnet_ops.guard import guard_symbol
 from clgraft.mxnet_ops.pointwise import Pointwise
 from clgraft.mxnet_ops.pooling import Pooling
@@ -24,8 +27,11 @@ __all__ = [
     "Activation",
     "BatchNorm",
     "Convolution",
+    "Deconvolution",
     "DepthwiseConvolution",
+    "Dropout",
     "Eltwise",
+    "FullyConnected",
     "Node",
     "Pointwise",
     "Pooling",
@@ -38,6 +44,7 @@ __all__ = [
 ]
 
 guard.install()
+random_numbers.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
 # first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
 weakref.finalize(guard.install, int)

@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.mxnet_ops.operator import IN, IN_GRAD, OUT, STATE, Call, Graft, Operator, Shape
+from clgraft.mxnet_ops.random_numbers import Stream
 
 NULL, WRITE, INPLACE, ADD = range(4)
 MODES = (core.SKIP, core.OVERWRITE, core.OVERWRITE, core.ACCUMULATE)
@@ -74,6 +75,8 @@ class Execution:
         self._state = [np.full(shape, fill, kind) for shape, kind, fill in self._prepared.graft.state]
         self._state_addresses = [array.ctypes.data for array in self._state]
         self._train = False
+        draw = self._prepared.graft.draw
+        self._stream = Stream(draw) if draw else None
 
     def forward(self, train: bool, requests: Sequence[int], groups: list[list[int]]) -> None:
         """Run forward.
@@ -87,6 +90,8 @@ class Execution:
             By MXNet's tags.
         """
         self._train = train
+        if self._stream is not None:
+            self._stream.advance(train, self._state)
         calls = self._prepared.forward[train]
         if self.operator.in_place or not set(groups[OUT]) & set(groups[IN]):
             self._run(calls, groups, requests)

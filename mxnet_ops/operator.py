@@ -28,6 +28,24 @@ class Call(NamedTuple):
     scalars: tuple[float, ...] = ()
 
 
+class Draw(NamedTuple):
+    """Random numbers of an operator: the array of the state whose 4 words get a new key before a forward that draws.
+
+    Parameters
+    ----------
+    place : int
+        In the state.
+    seed : int or None
+        The operator's own; None follows ``mx.random.seed``.
+    always : bool
+        Whether a forward that does not train draws as well.
+    """
+
+    place: int
+    seed: int | None
+    always: bool
+
+
 class Graft(NamedTuple):
     """What an operator does for given shapes.
 
@@ -39,12 +57,15 @@ class Graft(NamedTuple):
         Arrays that live from forward to backward; `fill` is their first content.
     zeros : tuple of (int, int)
         Input gradients that are zero: (place, bytes).
+    draw : Draw, optional
+        Of an operator with random numbers.
     """
 
     forward: Mapping[bool, tuple[Call, ...]]
     backward: Mapping[bool, tuple[Call, ...]]
     state: tuple[tuple[Shape, str, float], ...] = ()
     zeros: tuple[tuple[int, int], ...] = ()
+    draw: Draw | None = None
 
 
 class Operator:

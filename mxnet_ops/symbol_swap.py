@@ -64,7 +64,11 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
     """Give the dtypes that follow from the graph alone: those of casts, indices and constants."""
-    internals = symbol.get_internals()
+    graph = json.loads(symbol.tojson())
+    for node in graph["nodes"]:
+        if node["op"] == "Dropout":  # MXNet refuses to infer past it while its input's type is open
+            node["op"], node["attrs"] = "_copy", {}
+    internals = load_unguarded(json.dumps(graph)).get_internals()
     _, found, _ = internals.infer_type_partial()
     return dict(zip(internals.list_outputs(), found or ()))
 

@@ -58,7 +58,7 @@ def _plain(attributes: Mapping[str, str], name: str, **more: str) -> Translated:
 def _leaky(attributes: Mapping[str, str]) -> Translated:
     act_type = attributes.get("act_type", "leaky")
     if act_type == "rrelu":
-        raise Kept("rrelu draws random slopes")
+        return _plain(attributes, act_type, **_pick(attributes, "lower_bound", "upper_bound"))
     if act_type == "selu":
         raise Kept("MXNet's gradient of selu is not its derivative, ocl_activation's is")
     return _plain(attributes, act_type, **_pick(attributes, "slope"))
@@ -115,6 +115,7 @@ POSITIONAL = {
     "Activation": ("act_type",),
     "LeakyReLU": ("act_type", "slope"),
     "Pooling": ("kernel", "pool_type", "global_pool"),
+    "Dropout": ("p", "mode", "axes", "cudnn_off"),
 }
 
 
@@ -135,10 +136,16 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
     name, attributes = ALIASES.get(node.operator, node.operator), node.attributes
     if name == "Convolution":
         found = _convolution(attributes, weight)
+    elif name == "Deconvolution":
+        found = "ocl_deconv", dict(attributes)
+    elif name == "FullyConnected":
+        found = "ocl_fully_connected", dict(attributes)
     elif name == "BatchNorm":
         found = "ocl_batchnorm", dict(attributes)
     elif name == "Pooling":
         found = "ocl_pooling", dict(attributes)
+    elif name == "Dropout":
+        found = "ocl_dropout", dict(attributes)
     elif name == "Activation":
         found = _plain(attributes, attributes["act_type"])
     elif name == "LeakyReLU":
@@ -165,8 +172,8 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 def is_translatable(operator: str) -> bool:
     """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
-    families = ("Convolution", "BatchNorm", "Activation", "LeakyReLU", "Pooling", "clip", "hard_sigmoid", "add_n")
-    return name in families or name in UNARY or name in BINARY
+    families = ("Convolution", "BatchNorm", "Dropout", "Activation", "LeakyReLU", "Pooling", "clip", "hard_sigmoid", "add_n")
+    return name in families.split() or name in UNARY or name in BINARY
 
 
 def is_true(text: Any) -> bool:

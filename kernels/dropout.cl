@@ -1,0 +1,171 @@
+// Elements changed by random numbers, drawn where they are needed and never stored: Philox 4x32-10 (Salmon et al. 2011, "Parallel
+// random numbers: as easy as 1, 2, 3"), a function of a counter and a key.
+//
+// x, y, dy, dx  `count` elements      key  4 words: the seed's low and high half, the stream, the number of the draw
+//
+// MODE  0 dropout: y = x * n with n = u < keep ? scale : 0      (a: keep, b: scale)
+//       1 rrelu: y = x > 0 ? x : s * x with s = a + (b - a) * u
+//       2 rrelu's gradient: dx = x > 0 ? dy : s * dy
+//       3 n itself, as reals
+// u     uniform in [0, 1), 24 bits
+//
+// Elements 64 k + 16 j + i (i < 16, j < 4) take word j of the counter 16 k + i: a layout that suits vectors of any width, and
+// that is the same on every device.
+//
+// VL  lanes (2, 4, 8, 16): a work-item takes `blocks_per_item` blocks of 64 elements. Without, it takes the 4 elements of a counter.
+
+#define BLOCK 64
+#define LANES 16
+#define WORDS 4
+
+#if MODE == 3
+typedef real result_type;
+#define LOAD_RESULT(p, i) ((p)[i])
+#define STORE_RESULT(p, i, value) ((p)[i] = (value))
+#else
+typedef stored result_type;
+#define LOAD_RESULT(p, i) LOAD(p, i)
+#define STORE_RESULT(p, i, value) STORE(p, i, value)
+#endif
+
+#if MODE == 3
+#define INPUTS
+#elif MODE == 2
+#define INPUTS CONST_TENSOR(x), CONST_TENSOR(dy),
+#else
+#define INPUTS CONST_TENSOR(x),
+#endif
+#define OUTPUT TENSOR_OF(result_type, y), const int accumulate,
+
+// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster is the compiler's matter.
+#if WIDE_PRODUCTS
+#define PRODUCT(high, low, a, b, type, wide)                     \
+    const wide product_##high = CAT(convert_, wide)(a) * b##ul;  \
+    const type high = CAT(convert_, type)(product_##high >> 32), low = CAT(convert_, type)(product_##high);
+#else
+#define PRODUCT(high, low, a, b, type, wide) const type high = mul_hi(a, (type)b##u), low = a * b##u;
+#endif
+
+// Ten rounds for as many counters as the type has lanes.
+#define DEFINE_PHILOX(name, type, wide)                                                    \
+    void name(type *c0, type *c1, type *c2, type *c3, uint k0, uint k1) {                  \
+        for (int round = 0; round < 10; round++) {                                         \
+            PRODUCT(high0, low0, *c0, 0xD2511F53, type, wide)                              \
+            PRODUCT(high1, low1, *c2, 0xCD9E8D57, type, wide)                              \
+            *c0 = high1 ^ *c1 ^ k0;                                                        \
+            *c1 = low1;                                                                    \
+            *c2 = high0 ^ *c3 ^ k1;                                                        \
+            *c3 = low0;                                                                    \
+            k0 += 0x9E3779B9u;                                                             \
+            k1 += 0xBB67AE85u;                                                             \
+        }                                                                                  \
+    }
+DEFINE_PHILOX(philox, uint, ulong)
+
+// The 4 elements of one counter.
+void apply_counter(
+#if MODE != 3
+    global const stored *xs,
+#endif
+#if MODE == 2
+    global const stored *dys,
+#endif
+    global result_type *ys, const int accumulate, const real a, const real b, global const int *key, const ulong counter,
+    const ulong count) {
+    uint words[WORDS] = {(uint)counter, (uint)(counter >> 32), (uint)key[2], (uint)key[3]};
+    philox(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
+    for (int j = 0; j < WORDS; j++) {
+        const ulong at = counter / LANES * BLOCK + j * LANES + counter % LANES;
+        if (at >= count) break;
+        const real u = (real)(words[j] >> 8) * REAL(5.9604644775390625e-8);
+#if MODE == 0
+        real y = LOAD(xs, at) * (u < a ? b : 0);
+#elif MODE == 1
+        const real x = LOAD(xs, at);
+        real y = x > 0 ? x : (a + (b - a) * u) * x;
+#elif MODE == 2
+        real y = LOAD(dys, at) * (LOAD(xs, at) > 0 ? 1 : a + (b - a) * u);
+#else
+        real y = u < a ? b : 0;
+#endif
+        if (accumulate) y += LOAD_RESULT(ys, at);
+        STORE_RESULT(ys, at, y);
+    }
+}
+
+#if MODE == 3
+#define TENSORS OPEN(y)
+#elif MODE == 2
+#define TENSORS OPEN(x), OPEN(dy), OPEN(y)
+#else
+#define TENSORS OPEN(x), OPEN(y)
+#endif
+
+#ifdef VL
+#define WORD CAT(uint, VL)
+typedef WORD wordv;
+DEFINE_PHILOX(philox_vector, WORD, CAT(ulong, VL))
+
+#if MODE == 3
+#define VLOAD_RESULT(p, i) CAT(vload, VL)(0, (p) + (i))
+#define VSTORE_RESULT(p, i, value) CAT(vstore, VL)((value), 0, (p) + (i))
+#else
+#define VLOAD_RESULT(p, i) VLOAD(p, i)
+#define VSTORE_RESULT(p, i, value) VSTORE(p, i, value)
+#endif
+#define TO_REAL CAT(convert_, CAT(REAL_NAME, VL))
+#if STORAGE == 64
+#define REAL_NAME double
+#else
+#define REAL_NAME float
+#endif
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
+    INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count, const ulong blocks_per_item) {
+    global const int *key = OPEN(key);
+    global result_type *ys = OPEN(y);
+#if MODE != 3
+    global const stored *xs = OPEN(x);
+#endif
+#if MODE == 2
+    global const stored *dys = OPEN(dy);
+#endif
+    uint numbers[VL];
+    for (int i = 0; i < VL; i++) numbers[i] = i;
+    const wordv lanes = CAT(vload, VL)(0, numbers);
+    const ulong blocks = (count + BLOCK - 1) / BLOCK, first = get_global_id(0) * blocks_per_item;
+    for (ulong block = first; block < min(first + blocks_per_item, blocks); block++) {
+        const ulong begin = block * BLOCK;
+        if (begin + BLOCK > count) {
+            for (int i = 0; i < LANES; i++) apply_counter(TENSORS, accumulate, a, b, key, block * LANES + i, count);
+            return;
+        }
+        for (int part = 0; part < LANES; part += VL) {
+            const ulong counter = block * LANES + part;  // its low word does not overflow within a block
+            wordv words[WORDS] = {(uint)counter + lanes, (wordv)(uint)(counter >> 32), (wordv)(uint)key[2], (wordv)(uint)key[3]};
+            philox_vector(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
+#pragma unroll
+            for (int j = 0; j < WORDS; j++) {
+                const ulong at = begin + j * LANES + part;
+                const realv u = TO_REAL(words[j] >> 8) * REAL(5.9604644775390625e-8);
+#if MODE == 0
+                realv y = VLOAD(xs, at) * select((realv)0, (realv)b, u < (realv)a);
+#elif MODE == 1
+                const realv x = VLOAD(xs, at);
+                realv y = select((a + (b - a) * u) * x, x, x > (realv)0);
+#elif MODE == 2
+                realv y = VLOAD(dys, at) * select(a + (b - a) * u, (realv)1, VLOAD(xs, at) > (realv)0);
+#else
+                realv y = select((realv)0, (realv)b, u < (realv)a);
+#endif
+                if (accumulate) y += VLOAD_RESULT(ys, at);
+                VSTORE_RESULT(ys, at, y);
+            }
+        }
+    }
+}
+#else
+kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count) {
+    apply_counter(TENSORS, accumulate, a, b, OPEN(key), get_global_id(0), count);
+}
+#endif
