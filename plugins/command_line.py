@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
+from clgraft.plugins.bench import command as bench
 
 _EXAMPLES = """
 examples:
@@ -18,6 +19,8 @@ examples:
   clgraft check
   clgraft check train_val.prototxt
   clgraft check model-symbol.json --shape data=1,3,224,224
+  clgraft bench classic --peers mxnet --json figures.json --plots figures
+  clgraft bench --nets resnet18,mobilenet
   clgraft swap train_val.prototxt -o train_val_ocl.prototxt
   clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU
   clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt
@@ -94,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each is timed (default: 3)")
     check.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
     check.set_defaults(run=_check)
+
+    bench.add(commands)
 
     devices = commands.add_parser(
         "devices",
