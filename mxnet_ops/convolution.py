@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from clgraft import core
 from clgraft.mxnet_ops.attributes import Attributes
@@ -32,6 +32,7 @@ class Convolution(Operator):
 
     op_type: ClassVar[str] = "ocl_conv"
     vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
+    usually_no_bias: ClassVar[bool] = False
 
     kernel: Shape
     stride: Shape
@@ -66,8 +67,9 @@ class Convolution(Operator):
             kernel=kernel,
             num_filter=attributes.integer("num_filter", low=1),
             num_group=cls.read_groups(attributes),
-            no_bias=attributes.flag("no_bias", False),
+            no_bias=attributes.flag("no_bias", cls.usually_no_bias),
             **spatial,
+            **cls.read_more(attributes, kernel),
         )
         if operator.num_group and operator.num_filter % operator.num_group:
             raise attributes.error("num_filter", operator.num_filter, f"a multiple of num_group {operator.num_group}")
@@ -78,7 +80,12 @@ class Convolution(Operator):
         """Read num_group."""
         return attributes.integer("num_group", 1, low=1)
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> core.ConvProblem:
+    @classmethod
+    def read_more(cls, attributes: Attributes, kernel: Shape) -> dict[str, Any]:
+        """Read what a subclass has beyond these attributes."""
+        return {}
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> Any:
         try:
             return core.ConvProblem(
                 direction="forward",

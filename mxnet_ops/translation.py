@@ -172,8 +172,11 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 def is_translatable(operator: str) -> bool:
     """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
-    families = ("Convolution", "BatchNorm", "Dropout", "Activation", "LeakyReLU", "Pooling", "clip", "hard_sigmoid", "add_n")
-    return name in families.split() or name in UNARY or name in BINARY
+    families = (
+        *("Convolution", "Deconvolution", "FullyConnected", "BatchNorm", "Dropout", "Activation", "LeakyReLU"),
+        *("Pooling", "clip", "hard_sigmoid", "add_n"),
+    )
+    return name in families or name in UNARY or name in BINARY
 
 
 def is_true(text: Any) -> bool:
