@@ -12,8 +12,8 @@ from clgraft.mxnet_ops.activation import Activation
 from clgraft.mxnet_ops.batchnorm import BatchNorm
 from clgraft.mxnet_ops.block_swap import swap_block
 from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
-from clgraft.mxnet_ops.dropout import Dropout
 from clgraft.mxnet_ops.deconvolution import Deconvolution
+from clgraft.mxnet_ops.dropout import Dropout
 from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.fully_connected import FullyConnected
 from clgraft.mxnet_ops.guard import guard_symbol

@@ -64,6 +64,25 @@ def _leaky(attributes: Mapping[str, str]) -> Translated:
     return _plain(attributes, act_type, **_pick(attributes, "slope"))
 
 
+# operators whose attributes read the same in the grafted one
+SAME = {
+    "BatchNorm": "ocl_batchnorm",
+    "Deconvolution": "ocl_deconv",
+    "Dropout": "ocl_dropout",
+    "FullyConnected": "ocl_fully_connected",
+    "Pooling": "ocl_pooling",
+}
+# operators whose attributes read otherwise
+READERS: dict[str, Callable[[Mapping[str, str]], Translated]] = {
+    "Activation": lambda given: _plain(given, given["act_type"]),
+    "LeakyReLU": _leaky,
+    "add_n": lambda given: (
+        "ocl_eltwise",
+        {"operation": "add", "num_args": given["num_args"], "broadcast": "False"},
+    ),
+    "clip": lambda given: _plain(given, "clip", **_pick(given, "a_min", "a_max")),
+    "hard_sigmoid": lambda given: _plain(given, "hard_sigmoid", **_pick(given, "alpha", "beta")),
+}
 ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"
 UNARY = {
     "relu": "relu_keep_nan",
@@ -136,30 +155,14 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
     name, attributes = ALIASES.get(node.operator, node.operator), node.attributes
     if name == "Convolution":
         found = _convolution(attributes, weight)
-    elif name == "Deconvolution":
-        found = "ocl_deconv", dict(attributes)
-    elif name == "FullyConnected":
-        found = "ocl_fully_connected", dict(attributes)
-    elif name == "BatchNorm":
-        found = "ocl_batchnorm", dict(attributes)
-    elif name == "Pooling":
-        found = "ocl_pooling", dict(attributes)
-    elif name == "Dropout":
-        found = "ocl_dropout", dict(attributes)
-    elif name == "Activation":
-        found = _plain(attributes, attributes["act_type"])
-    elif name == "LeakyReLU":
-        found = _leaky(attributes)
-    elif name == "clip":
-        found = _plain(attributes, "clip", **_pick(attributes, "a_min", "a_max"))
-    elif name == "hard_sigmoid":
-        found = _plain(attributes, "hard_sigmoid", **_pick(attributes, "alpha", "beta"))
+    elif name in SAME:
+        found = SAME[name], dict(attributes)
+    elif name in READERS:
+        found = READERS[name](attributes)
     elif name in UNARY:
         found = _plain(attributes, UNARY[name])
     elif name in BINARY:
         found = "ocl_eltwise", {"operation": BINARY[name], "broadcast": str(name.startswith("broadcast"))}
-    elif name == "add_n":
-        found = "ocl_eltwise", {"operation": "add", "num_args": attributes["num_args"], "broadcast": "False"}
     else:
         raise Kept("no grafted operator computes it")
     try:
@@ -172,11 +175,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 def is_translatable(operator: str) -> bool:
     """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
-    families = (
-        *("Convolution", "Deconvolution", "FullyConnected", "BatchNorm", "Dropout", "Activation", "LeakyReLU"),
-        *("Pooling", "clip", "hard_sigmoid", "add_n"),
-    )
-    return name in families or name in UNARY or name in BINARY
+    return name == "Convolution" or any(name in table for table in (SAME, READERS, UNARY, BINARY))
 
 
 def is_true(text: Any) -> bool:
