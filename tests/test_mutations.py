@@ -79,6 +79,12 @@ FAULTS = {
         "a1_##n = a0_##n;",
         "core/test_pointwise.py::test_long_sums_are_as_accurate_as_numpys[axes1-this one]",
     ),
+    "a round without its key": (
+        "dropout.cl",
+        "*c0 = high1 ^ *c1 ^ k0;",
+        "*c0 = high1 ^ *c1;",
+        "core/test_dropout.py::test_numbers_are_the_generators[float32-this one]",
+    ),
     "scaled twice": (
         "pointwise_value.cl",
         "#define BLEND(n, old) y##n = SCALED(y##n)",
