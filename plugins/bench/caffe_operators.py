@@ -28,7 +28,7 @@ def sides(case: Case) -> dict[str, Side]:
     words = " ".join(f'bottom: "{x}"' for x in bottoms)
     text += f'layer {{ name: "op" {words} top: "y" {native} }}\nforce_backward: true\n'
     swapped, report = swap_net(text)
-    if not report.changed:
+    if not report.swapped:
         raise NotServed(f"nothing was swapped: {report}")
     return {"native": _side(text, bottoms), "clgraft": _side(swapped, bottoms)}
 

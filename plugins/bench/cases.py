@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, parse, problem_sets
@@ -73,16 +74,26 @@ class Case:
         return group_of(self.work)
 
     def flops(self, direction: str) -> int:
-        """Operations of the direct method; backward is data and filter together."""
-        if not isinstance(self.work, ConvProblem):
-            return 0
-        return self.work.flops * (1 if direction == "forward" else 2)
+        """Operations of the direct method; backward is data and filter together.
+
+        A function counts as one operation for each element, batch norm as 4 forward and 8 backward, pooling as one for
+        each element of a window.
+        """
+        work = self.work
+        if isinstance(work, Element):
+            return prod(work.shape)
+        if isinstance(work, BatchNormProblem):
+            return prod(work.shape) * (4 if direction == "forward" else 8)
+        if isinstance(work, PoolProblem):
+            return work.batch * work.channels * prod(work.out_size) * prod(work.kernel)
+        flops: int = work.flops
+        return flops * (1 if direction == "forward" else 2)
 
     def nbytes(self, direction: str) -> int:
         """Bytes that have to move at least: every argument once."""
         work = self.work
         if isinstance(work, Element):
-            size = _FLOAT * work.shape[0] * work.shape[1] * work.shape[2]
+            size = _FLOAT * prod(work.shape)
             if work.function == "sum":
                 return 3 * size
             return (2 if direction == "forward" else 3) * size
