@@ -5,6 +5,7 @@ from clgraft.core.abi import planner
 from clgraft.core.batchnorm import BatchNormProblem
 from clgraft.core.context import Context, adopt, context
 from clgraft.core.conv import ConvProblem
+from clgraft.core.crossentropy import CrossEntropyProblem
 from clgraft.core.deconvolution import DeconvProblem
 from clgraft.core.dense import DenseProblem
 from clgraft.core.dropout import DropoutProblem
@@ -21,6 +22,7 @@ from clgraft.core.plan import BoundBuffer as Buffer
 from clgraft.core.pointwise import PointwiseProblem, Reduction
 from clgraft.core.pooling import PoolProblem
 from clgraft.core.problem import Argument, Problem, parse
+from clgraft.core.softmax import SoftmaxProblem
 
 planner.serve(abi.ffi, abi.lib)
 
@@ -36,6 +38,7 @@ __all__ = [
     "ClgraftError",
     "Context",
     "ConvProblem",
+    "CrossEntropyProblem",
     "DeconvProblem",
     "DenseProblem",
     "DeviceError",
@@ -47,6 +50,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Reduction",
+    "SoftmaxProblem",
     "accumulate",
     "adopt",
     "context",

@@ -1,0 +1,39 @@
+"""Softmax with a work-item per image and pixel: for every problem; and with a work-group per long row, for GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Scalar, Steps
+from clgraft.core.softmax.problem import SoftmaxProblem
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "elements"
+
+GROUP = 128  # work-items that share a row
+FEWEST_CHANNELS = 64  # below, most of such a group would have nothing to do
+LOCAL = 64
+
+
+def plan(problem: SoftmaxProblem, context: Context) -> Steps:
+    """Plan one launch."""
+    images, channels, pixels = problem.images, problem.channels, problem.pixels
+    device = context.device
+    grouped = not device.is_cpu and pixels == 1 and channels >= FEWEST_CHANNELS and device.max_work_group_size >= GROUP
+    macros = {"LOG": int(problem.log), **({"GROUP": GROUP} if grouped else {})}
+    shape = "groups" if grouped else "elements"
+    kernel = context.kernel("softmax.cl", f"softmax_{shape}_{problem.direction}", macros, problem.dtype)
+    names = [argument.name for argument in problem.arguments()]
+    arguments: list[Any] = [
+        *(Buffer(name) for name in names),
+        Accumulate(names[-1]),
+        Scalar("scale", "float64" if problem.dtype == "float64" else "float32"),
+        *(Constant(np.int64(size)) for size in (images, channels, pixels)),
+    ]
+    local = GROUP if grouped else LOCAL
+    size = images * GROUP if grouped else -(-images * pixels // LOCAL) * LOCAL
+    return Steps((Launch(kernel, (size,), (local,), tuple(arguments), (names[-1],)),))
