@@ -12,6 +12,8 @@ from typing import Any
 LAYERS = {
     "OclConvolution": "convolution",
     "OclDepthwiseConvolution": "convolution",
+    "OclDeconvolution": "deconvolution",
+    "OclInnerProduct": "inner_product",
     "OclBatchNorm": "batch_norm",
     "OclPooling": "pooling",
     "OclScale": "affine",

@@ -20,6 +20,7 @@ class OclConvolution(OclLayer):
     bottoms: ClassVar[tuple] = (1, 1 << 30)
     tops: ClassVar[tuple] = (1, 1 << 30)
     may_be_in_place: ClassVar[bool] = False
+    problem_class: ClassVar[Any] = core.ConvProblem
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.convolution_param
@@ -38,7 +39,7 @@ class OclConvolution(OclLayer):
             self.expect(
                 self.groups > 0 and count % self.groups == 0, f"{count} {name}", f"a multiple of group {self.groups}"
             )
-        blobs = [((self.out_channels, self.in_channels // self.groups, *self.kernel), given.weight_filler)]
+        blobs = [(self.weight_shape(), given.weight_filler)]
         if given.bias_term:
             blobs.append(((self.out_channels,), given.bias_filler))
         self.bias = bool(given.bias_term)
@@ -47,6 +48,10 @@ class OclConvolution(OclLayer):
     def channels(self, given: Any) -> tuple:
         """Give output channels and groups."""
         return given.num_output, given.group
+
+    def weight_shape(self) -> tuple:
+        """Give the shape of w."""
+        return self.out_channels, self.in_channels // self.groups, *self.kernel
 
     def per_axis(self, name: str, short: Any, default: Any) -> tuple:
         """Read a repeated field or its `_h` and `_w` forms as one number per spatial axis."""
@@ -70,7 +75,7 @@ class OclConvolution(OclLayer):
         ndim = self.axis + 1 + self.spatial
         self.expect(len(shape) == ndim, f"shape {shape}", f"{ndim} axes")
         self.expect(shape[self.axis] == self.in_channels, f"{shape[self.axis]} input channels", self.in_channels)
-        self.problem = core.ConvProblem(
+        self.problem = self.problem_class(
             direction="forward",
             batch=math.prod(shape[: self.axis]),
             in_channels=self.in_channels,

@@ -29,6 +29,8 @@ RULES = {
     # the types of the two depthwise forks, which stock Caffe does not know
     "DepthwiseConvolution": Rule("OclDepthwiseConvolution", "convolution_param"),
     "ConvolutionDepthwise": Rule("OclDepthwiseConvolution", "convolution_param"),
+    "Deconvolution": Rule("OclDeconvolution", "convolution_param"),
+    "InnerProduct": Rule("OclInnerProduct", "inner_product_param"),
     "BatchNorm": Rule("OclBatchNorm", "batch_norm_param"),
     "Pooling": Rule("OclPooling", "pooling_param"),
     "Scale": Rule("OclScale", "scale_param"),
