@@ -6,13 +6,14 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clgraft.core import abi, devices, program_cache
+from clgraft.core import abi, devices, program_cache, tuning
 from clgraft.core.errors import BuildError, Declined, ExecutionError, ProblemError
 from clgraft.core.plan import (
     DTYPE_CODES,
@@ -148,16 +149,35 @@ class Context:
             return cl.Kernel(self._programs[key], name)
 
     def choose(self, problem: Problem, algorithm: str | None = None) -> tuple[Steps, str, tuple[tuple[str, str], ...]]:
-        """Ask the implementations in order; give the first one's steps, its name, and who declined and why."""
+        """Choose an implementation; give its steps, its name, and who declined and why.
+
+        A tuned choice comes first (see `tuning`), then the implementations in their order. With `algorithm` only the
+        one of that name is asked, for its own settings.
+        """
+        chosen = self._choose(problem, algorithm)
+        return chosen.steps, chosen.algorithm, chosen.declined
+
+    def _choose(self, problem: Problem, algorithm: str | None) -> _Chosen:
         declined: list[tuple[str, str]] = []
         outputs = [argument for argument in problem.arguments() if argument.role != "in"]
         if not any(argument.size for argument in outputs):
-            return Steps(()), "empty", ()
+            return _Chosen(Steps(()), "empty")
+        policy = tuning.policy() if algorithm is None else "off"
+        if policy == "full":
+            tuning.search_once(problem, self)
+        if policy != "off":
+            advice = tuning.advice(str(problem), self.device)
+            if advice is not None and advice.choice != tuning.HEURISTIC:
+                try:
+                    steps = self.steps(problem, advice.choice)
+                    return _Chosen(steps, advice.choice.algorithm, tuned=str(advice))
+                except (Declined, BuildError, ProblemError) as reason:
+                    declined.append((str(advice), str(reason)))
         for implementation in problem.implementations():
             if algorithm not in (None, implementation.NAME):
                 continue
             try:
-                return implementation.plan(problem, self), implementation.NAME, tuple(declined)
+                return _Chosen(implementation.plan(problem, self), implementation.NAME, tuple(declined))
             except Declined as reason:
                 declined.append((implementation.NAME, str(reason)))
         names = [implementation.NAME for implementation in problem.implementations()]
@@ -166,18 +186,51 @@ class Context:
             + "".join(f"; {name}: {reason}" for name, reason in declined)
         )
 
+    def steps(self, problem: Problem, choice: tuning.Choice) -> Steps:
+        """Give the steps of one choice.
+
+        Raises
+        ------
+        Declined
+            If its implementation does not serve the problem, or not with these settings.
+        ProblemError
+            If there is no such implementation.
+        BuildError
+            If the device's compiler refuses a kernel.
+        """
+        by_name = {implementation.NAME: implementation for implementation in problem.implementations()}
+        if choice.algorithm not in by_name:
+            raise ProblemError(f"[{problem.kind}] got algorithm {choice.algorithm!r}, expected one of {list(by_name)}")
+        implementation = by_name[choice.algorithm]
+        if not choice.settings:
+            return implementation.plan(problem, self)
+        if not hasattr(implementation, "candidates"):
+            raise Declined(f"{choice.algorithm} has no settings")
+        return implementation.plan(problem, self, dict(choice.settings))
+
     def assemble(self, problem: Problem, algorithm: str | None = None) -> tuple[Any, str, tuple[tuple[str, str], ...]]:
         """Plan a problem and hand it to the runtime; give the ABI handle, the algorithm's name and who declined."""
+        self._expect_dtype(problem)
+        chosen = self._choose(problem, algorithm)
+        return self._hand_over(problem, chosen.steps, chosen.algorithm), chosen.algorithm, chosen.declined
+
+    def _expect_dtype(self, problem: Problem) -> None:
         if problem.dtype == "float64" and not self.device.has_fp64:
             raise ProblemError(
                 f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
             )
-        steps, name, declined = self.choose(problem, algorithm)
+
+    def _hand_over(self, problem: Problem, steps: Steps, name: str) -> Any:
         keep: list[Any] = []
         spec = _spec(self.ffi, problem, f"{problem} | {name} on {self.device.name}", steps, keep)
         out = self.ffi.new("clg_plan *")
         self._check(self.lib.clg_plan_assemble(self.handle, spec, out))
-        return out[0], name, declined
+        return out[0]
+
+    def plan_of(self, problem: Problem, steps: Steps, name: str) -> Plan:
+        """Give a plan of steps that are at hand, which is not kept."""
+        self._expect_dtype(problem)
+        return Plan(self, problem, name, (), self._hand_over(problem, steps, name))
 
     def plan(self, problem: Problem, algorithm: str | None = None) -> Plan:
         """Give the plan of a problem, made on its first use.
@@ -186,10 +239,12 @@ class Context:
         ----------
         problem : Problem
         algorithm : str, optional
-            Insist on one implementation by its name; by default the first that does not decline.
+            Insist on one implementation by its name; by default a tuned choice, else the first that does not decline.
 
         Raises
         ------
+        ArgumentError
+            If ``CLGRAFT_TUNE`` holds a word that is no policy.
         ProblemError
             If the device cannot serve the dtype, or the named implementation declines.
         BuildError
@@ -201,9 +256,27 @@ class Context:
         with self._lock:
             found = self._plans.get((problem, algorithm))
             if found is None:
-                handle, name, declined = self.assemble(problem, algorithm)
-                found = self._plans[problem, algorithm] = Plan(self, problem, name, declined, handle)
+                self._expect_dtype(problem)
+                chosen = self._choose(problem, algorithm)
+                handle = self._hand_over(problem, chosen.steps, chosen.algorithm)
+                found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
+                self._plans[problem, algorithm] = found
             return found
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Give the problems that were planned so far, each once."""
+        with self._lock:
+            return tuple(dict.fromkeys(problem for problem, _ in self._plans))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What `Context.choose` found; `tuned` says which tuned choice it was, if it was one."""
+
+    steps: Steps
+    algorithm: str
+    declined: tuple[tuple[str, str], ...] = ()
+    tuned: str = ""
 
 
 def _spec(ffi: Any, problem: Problem, description: str, steps: Steps, keep: list[Any]) -> Any:

@@ -108,17 +108,26 @@ class Plan:
     algorithm : str
         The implementation's name.
     declined : tuple of (str, str)
-        The implementations that stood before it and their reasons.
+        The implementations that stood before it and their reasons; a tuned choice that could not serve comes first.
+    tuned : str
+        The tuned choice that was taken and where it comes from; empty where planning chose by itself.
     arguments : tuple of Argument
     """
 
     def __init__(
-        self, context: Context, problem: Problem, algorithm: str, declined: tuple[tuple[str, str], ...], handle: Any
+        self,
+        context: Context,
+        problem: Problem,
+        algorithm: str,
+        declined: tuple[tuple[str, str], ...],
+        handle: Any,
+        tuned: str = "",
     ) -> None:
         self.context = context
         self.problem = problem
         self.algorithm = algorithm
         self.declined = declined
+        self.tuned = tuned
         self.arguments = problem.arguments()
         self.scalars = problem.scalars()
         self._handle = handle

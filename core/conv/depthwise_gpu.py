@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 NAME = "depthwise_gpu"
+FOR_GPUS = True  # on a CPU no candidate of a search
 OPTIONS = ("-cl-mad-enable",)
 FILE = "depthwise_gpu.cl"
 GROUP = 128

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 NAME = "gpu_gemm"
+FOR_GPUS = True  # on a CPU no candidate of a search
 TAPS_OF_ITEM = 5  # that a work-item packs
 PHASE_TAPS = 64  # of one phase, at most, for all phases in one launch
 LONG_DEPTH = 1024  # that a phase alone should split where it has too few tiles for the device

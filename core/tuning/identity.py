@@ -1,0 +1,72 @@
+"""What a device is called in rows of text, and what a result in the user's database depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clgraft.core import program_cache
+from clgraft.core.devices import POCL
+
+if TYPE_CHECKING:
+    from clgraft.core.devices import DeviceInfo
+
+PACKAGE = Path(__file__).resolve().parents[2]
+# lanes of float32 in a CPU's widest register -> the instructions that have them
+INSTRUCTIONS = {16: "avx512", 8: "avx2"}
+
+
+def device_words(device: DeviceInfo) -> tuple[str, ...]:
+    """Give the words that a row's device pattern may hold, the class first: ``cpu avx512 pocl units2 amd epyc``."""
+    words = ["cpu" if device.is_cpu else "gpu"]
+    if device.is_cpu:
+        words += [INSTRUCTIONS.get(device.vector_width, f"vector{device.vector_width}")]
+        words += [_runtime(device.platform)]
+    else:
+        words += [device.device_class]
+    words += [f"units{device.compute_units}", *re.findall(r"[a-z0-9]+", device.name.lower())]
+    return tuple(dict.fromkeys(words))
+
+
+def device_class(device: DeviceInfo) -> str:
+    """Give the pattern under which results of a device are shipped, such as ``cpu avx512 pocl`` or ``gpu nvidia``."""
+    return " ".join(device_words(device)[: 3 if device.is_cpu else 2])
+
+
+def _runtime(platform: str) -> str:
+    platform = platform.lower()
+    return "pocl" if POCL in platform else re.sub(r"[^a-z0-9]", "", platform.split()[0].split("(")[0]) or "other"
+
+
+@cache
+def source_digest() -> str:
+    """Digest everything that gives a row its meaning: the kernels, and the planners that read settings."""
+    digest = hashlib.sha256()
+    for folder, kind in ((PACKAGE / "kernels", "*.cl"), (PACKAGE / "core", "*/*.py")):
+        for path in sorted(folder.glob(kind)):
+            if path.parent.name not in ("tuning", "abi"):
+                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def device_key(device: DeviceInfo) -> str:
+    """Give the text that has to be equal for a result to count: device, driver, what steers it, sources, version."""
+    steering = {name: value for name, value in os.environ.items() if name.startswith(program_cache.STEERING)}
+    return json.dumps(
+        {
+            "clgraft": program_cache.VERSION,
+            "sources": source_digest(),
+            "platform": device.platform,
+            "device": device.name,
+            "driver": [device.driver, device.version],
+            "units": device.compute_units,
+            "lanes": device.vector_width,
+            "environment": sorted(steering.items()),
+        },
+        sort_keys=True,
+    )

@@ -1,0 +1,243 @@
+"""The search for a problem's fastest choice: every candidate planned, checked and timed, the best few again in turn."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.errors import ClgraftError, Declined
+from clgraft.core.tuning.choice import HEURISTIC, Choice
+from clgraft.core.tuning.database import Candidate, Winner
+from clgraft.core.tuning.timing import Runner, in_turn, summary
+from clgraft.core.tuning.trial import Trial
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+    from clgraft.core.plan import Steps
+    from clgraft.core.problem import Problem
+
+SLOW = 1.5  # times the best: a candidate that is so slow twice is stopped
+HOPELESS = 8.0  # times the best: once is enough
+FIRST_RUNS = 5
+FIRST_SECONDS = 0.3  # of a candidate's first runs; two of them in any case
+FINALISTS = 4
+MARGIN = 1.05  # times faster than the heuristic, in the median of the rounds
+MOST_OF_ROUNDS = 0.75  # of the rounds in which a winner was faster
+ALIKE = 1.01  # finalists this near to the fastest are told apart by their spread
+LAST_RESORT_FLOPS = 3e8  # with more, the implementation that never declines is not worth a run
+# what another run would find again
+SETTLED = ("wrong", "failed", "timeout", "crashed", "declined", "duplicate", "slow", "measured")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a search may cost.
+
+    Attributes
+    ----------
+    seconds : float
+        After which no further candidate is tried.
+    rounds : int
+        In which the best few are timed in turn, at most.
+    final_seconds : float
+        Of these rounds; three are timed in any case.
+    """
+
+    seconds: float = 60.0
+    rounds: int = 25
+    final_seconds: float = 3.0
+
+
+def choices(problem: Problem, context: Context) -> list[Choice]:
+    """Give what can be tried: the heuristic, every implementation's own choice, then all their settings in turn."""
+    found, settings = [HEURISTIC], []
+    implementations = problem.implementations()
+    for implementation in implementations:
+        if context.device.is_cpu and getattr(implementation, "FOR_GPUS", False):
+            continue
+        last = implementation is implementations[-1] and len(implementations) > 1
+        if last and getattr(problem, "flops", 0) > LAST_RESORT_FLOPS:
+            continue
+        found.append(Choice(implementation.NAME))
+        if hasattr(implementation, "candidates"):
+            settings.append(_settings(implementation, problem, context))
+    in_turns = itertools.chain.from_iterable(itertools.zip_longest(*settings))
+    return list(dict.fromkeys([*found, *(choice for choice in in_turns if choice is not None)]))
+
+
+def _settings(implementation: Any, problem: Problem, context: Context) -> list[Choice]:
+    try:
+        listed = list(implementation.candidates(problem, context))
+    except Declined:
+        return []
+    return [Choice.of(implementation.NAME, settings) for settings in listed if settings]
+
+
+class Search:
+    """One problem's search.
+
+    Parameters
+    ----------
+    known : mapping of Choice to Candidate
+        What an earlier search that was interrupted found; it is not tried again.
+    effort : Effort
+    trying : callable
+        Is told every choice before it is tried: what a process that hangs or crashes was doing.
+
+    Attributes
+    ----------
+    winner : Winner or None
+        Once `run` is through.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        context: Context,
+        known: Mapping[Choice, Candidate] | None = None,
+        effort: Effort | None = None,
+        trying: Callable[[Choice], None] = lambda choice: None,
+    ) -> None:
+        self.problem, self.context = problem, context
+        self.known = dict(known or {})
+        self.effort, self.trying = effort or Effort(), trying
+        self.winner: Winner | None = None
+        self._seen: dict[Any, Choice] = {}
+        self._digests: dict[int, Any] = {}
+        self._measured: dict[Choice, float] = {}
+        self._runners: dict[Choice, Runner] = {}
+
+    def run(self) -> Iterator[Candidate]:
+        """Try the candidates, each as it is done; then time the best few in turn and set `winner`."""
+        listed = choices(self.problem, self.context)
+        trial: Trial | None = None
+        end = time.perf_counter() + self.effort.seconds
+        for choice in listed:
+            before = self.known.get(choice)
+            if before is not None and before.outcome in SETTLED and choice != HEURISTIC:
+                if before.outcome == "measured" and before.timing:
+                    self._measured[choice] = before.timing.median
+                continue
+            if time.perf_counter() > end:
+                break
+            self.trying(choice)
+            trial = trial or Trial(self.problem, self.context)
+            yield self._try(choice, trial)
+        if trial and HEURISTIC in self._runners:
+            yield from self._finals(trial)
+
+    def _steps(self, choice: Choice) -> Steps:
+        if choice != HEURISTIC:
+            return self.context.steps(self.problem, choice)
+        for implementation in self.problem.implementations():
+            try:
+                return implementation.plan(self.problem, self.context)
+            except Declined:
+                continue
+        raise Declined("no implementation serves it")
+
+    def _try(self, choice: Choice, trial: Trial) -> Candidate:
+        try:
+            steps = self._steps(choice)
+            fingerprint = self._fingerprint(steps)
+            twin = self._seen.setdefault(fingerprint, choice)
+            if twin != choice:
+                return Candidate(choice, "duplicate", f"the same programs and launches as {twin}")
+            runner = trial.runner(steps, str(choice))
+            start = time.perf_counter()
+            error = trial.error(runner.results())
+            first = time.perf_counter() - start
+        except Declined as reason:
+            return Candidate(choice, "declined", str(reason))
+        except (ClgraftError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as reason:
+            return Candidate(choice, "failed", f"{type(reason).__name__}: {reason}")
+        if not error <= 1:
+            return Candidate(choice, "wrong", f"{error:.1f} times the error that is allowed", None, error)
+        return self._time(choice, runner, first, error)
+
+    def _time(self, choice: Choice, runner: Runner, first: float, error: float) -> Candidate:
+        """Time a right candidate, unless it is slow; keep the runners of the best few."""
+        best = min(self._measured.values(), default=float("inf"))
+        if first > 4 * HOPELESS * best:  # the check's own time is in it
+            return Candidate(choice, "slow", f"more than {HOPELESS:.0f} times the best's time", None, error)
+        times: list[float] = []
+        while len(times) < 2 or (len(times) < FIRST_RUNS and sum(times) < FIRST_SECONDS):
+            times.append(runner.seconds())
+            if min(times) > (HOPELESS if len(times) == 1 else SLOW) * best:
+                reason = f"{min(times) / best:.1f} times the best's time"
+                return Candidate(choice, "slow", reason, summary(times), error)
+        timing = summary(times)
+        self._measured[choice] = timing.median
+        self._runners[choice] = runner
+        for surplus in sorted(self._runners, key=self._measured.__getitem__)[FINALISTS:]:
+            if surplus != HEURISTIC:
+                del self._runners[surplus]
+        return Candidate(choice, "measured", "", timing, error)
+
+    def _finals(self, trial: Trial) -> Iterator[Candidate]:
+        """Time the best few and the heuristic in turn; those of an earlier process are planned and checked again."""
+        best = sorted((c for c in self._measured if c != HEURISTIC), key=self._measured.__getitem__)[:FINALISTS]
+        for choice in best:
+            if choice not in self._runners:
+                again = self._try(choice, trial)
+                if again.outcome not in ("measured", "slow"):
+                    yield again
+        finalists = [HEURISTIC, *(choice for choice in best if choice in self._runners)]
+        runners = [self._runners[choice] for choice in finalists]
+        times = in_turn(runners, self.effort.rounds, self.effort.final_seconds)
+        self.winner = choose(str(self.problem), dict(zip(finalists, times)))
+
+    def _fingerprint(self, steps: Steps) -> Any:
+        return tuple(
+            (
+                self._digest(launch.kernel),
+                launch.kernel.function_name,
+                launch.global_size,
+                launch.local_size,
+                tuple(map(repr, launch.arguments)),
+            )
+            for launch in steps.launches
+            if 0 not in launch.global_size
+        )
+
+    def _digest(self, kernel: Any) -> Any:
+        """Give what tells a kernel's program from others: its binary; where a driver gives none the program."""
+        import pyopencl as cl
+
+        program = kernel.program
+        if program.int_ptr not in self._digests:
+            try:
+                binary = program.get_info(cl.program_info.BINARIES)[0]
+            except cl.Error:
+                binary = b""
+            self._digests[program.int_ptr] = hashlib.sha256(binary).digest() if binary else program.int_ptr
+        return self._digests[program.int_ptr]
+
+
+def choose(problem: str, times: Mapping[Choice, list[float]]) -> Winner:
+    """Choose from times that were taken in turn: who is faster than the heuristic in the median and in most rounds.
+
+    Parameters
+    ----------
+    times : mapping of Choice to list of float
+        Seconds of every round; the heuristic is one of the choices.
+    """
+    usual = times[HEURISTIC]
+    timings = {choice: summary(values) for choice, values in times.items()}
+
+    def clearly_faster(values: list[float]) -> bool:
+        ratios = sorted(a / b for a, b in zip(usual, values))
+        most = sum(ratio > 1 for ratio in ratios) >= MOST_OF_ROUNDS * len(ratios)
+        return most and ratios[len(ratios) // 2] > MARGIN
+
+    better = [choice for choice, values in times.items() if choice != HEURISTIC and clearly_faster(values)]
+    winner = HEURISTIC
+    if better:
+        fastest = min(timings[choice].median for choice in better)
+        alike = [choice for choice in better if timings[choice].median <= ALIKE * fastest]
+        winner = min(alike, key=lambda choice: timings[choice].spread)
+    return Winner(problem, winner, timings[HEURISTIC], timings[winner])
