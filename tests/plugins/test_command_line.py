@@ -26,7 +26,7 @@ def net(tmp_path, monkeypatch):
 
 
 def test_swap_and_back(net, capfd):
-    assert main(["swap", "net.prototxt", "-o", "out.prototxt", "--exclude", "Pooling"]) == 0
+    assert main(["swap", "net.prototxt", "-o", "out.prototxt", "--types", "Convolution, ReLU"]) == 0
     out, err = capfd.readouterr()
     assert "net.prototxt -> out.prototxt" in out
     assert "3 of 10 layers changed" in out
@@ -47,7 +47,7 @@ def test_without_a_target_the_net_goes_to_stdout_and_the_report_to_stderr(net, c
 
 def test_choice(net, capfd):
     assert main(["swap", "net.prototxt", "-o", "o.prototxt", "--names", "conv*, ip1", "--exclude", "conv2"]) == 0
-    assert "1 of 10 layers changed: 1 Convolution" in capfd.readouterr().out
+    assert "2 of 10 layers changed: 1 Convolution, 1 InnerProduct" in capfd.readouterr().out
 
 
 def test_solver(net, capfd):
