@@ -5,6 +5,7 @@ from clgraft.core.abi import planner
 from clgraft.core.batchnorm import BatchNormProblem
 from clgraft.core.context import Context, adopt, context
 from clgraft.core.conv import ConvProblem
+from clgraft.core.copying import ConcatProblem, RepeatProblem, SliceProblem, TransposeProblem
 from clgraft.core.crossentropy import CrossEntropyProblem
 from clgraft.core.deconvolution import DeconvProblem
 from clgraft.core.dense import DenseProblem
@@ -17,6 +18,7 @@ from clgraft.core.errors import (
     ExecutionError,
     ProblemError,
 )
+from clgraft.core.lrn import LRNProblem
 from clgraft.core.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
 from clgraft.core.plan import BoundBuffer as Buffer
 from clgraft.core.pointwise import PointwiseProblem, Reduction
@@ -36,6 +38,7 @@ __all__ = [
     "Buffer",
     "BuildError",
     "ClgraftError",
+    "ConcatProblem",
     "Context",
     "ConvProblem",
     "CrossEntropyProblem",
@@ -44,13 +47,17 @@ __all__ = [
     "DeviceError",
     "DropoutProblem",
     "ExecutionError",
+    "LRNProblem",
     "Plan",
     "PointwiseProblem",
     "PoolProblem",
     "Problem",
     "ProblemError",
     "Reduction",
+    "RepeatProblem",
+    "SliceProblem",
     "SoftmaxProblem",
+    "TransposeProblem",
     "accumulate",
     "adopt",
     "context",

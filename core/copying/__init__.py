@@ -1,0 +1,10 @@
+"""Operators that move elements and compute nothing: concatenation, slices, padding, repetition, transposition."""
+
+from clgraft.core.copying import plan_boxes
+from clgraft.core.copying.concat import ConcatProblem
+from clgraft.core.copying.slicing import SliceProblem
+from clgraft.core.copying.strided import RepeatProblem, TransposeProblem
+
+IMPLEMENTATIONS = (plan_boxes,)
+
+__all__ = ["IMPLEMENTATIONS", "ConcatProblem", "RepeatProblem", "SliceProblem", "TransposeProblem"]

@@ -1,0 +1,116 @@
+"""From a box of elements to one launch that copies or fills it: axes are joined, rows are shared out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Scalar
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+AXES = 6  # that the kernels count, the row's included
+GROUP = 64
+ITEMS_PER_UNIT = 4  # work-items per core, so that none waits long for the last one
+FEWEST_ELEMENTS = 8192  # of a work-item
+
+
+@dataclass(frozen=True)
+class Box:
+    """What is copied.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    x_steps, y_steps : tuple of int
+        Elements per step of each axis, 0 where x is repeated.
+    x_begin, y_begin : int
+        The first element.
+    x, y : str
+        The arguments' names; an empty x fills the box with the scalar ``value``.
+    """
+
+    shape: tuple[int, ...]
+    x_steps: tuple[int, ...]
+    y_steps: tuple[int, ...]
+    x_begin: int
+    y_begin: int
+    x: str
+    y: str
+
+
+def steps(shape: Sequence[int]) -> tuple[int, ...]:
+    """Give the elements per step of each axis of a contiguous array."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def offset(begin: Sequence[int], shape: Sequence[int]) -> int:
+    """Give the place of an index in a contiguous array."""
+    return sum(b * s for b, s in zip(begin, steps(shape)))
+
+
+def join_axes(box: Box) -> list[tuple[int, int, int]]:
+    """Give (size, x step, y step) of each axis, neighbours joined where both walk them as one."""
+    axes: list[tuple[int, int, int]] = []
+    for size, x, y in zip(box.shape, box.x_steps, box.y_steps):
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == size * x and axes[-1][2] == size * y:
+            axes[-1] = (axes[-1][0] * size, x, y)
+        else:
+            axes.append((size, x, y))
+    return axes or [(1, 1, 1)]
+
+
+def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
+    """Give the launches that copy a box; none if it is empty, several only if it has very many axes.
+
+    Parameters
+    ----------
+    context : Context
+    box : Box
+    dtype : str
+    """
+    if not math.prod(box.shape):
+        return ()
+    axes = join_axes(box)
+    if len(axes) > AXES:
+        size, x, y = axes[0]
+        inner = [Box(*zip(*axes[1:]), box.x_begin + i * x, box.y_begin + i * y, box.x, box.y) for i in range(size)]
+        return tuple(launch for part in inner for launch in launches(context, part, dtype))
+    return (_launch(context, box, axes, dtype),)
+
+
+def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype: str) -> Launch:
+    count = math.prod(size for size, _, _ in axes)
+    length, x_step, y_step = axes[-1]
+    padded = [(1, 0, 0)] * (AXES - len(axes)) + axes
+    numbers = [np.uint64(box.x_begin), np.uint64(box.y_begin), *(np.uint64(size) for size, _, _ in padded[1:-1])]
+    numbers += [np.int64(x) for _, x, _ in padded] + [np.int64(y) for _, _, y in padded] + [np.uint64(length)]
+    fill = not box.x
+    source = () if fill else (Buffer(box.x),)
+    real = "float64" if dtype == "float64" else "float32"
+    value = (Scalar("value", real),) if fill else ()
+    macros: dict[str, Any] = {"FILL": int(fill)}
+    if context.device.is_cpu:
+        macros["VL"] = max(2, min(16, context.device.vector_width // (2 if dtype == "float64" else 1)))
+        contiguous = y_step == 1 and (fill or x_step == 1) and length > 1
+        name = "copy_rows" if contiguous else "copy_strided"
+        rows = count // length
+        items = max(1, min(count // FEWEST_ELEMENTS, context.device.compute_units * ITEMS_PER_UNIT))
+        pieces = max(1, items // rows)
+        rows_per_item = max(1, rows // items)
+        numbers += [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
+        global_size, local_size = (-(-rows // rows_per_item) * pieces,), (1,)
+    else:
+        name = "copy_elements"
+        numbers.append(np.uint64(count))
+        global_size, local_size = (-(-count // GROUP) * GROUP,), (GROUP,)
+    kernel = context.kernel("copy.cl", name, macros, dtype)
+    bound = (*source, Buffer(box.y), Accumulate(box.y), *(Constant(number) for number in numbers), *value)
+    return Launch(kernel, global_size, local_size, bound, (box.y,))

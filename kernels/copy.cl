@@ -1,0 +1,97 @@
+// A box of x goes to a box of y, or a value does: y[at] = x[at], or y[at] += x[at] where the run accumulates.
+//
+// The box has 5 outer axes, outermost first, and rows of `length` elements; x and y have a step per axis, in elements.
+//   copy_rows      CPUs: rows that are contiguous in both, VL lanes at a time
+//   copy_strided   CPUs: rows with steps
+//   copy_elements  GPUs: a work-item per element
+// A work-item of a CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
+//
+// FILL  1: there is no x, `value` goes to the whole box.
+
+#if FILL
+#define SOURCE
+#define VALUE_PARAMETER , const real value
+#define READ(i) (value)
+#else
+#define SOURCE CONST_TENSOR(x),
+#define VALUE_PARAMETER
+#define READ(i) LOAD(xs, i)
+#endif
+#define BOX                                                                                                          \
+    const ulong x_begin, const ulong y_begin, const ulong size1, const ulong size2, const ulong size3,               \
+        const ulong size4, const long x0, const long x1, const long x2, const long x3, const long x4, const long x5, \
+        const long y0, const long y1, const long y2, const long y3, const long y4, const long y5, const ulong length,
+
+// Where the row of this number begins.
+#define FIND_ROW(row)                                                                             \
+    ulong rest = row;                                                                             \
+    const ulong at4 = rest % size4;                                                               \
+    rest /= size4;                                                                                \
+    const ulong at3 = rest % size3;                                                               \
+    rest /= size3;                                                                                \
+    const ulong at2 = rest % size2;                                                               \
+    rest /= size2;                                                                                \
+    const ulong at1 = rest % size1, at0 = rest / size1;                                           \
+    const ulong from = x_begin + at0 * x0 + at1 * x1 + at2 * x2 + at3 * x3 + at4 * x4;            \
+    const ulong to = y_begin + at0 * y0 + at1 * y1 + at2 * y2 + at3 * y3 + at4 * y4;
+
+#if FILL
+#define OPEN_SOURCE
+#else
+#define OPEN_SOURCE global const stored *xs = OPEN(x);
+#endif
+
+#define WRITE(i, j)                            \
+    {                                          \
+        real new = READ(i);                    \
+        if (accumulate) new += LOAD(ys, j);    \
+        STORE(ys, j, new);                     \
+    }
+
+#ifdef VL
+#if FILL
+#define VREAD(i) ((realv)value)
+#else
+#define VREAD(i) VLOAD(xs, i)
+#endif
+#define WORK const ulong rows, const ulong pieces, const ulong rows_per_item
+#define EACH_ROW                                                                                               \
+    const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item;         \
+    const ulong begin = length * piece / pieces, end = length * (piece + 1) / pieces;                          \
+    for (ulong row = first; row < min(first + rows_per_item, rows); row++)
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_rows(SOURCE TENSOR(y), const int accumulate,
+                                                                     BOX WORK VALUE_PARAMETER) {
+    OPEN_SOURCE
+    global stored *ys = OPEN(y);
+    EACH_ROW {
+        FIND_ROW(row)
+        ulong i = begin;
+        if (accumulate) {
+            for (; i + VL <= end; i += VL) VSTORE(ys, to + i, VREAD(from + i) + VLOAD(ys, to + i));
+        } else {
+            for (; i + VL <= end; i += VL) VSTORE(ys, to + i, VREAD(from + i));
+        }
+        for (; i < end; i++) WRITE(from + i, to + i)
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_strided(SOURCE TENSOR(y), const int accumulate,
+                                                                        BOX WORK VALUE_PARAMETER) {
+    OPEN_SOURCE
+    global stored *ys = OPEN(y);
+    EACH_ROW {
+        FIND_ROW(row)
+        for (ulong i = begin; i < end; i++) WRITE(from + i * x5, to + i * y5)
+    }
+}
+#else
+kernel void copy_elements(SOURCE TENSOR(y), const int accumulate, BOX const ulong count VALUE_PARAMETER) {
+    if (get_global_id(0) >= count) return;
+    OPEN_SOURCE
+    global stored *ys = OPEN(y);
+    const ulong i = get_global_id(0) % length;
+    FIND_ROW(get_global_id(0) / length)
+    WRITE(from + i * x5, to + i * y5)
+}
+#endif
