@@ -1,0 +1,152 @@
+"""`clgraft bench`: groups, agreement of both sides, sums, and what it writes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from clgraft.core import problem_sets
+from clgraft.plugins.bench import operators, peaks, peers, report
+from clgraft.plugins.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
+from clgraft.plugins.bench.results import Results, Row, summaries
+from clgraft.plugins.bench.timing import compare
+from clgraft.plugins.command_line import main
+from clgraft.plugins.registry import PluginError
+
+INSTALLED = peers.available()
+
+
+def row(name, ratio, group="3x3", direction="forward", peer="mxnet"):
+    return Row("classic", name, "text", group, direction, peer, native=ratio, ours=1.0, flops=1e9, nbytes=1e9)
+
+
+def results(rows):
+    return Results("a device", "clgraft bench", 2, 5e11, 4e10, {"mxnet": "mxnet 1.9.1"}, rows)
+
+
+def test_every_set_can_be_read_and_has_its_groups():
+    assert set(set_names()) == {*problem_sets.names(), "elements"}
+    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS)
+    found = {case.name: case for case in cases(["classic"])}
+    assert found["11x11-s4-3-64-224"].group == found["7x7-s2-3-64-224"].group == "strided"
+    assert found["depthwise-s2-96-112"].group == "depthwise"
+    assert found["grouped-32-128-28"].group == found["3x3-dilate2-256-28"].group == "other"
+
+
+def test_cases_count_operations_and_bytes():
+    case = next(c for c in cases(["classic"]) if c.name == "1x1-64-256-56")
+    pixels = 8 * 56 * 56
+    assert case.flops("forward") == 2 * pixels * 64 * 256
+    assert case.flops("backward") == 2 * case.flops("forward")
+    assert case.nbytes("forward") == 4 * (pixels * 64 + pixels * 256 + 64 * 256)
+    relu = next(c for c in cases(["elements"], batch=3) if c.name == "relu-64-56")
+    assert relu.nbytes("forward") == 2 * 4 * 3 * 64 * 3136
+    assert relu.nbytes("backward") == 3 * 4 * 3 * 64 * 3136
+
+
+@pytest.mark.parametrize("peer", dict.fromkeys([*INSTALLED, "numpy"]))
+def test_both_sides_compute_the_same(peer):
+    sets = ["norms", "poolings", "elements"]
+    if peer == "caffe":
+        caffe_nets = pytest.importorskip("clgraft.plugins.bench.caffe_nets")
+        if not caffe_nets.computes_statistics():
+            sets.remove("norms")
+    work = [case for case in cases(sets, batch=1) if not case.name.endswith(("112", "224"))]
+    work += [case for case in cases(["classic"], batch=1) if case.name.endswith(("14", "-7", "28"))]
+    missing = []
+    for case in work:
+        try:
+            sides = peers.sides(peer, case)
+        except peers.NotServed:
+            missing.append(case.name)
+            continue
+        for side in sides.values():
+            side.forward()
+            if side.backward:
+                side.backward()
+        native, ours = (sides[name].results() for name in ("native", "clgraft"))
+        assert len(native) == len(ours)
+        assert all(np.isfinite(array).all() and array.any() for array in (*native, *ours)), case.name
+        assert peers.disagreement(sides["native"], sides["clgraft"]) < 1e-5, case.name
+    assert not missing
+
+
+def test_a_side_that_computes_something_else_is_not_measured(monkeypatch):
+    case = next(c for c in cases(["elements"], batch=1) if c.name == "relu-64-56")
+    sides = peers.sides("numpy", case)
+    wrong = peers.Side(sides["clgraft"].forward, None, lambda: [1.001 * sides["clgraft"].results()[0]])
+    monkeypatch.setattr(peers, "sides", lambda peer, case: {**sides, "clgraft": wrong})
+    (only,) = operators.measure([case], ["numpy"], 0.01)
+    assert isinstance(only, str) and "differ" in only
+
+
+def test_timing_is_interleaved():
+    calls = []
+    compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=3)
+    assert calls == ["a", "b"] * 4
+
+
+def test_sums_by_group():
+    rows = [row("x", 2.0), row("y", 0.5), row("z", 3.0, direction="backward"), row("net", 4.0, group="net")]
+    found = summaries(rows)
+    assert list(found) == [("3x3", "backward", "mxnet"), ("3x3", "forward", "mxnet"), ("net", "forward", "mxnet")]
+    one = found["3x3", "forward", "mxnet"]
+    assert (one.count, one.mean, one.worst, one.worst_name) == (2, pytest.approx(1.0), 0.5, "y")
+    assert "| 3x3 stride 1 convolution | 1.00x (0.50) / 3.00x (3.00) |" in report.markdown([results(rows)])
+
+
+def test_floor_is_the_slower_of_operations_and_bytes():
+    machine = peaks.Peaks(flops=1e11, bandwidth=1e10)
+    assert machine.floor(1e11, 1e9) == 1.0
+    assert machine.floor(1e9, 1e10) == 1.0
+
+
+def test_peaks_of_this_device_are_possible():
+    found = peaks.measure()
+    assert 1e9 < found.flops < 1e15
+    assert 1e8 < found.bandwidth < 1e14
+
+
+def test_command_measures_and_writes_everything(tmp_path, capfd):
+    figures, table, plots = tmp_path / "figures.json", tmp_path / "table.md", tmp_path / "plots"
+    words = ["bench", "elements", "--only", "64-56", "--peers", "numpy", "--batch", "1", "--seconds", "0.01"]
+    assert main([*words, "--json", str(figures), "--table", str(table), "--plots", str(plots)]) == 0
+    printed = capfd.readouterr().out
+    assert "peaks:" in printed and "relu-64-56" in printed
+    content = json.loads(figures.read_text())
+    assert {r["name"] for r in content["rows"]} == {
+        f"{f}-64-56" for f in ("relu", "sigmoid", "tanh", "softrelu", "sum")
+    }
+    assert {r["direction"] for r in content["rows"]} == {"forward"}
+    assert "activations and eltwise" in table.read_text()
+    assert all((plots / name).read_bytes().startswith(b"\x89PNG") for name in ("roofline.png", "ratios.png"))
+    again = tmp_path / "again.md"
+    assert main(["bench", "--from", str(figures), str(figures), "--table", str(again)]) == 0
+    assert again.read_text().count("activations and eltwise") == 2
+    assert Results.read(figures).to_json() == figures.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["resnet51"], "got set 'resnet51', expected one of"),
+        (["classic", "--peers", "jax"], "got peer 'jax', expected one of"),
+        (["--nets", "resnet51", "--peers", "numpy"], "got nets ['resnet51']"),
+    ],
+)
+def test_wrong_words_are_named(words, expected, capfd):
+    assert main(["bench", *words]) == 1
+    assert expected in capfd.readouterr().err
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"rows": [{"a": 1}]}')
+    with pytest.raises(PluginError, match="expected results"):
+        Results.read(path)
+
+
+def test_directions_are_those_of_a_side():
+    assert set(DIRECTIONS) <= set(peers.Side.__dataclass_fields__)
