@@ -12,6 +12,7 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins.bench import command as bench
+from clgraft.plugins.tune import command as tune
 
 _EXAMPLES = """
 examples:
@@ -21,6 +22,8 @@ examples:
   clgraft check model-symbol.json --shape data=1,3,224,224
   clgraft bench classic --peers mxnet --json figures.json --plots figures
   clgraft bench --nets resnet18,mobilenet
+  clgraft tune resnet50 --budget 600
+  clgraft tune train_val.prototxt
   clgraft swap train_val.prototxt -o train_val_ocl.prototxt
   clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU
   clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt
@@ -99,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check)
 
     bench.add(commands)
+
+    tune.add_command(commands, _shape)
 
     devices = commands.add_parser(
         "devices",

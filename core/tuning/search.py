@@ -92,6 +92,8 @@ class Search:
     ----------
     winner : Winner or None
         Once `run` is through.
+    heuristic : Candidate or None
+        What became of the heuristic's own choice; without its time there is no winner.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Search:
         self.known = dict(known or {})
         self.effort, self.trying = effort or Effort(), trying
         self.winner: Winner | None = None
+        self.heuristic: Candidate | None = None
         self._seen: dict[Any, Choice] = {}
         self._digests: dict[int, Any] = {}
         self._measured: dict[Choice, float] = {}
@@ -124,9 +127,11 @@ class Search:
                 continue
             if time.perf_counter() > end:
                 break
-            self.trying(choice)
             trial = trial or Trial(self.problem, self.context)
-            yield self._try(choice, trial)
+            self.trying(choice)
+            candidate = self._try(choice, trial)
+            self.heuristic = candidate if choice == HEURISTIC else self.heuristic
+            yield candidate
         if trial and HEURISTIC in self._runners:
             yield from self._finals(trial)
 
