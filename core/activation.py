@@ -45,21 +45,28 @@ _SOFTPLUS = "fmax(x, 0) + log1p(exp(-fabs(x)))"
 ACTIVATIONS: dict[str, Activation] = {
     "identity": Activation("x", "1", ()),
     "relu": Activation("x > 0 ? x : 0", "y > 0 ? 1 : 0", ("y",), note="NaN becomes 0; the gradient at 0 is 0"),
-    "relu_keep_nan": Activation("x < 0 ? 0 : x", "y > 0 ? 1 : 0", ("y",), note="as relu, but NaN stays NaN"),
+    "relu_keep_nan": Activation(
+        "x < 0 ? 0 : x", "isnan(y) ? y : y > 0 ? 1 : 0", ("y",), note="as relu, but NaN stays NaN, in the gradient too"
+    ),
     "leaky_relu": Activation(
-        "x > 0 ? x : slope * x", "x > 0 ? 1 : slope", ("x",), (("slope", 0.25),), "the gradient at 0 is slope"
+        "x > 0 ? x : slope * x",
+        "x <= 0 ? slope : 1",
+        ("x",),
+        (("slope", 0.25),),
+        "the gradient at 0 is slope, that of NaN 1",
     ),
     "elu": Activation(
         "x > 0 ? x : alpha * expm1(x)",
-        "x > 0 ? 1 : y + alpha",
+        "x <= 0 ? y + alpha : 1",
         ("x", "y"),
         (("alpha", 1.0),),
-        "the gradient at 0 is alpha; in place, y may stand for x if alpha is not negative",
+        "the gradient at 0 is alpha, that of NaN 1; in place, y may stand for x if alpha is not negative",
     ),
     "selu": Activation(
         f"{SELU_SCALE} * (x > 0 ? x : {SELU_ALPHA} * expm1(x))",
-        f"y > 0 ? {SELU_SCALE} : y + {SELU_SCALE * SELU_ALPHA}",
+        f"{SELU_SCALE} * (y > 0 ? 1 : y + {SELU_ALPHA})",
         ("y",),
+        note="the gradient below 0 is MXNet's: scale (alpha + y), where the derivative is scale alpha + y",
     ),
     "gelu": Activation(
         "0.5 * x * erfc(-M_SQRT1_2 * x)",
@@ -82,14 +89,14 @@ ACTIVATIONS: dict[str, Activation] = {
     "softsign": Activation("x / (1 + fabs(x))", "1 / ((1 + fabs(x)) * (1 + fabs(x)))", ("x",)),
     "clip": Activation(
         "x < low ? low : x > high ? high : x",
-        "x >= low && x <= high ? 1 : 0",
+        "x < low || x > high ? 0 : 1",
         ("x",),
         (("low", 0.0), ("high", 6.0)),
-        "the gradient at both bounds is 1",
+        "the gradient at both bounds and of NaN is 1",
     ),
     "threshold": Activation("x > threshold ? 1 : 0", "0", (), (("threshold", 0.0),)),
     "abs": Activation("fabs(x)", "x > 0 ? 1 : x < 0 ? -1 : 0", ("x",), note="the gradient at 0 is 0"),
-    "sign": Activation("x > 0 ? 1 : x < 0 ? -1 : 0 * x", "0", ()),
+    "sign": Activation("x > 0 ? 1 : x < 0 ? -1 : 0", "0", (), note="the sign of NaN is 0"),
     "negative": Activation("-x", "-1", ()),
     "square": Activation("x * x", "2 * x", ("x",)),
     "sqrt": Activation("sqrt(x)", "0.5 / y", ("y",)),
@@ -100,6 +107,21 @@ ACTIVATIONS: dict[str, Activation] = {
     "erf": Activation("erf(x)", "M_2_SQRTPI * exp(-x * x)", ("x",)),
     "expm1": Activation("expm1(x)", "y + 1", ("y",)),
     "log1p": Activation("log1p(x)", "1 / (1 + x)", ("x",)),
+    "linear": Activation("factor * x + shift", "factor", (), (("factor", 1.0), ("shift", 0.0))),
+    "quotient": Activation("factor / x", "-factor / (x * x)", ("x",), (("factor", 1.0),)),
+    "at_least": Activation(
+        "x >= level || isnan(x) ? x : level", "x >= level ? 1 : 0", ("x",), (("level", 0.0),), "1 at the level"
+    ),
+    "at_most": Activation(
+        "x <= level || isnan(x) ? x : level", "x <= level ? 1 : 0", ("x",), (("level", 0.0),), "1 at the level"
+    ),
+    "smooth_l1": Activation(
+        "fabs(x) * s2 < 1 ? 0.5 * s2 * x * x : fabs(x) - 0.5 / s2",
+        "fabs(x) * s2 < 1 ? s2 * x : x > 0 ? 1 : x < 0 ? -1 : x",
+        ("x",),
+        (("s2", 1.0),),
+        "Girshick 2015, the scalar being the square of sigma",
+    ),
     "power": Activation(
         "pow(shift + scale * x, power)",
         "power == 0 ? 0 : power * scale * pow(shift + scale * x, power - 1)",

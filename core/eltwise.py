@@ -120,8 +120,8 @@ BINARY: dict[str, Binary] = {
         "dy * pow(a, b) * log(a)",
         ("a", "b"),
     ),
-    "maximum": Binary("a >= b || isnan(a) ? a : b", "a >= b ? dy : 0", "a >= b ? 0 : dy", ("a", "b")),
-    "minimum": Binary("a <= b || isnan(a) ? a : b", "a <= b ? dy : 0", "a <= b ? 0 : dy", ("a", "b")),
+    "maximum": Binary("a >= b || isnan(a) ? a : b", "a >= b ? dy : 0", "a < b ? dy : 0", ("a", "b")),
+    "minimum": Binary("a <= b || isnan(a) ? a : b", "a <= b ? dy : 0", "a > b ? dy : 0", ("a", "b")),
     "hypot": Binary("hypot(a, b)", "dy * a / hypot(a, b)", "dy * b / hypot(a, b)", ("a", "b")),
 }
 
@@ -145,7 +145,7 @@ def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "
     Parameters
     ----------
     name : str
-        A key of `BINARY`; ties of maximum and minimum go to a.
+        A key of `BINARY`; ties of maximum and minimum go to a, and a NaN in either is the result and has no gradient.
     a, b : sequence of int
         Shapes.
     """
