@@ -1,4 +1,4 @@
-"""The cross entropy problem: the loss of a softmax's probabilities against labels, and its gradient at the softmax's input."""
+"""The cross entropy problem: the loss of probabilities against labels, and its gradient at the softmax's input."""
 
 from __future__ import annotations
 

@@ -1,0 +1,107 @@
+"""The problem of local response normalisation across channels, in both directions."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward")
+WORD = re.compile(r"(n|c|s|size)(\d+)|(beta)(-?[\d.]+(?:e-?\d+)?)")
+
+
+@dataclass(frozen=True)
+class LRNProblem(Problem):
+    """Local response normalisation (Krizhevsky et al. 2012) of (images, channels, pixels).
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x -> y``; ``backward``: ``x dy -> dx``.
+    images, channels, pixels : int
+    size : int
+        Channels of the window, odd.
+    beta : float
+        y = x (k + alpha / size * sum of x^2 over the window)^-beta; channels beyond the ends are 0.
+    dtype : str
+
+    Notes
+    -----
+    Scalars ``alpha`` and ``k``.
+
+    Raises
+    ------
+    ProblemError
+        If the numbers cannot be.
+    """
+
+    kind: ClassVar[str] = "lrn"
+
+    direction: str
+    images: int
+    channels: int
+    pixels: int = 1
+    size: int = 5
+    beta: float = 0.75
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name, low in (("images", 0), ("channels", 0), ("pixels", 0), ("size", 1)):
+            value = int(getattr(self, name))
+            object.__setattr__(self, name, value)
+            if value < low:
+                raise ProblemError(f"[lrn] got {name} {value}, expected at least {low}")
+        object.__setattr__(self, "beta", float(self.beta))
+        if self.size % 2 == 0:
+            raise ProblemError(f"[lrn] got size {self.size}, expected an odd number")
+        if not math.isfinite(self.beta):
+            raise ProblemError(f"[lrn] got beta {self.beta}, expected a finite number")
+        if self.direction not in DIRECTIONS:
+            raise ProblemError(f"[lrn] got direction {self.direction!r}, expected one of {DIRECTIONS}")
+        if self.dtype not in DTYPES:
+            raise ProblemError(f"[lrn] got dtype {self.dtype!r}, expected one of {DTYPES}")
+
+    def with_direction(self, direction: str) -> LRNProblem:
+        """Give the same normalisation in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        *inputs, output = ("x", "y") if self.direction == "forward" else ("x", "dy", "dx")
+        shape = (self.images, self.channels, self.pixels)
+        return tuple(Argument(n, "out" if n == output else "in", shape, self.dtype) for n in (*inputs, output))
+
+    def scalars(self) -> tuple[str, ...]:
+        return ("alpha", "k")
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.images}", f"c{self.channels}", f"s{self.pixels}", f"size{self.size}", f"beta{self.beta!r}"]
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> LRNProblem:
+        direction, dtype, beta = "forward", "float32", 0.75
+        numbers: dict[str, int] = {}
+        for word in text.split():
+            found = WORD.fullmatch(word)
+            if word in DIRECTIONS:
+                direction = word
+            elif word in DTYPE_WORDS:
+                dtype = DTYPE_WORDS[word]
+            elif found and found[3]:
+                beta = float(found[4])
+            elif found and found[1] not in numbers:
+                numbers[found[1]] = int(found[2])
+            else:
+                raise ProblemError(
+                    f"[lrn] got word {word!r}, expected a direction, a dtype, n8, c64, s49, size5 or beta0.75, once"
+                )
+        if not {"n", "c"} <= set(numbers):
+            raise ProblemError(f"[lrn] got {text!r}, expected n and c in it")
+        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), numbers.get("size", 5), beta, dtype)
