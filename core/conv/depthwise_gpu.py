@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,20 +25,33 @@ MOST_TAPS = 64  # that are unrolled
 MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
+ROWS = (1, 2, 4, 8)  # of a work-item, that are searched
 
 
-def plan(problem: ConvProblem, context: Context) -> Steps:
+def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``rows`` of a work-item."""
+    yield {}
+    for rows in ROWS:
+        yield {"rows": rows}
+
+
+def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
+    wanted = int((settings or {}).get("rows", 0))
+    if settings and (set(settings) != {"rows"} or wanted not in ROWS):
+        raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS}")
     height, width = axes_of(problem)
     taps = height.k * width.k
+    if wanted > 1 and _alone(height, taps):
+        raise Declined(f"serves this kernel, stride and dilation with 1 row, not {wanted}")
     if problem.direction == "backward_filter":
-        return _filter(problem, context, height, width)
+        return _filter(problem, context, height, width, wanted)
     if problem.direction == "forward":
-        return _rows(problem, context, height, width)
+        return _rows(problem, context, height, width, wanted)
     if height.s == width.s == 1:
-        flipped = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
-        return _rows(problem, context, *flipped)
-    rows = 4 if taps <= MOST_TAPS else 1
+        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        return _rows(problem, context, height, width, wanted)
+    rows = wanted or (4 if taps <= MOST_TAPS else 1)
     strips = -(-height.i // rows)
     items = _checked(problem.batch * problem.in_channels * strips * width.i)
     launch = Launch(
@@ -68,9 +82,14 @@ def _defines(height: Axis, width: Axis, rows: int) -> dict[str, int]:
     return defines
 
 
+def _alone(height: Axis, taps: int) -> bool:
+    """Whether a work-item can have one row only: too long a program, or rows that lie no dilation apart."""
+    return taps > MOST_TAPS or (height.s > 1 and height.d > 1)
+
+
 def _rows_per_item(height: Axis, taps: int) -> int:
     """Choose the rows of a work-item: lines are shared where rows lie a dilation apart, in not too long a program."""
-    if taps > MOST_TAPS or (height.s > 1 and height.d > 1):
+    if _alone(height, taps):
         return 1
     most = 8 if taps <= 9 else 4 if taps <= 25 else 2
     return min(most, -(-height.o // height.d))
@@ -81,13 +100,13 @@ def _strips(height: Axis, rows: int) -> int:
     return -(-height.o // (rows * height.d)) * height.d
 
 
-def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int) -> Steps:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
     multiplier = problem.out_channels // problem.in_channels
     sums, shared = (1, multiplier) if forward else (multiplier, 1)
-    rows = _rows_per_item(height, height.k * width.k)
+    rows = rows or _rows_per_item(height, height.k * width.k)
     strips = _strips(height, rows)
     items = _checked(problem.batch * channels * strips * width.o)
     launch = Launch(
@@ -105,12 +124,12 @@ def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> 
     return Steps((launch,))
 
 
-def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int) -> Steps:
     taps, filters = height.k * width.k, problem.out_channels
     tap_rows = height.k if taps <= MOST_SUMS else 1
     if tap_rows * width.k > MOST_SUMS:
         raise Declined(f"the sums of {width.k} taps in a row do not fit the registers")
-    rows = min(_rows_per_item(height, taps), 4)
+    rows = rows or min(_rows_per_item(height, taps), 4)
     strips = _strips(height, rows)
     items = _checked(problem.batch * strips * width.o)
     tap_groups = height.k // tap_rows

@@ -7,6 +7,7 @@ product has too few tiles for the device, its depth is split and the parts' sums
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clgraft.core.conv.cpu_gemm_grid import Axis, Grid, backward_data_grids, forward_grid, ints
-from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, Tile, choose
+from clgraft.core.conv.gpu_gemm_tiles import LARGEST, Choice, Product, Tile, choose, insist
+from clgraft.core.conv.gpu_gemm_tiles import candidates as tiles_for
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps, Workspace
@@ -32,6 +34,7 @@ ALIGN = 256  # bytes, of parts of the workspace
 OUTSIDE = 2**30  # the kernels' distance that lies outside every source
 GATHER, PIXELS = 1, 2  # the kernels' LOADER
 TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth, that are searched
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,19 @@ class Weights:
     group_step: int
 
 
-def plan(problem: ConvProblem, context: Context) -> Steps:
+def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then every tile, whole and in parts.
+
+    The settings are ``tile``, rows, columns and depth of a row of ``gpu_gemm_tiles.txt``, and ``parts`` of the depth.
+    """
+    yield {}
+    size = 8 if problem.dtype == "float64" else 4
+    for parts in PARTS:
+        for tile in tiles_for(context.device, size):
+            yield {"tile": tile.name, "parts": parts}
+
+
+def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan the products of one direction."""
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
@@ -51,7 +66,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     _check_sizes(problem)
     taps = prod(problem.kernel)
     group_step = out_channels * in_channels * taps
-    builder = _Builder(problem, context)
+    builder = _Builder(problem, context, settings or {})
     if problem.direction == "backward_filter":
         builder.filter_product(forward_grid(problem), out_channels, in_channels)
     elif problem.direction == "forward":
@@ -99,11 +114,20 @@ def _inside(grid: Grid) -> bool:
 class _Builder:
     """Collects the launches of a plan and lays out their workspace."""
 
-    def __init__(self, problem: ConvProblem, context: Context) -> None:
-        self.problem, self.context = problem, context
+    def __init__(self, problem: ConvProblem, context: Context, settings: Mapping[str, int | str]) -> None:
+        self.problem, self.context, self.settings = problem, context, settings
+        if settings and set(settings) != {"tile", "parts"}:
+            raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
         self.size = 8 if problem.dtype == "float64" else 4
         self.launches: list[Launch] = []
         self.workspace_bytes = ALIGN
+
+    def choose(self, product: Product, split: bool = True) -> Choice:
+        """Choose a product's tile and parts, or take them from the settings."""
+        if self.settings:
+            parts = int(self.settings["parts"]) if split else 1
+            return insist(product, self.context.device, self.size, str(self.settings["tile"]), parts)
+        return choose(product, self.context.device, self.size, split)
 
     def take(self, nbytes: int, itemsize: int) -> Workspace:
         """Reserve a part of the workspace."""
@@ -117,7 +141,7 @@ class _Builder:
         product = Product(rows, grid.pixels, channels * grid.taps, problem.groups, channels)
         if not product.columns:
             return
-        choice = choose(product, self.context.device, self.size)
+        choice = self.choose(product)
         tile = choice.tile
         tap_major = int(channels % tile.k == 0)
         depth_up = -(-product.depth // tile.k) * tile.k
@@ -170,7 +194,7 @@ class _Builder:
             return False
         depth = channels * prod(problem.kernel) // len(grids)  # the mean
         product = Product(rows, largest.pixels * len(grids), depth, problem.groups, channels)
-        tile = choose(product, self.context.device, self.size, split=False).tile
+        tile = self.choose(product, split=False).tile
         work_groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * problem.groups  # of the largest phase
         if channels % tile.k or (work_groups < self.context.device.compute_units and channels * taps > LONG_DEPTH):
             return False
@@ -206,7 +230,7 @@ class _Builder:
     def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
         """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
         product = Product(rows, channels * grid.taps, grid.pixels, self.problem.groups)
-        choice = choose(product, self.context.device, self.size)
+        choice = self.choose(product)
         defines = {
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,

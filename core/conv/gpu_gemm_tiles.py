@@ -47,6 +47,11 @@ class Tile:
     fixed_group: bool = True
 
     @property
+    def name(self) -> str:
+        """The tile's size as a setting: rows, columns and depth."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
     def threads(self) -> int:
         """Work-items of a work-group."""
         return self.m // self.item_m * (self.n // self.item_n)
@@ -164,3 +169,25 @@ def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) 
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
     return best[1]
+
+
+def insist(product: Product, device: DeviceInfo, size: int, name: str, parts: int) -> Choice:
+    """Give the choice of a tile by its name and of a number of parts, or as many as have a step each.
+
+    Raises
+    ------
+    Declined
+        If the device cannot run such a tile, or it gives too many work-groups or sums.
+    """
+    tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
+    if tile is None or parts < 1:
+        raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
+    tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
+    steps = -(-product.depth // tile.k)
+    length = -(-steps // parts) if steps else 0
+    parts = -(-steps // length) if steps else 1
+    if tiles * parts > LARGEST:
+        raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
+    if parts > 1 and parts * product.rows * product.columns * product.groups * size > SPLIT_BYTES:
+        raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
+    return Choice(tile, parts, length)

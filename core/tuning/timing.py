@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FRESH_BYTES = 32 * 2**20  # so many bytes have gone through the caches before a buffer is used again
 MOST_COPIES = 8
+LEAST_SECONDS, MOST_RUNS = 3e-4, 64  # of one measurement on other devices
 DEVICE_RUNS = 8  # in a row between two looks at the clock, on a device with memory of its own
 
 
@@ -95,6 +96,7 @@ class Runner:
         self.plan, self.buffers = plan, buffers
         self.scalars = [float(scalars[name]) for name in plan.scalars]
         self.turn = 0
+        self.runs = DEVICE_RUNS if buffers.staged else 0  # of one measurement; 0: not known yet
 
     def _run(self) -> None:
         bound = self.buffers.bound[self.turn]
@@ -113,8 +115,12 @@ class Runner:
         return self.buffers.fetch()
 
     def seconds(self) -> float:
-        """Time one run; on a device with memory of its own the mean of some in a row."""
-        runs = DEVICE_RUNS if self.buffers.staged else 1
+        """Time one run; the mean of some in a row where one is short, or the device has memory of its own."""
+        if not self.runs:
+            self.runs = min(1 + int(LEAST_SECONDS / max(self._time(1), 1e-7)), MOST_RUNS)
+        return self._time(self.runs)
+
+    def _time(self, runs: int) -> float:
         start = time.perf_counter()
         for _ in range(runs):
             self._run()
