@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,29 @@ LARGEST_TAPS = 16  # the taps of a row are unrolled
 LARGEST_STRIDE = 8  # and so are the phases of its stride
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
 ITEM_ELEMENTS = 4096  # fewer are not worth a work-item's start
+ITEMS = (1, 2, 4, 8, 16, 32)  # per core, that are searched
 
 
-def plan(problem: PoolProblem, context: Context) -> Steps:
+def candidates(problem: PoolProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``lanes`` of a vector and ``items`` per core."""
+    yield {}
+    widest = _lanes(problem, context)
+    for lanes in (widest, widest // 2):
+        for items in ITEMS if lanes >= 2 else ():
+            yield {"lanes": lanes, "items": items}
+
+
+def _lanes(problem: PoolProblem, context: Context) -> int:
+    """Give the device's lanes, or as many as a short row has elements for."""
+    lanes = max(2, context.device.vector_width // (2 if problem.dtype == "float64" else 1))
+    return min(lanes, 1 << (problem.in_size[-1].bit_length() - 1))
+
+
+def plan(problem: PoolProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan one launch over runs of rows: of y forward, of x backward."""
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    if chosen and (set(chosen) != {"lanes", "items"} or chosen["lanes"] not in (2, 4, 8, 16) or chosen["items"] < 1):
+        raise Declined(f"got settings {chosen}, expected lanes 2, 4, 8 or 16 and items from 1")
     device, forward = context.device, problem.direction == "forward"
     _check(problem, device.is_cpu)
     itemsize = 8 if problem.dtype == "float64" else 4
@@ -34,8 +54,7 @@ def plan(problem: PoolProblem, context: Context) -> Steps:
     sd, sh, sw = in_3d(problem.stride, 1)
     pd, ph, pw = in_3d(problem.pad_begin, 0)
     ed, eh, ew = in_3d(ends(problem), 1)
-    lanes = max(2, device.vector_width * 4 // itemsize)
-    lanes = min(lanes, 1 << (iw.bit_length() - 1))
+    lanes = chosen.get("lanes") or _lanes(problem, context)
     vectors = -(-ow // lanes) * lanes
     # what the last vector of windows reads, and all of the row
     pitch = max(vectors * sw + kw, iw + pw) + 2 * lanes
@@ -62,7 +81,10 @@ def plan(problem: PoolProblem, context: Context) -> Steps:
     if sum(scratch) * itemsize > device.local_memory // 2:
         raise Declined(f"needs {sum(scratch) * itemsize} bytes of local memory")
     kernel = context.kernel("pooling_planes.cl", f"pool_planes_{problem.direction}", macros, problem.dtype)
-    item_rows = max(1, rows // (device.compute_units * ITEMS_PER_UNIT), min(rows, ITEM_ELEMENTS // iw))
+    if chosen:
+        item_rows = max(1, rows // (device.compute_units * chosen["items"]))
+    else:
+        item_rows = max(1, rows // (device.compute_units * ITEMS_PER_UNIT), min(rows, ITEM_ELEMENTS // iw))
     output = problem.arguments()[-1].name
     arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), Constant(np.int32(item_rows))]
     arguments += [Constant(np.int32(size)) for size in sizes]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clgraft.core.errors import ClgraftError, Declined
+from clgraft.core.errors import Declined
 from clgraft.core.tuning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Winner
 from clgraft.core.tuning.timing import Runner, in_turn, summary
@@ -153,21 +153,20 @@ class Search:
             if twin != choice:
                 return Candidate(choice, "duplicate", f"the same programs and launches as {twin}")
             runner = trial.runner(steps, str(choice))
-            start = time.perf_counter()
             error = trial.error(runner.results())
-            first = time.perf_counter() - start
         except Declined as reason:
             return Candidate(choice, "declined", str(reason))
-        except (ClgraftError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as reason:
+        except Exception as reason:  # whatever a candidate does, the search goes on
             return Candidate(choice, "failed", f"{type(reason).__name__}: {reason}")
         if not error <= 1:
-            return Candidate(choice, "wrong", f"{error:.1f} times the error that is allowed", None, error)
-        return self._time(choice, runner, first, error)
+            much = f"{error:.1f} times the error that is allowed" if error < float("inf") else "not a number"
+            return Candidate(choice, "wrong", much, None, error)
+        return self._time(choice, runner, error)
 
-    def _time(self, choice: Choice, runner: Runner, first: float, error: float) -> Candidate:
+    def _time(self, choice: Choice, runner: Runner, error: float) -> Candidate:
         """Time a right candidate, unless it is slow; keep the runners of the best few."""
         best = min(self._measured.values(), default=float("inf"))
-        if first > 4 * HOPELESS * best:  # the check's own time is in it
+        if runner.first > 2 * HOPELESS * best:  # a first run also fills caches
             return Candidate(choice, "slow", f"more than {HOPELESS:.0f} times the best's time", None, error)
         times: list[float] = []
         while len(times) < 2 or (len(times) < FIRST_RUNS and sum(times) < FIRST_SECONDS):
@@ -176,7 +175,7 @@ class Search:
                 reason = f"{min(times) / best:.1f} times the best's time"
                 return Candidate(choice, "slow", reason, summary(times), error)
         timing = summary(times)
-        self._measured[choice] = timing.median
+        self._measured[choice] = min(times)  # what else runs on the machine only adds
         self._runners[choice] = runner
         for surplus in sorted(self._runners, key=self._measured.__getitem__)[FINALISTS:]:
             if surplus != HEURISTIC:

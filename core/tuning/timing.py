@@ -96,6 +96,7 @@ class Runner:
         self.plan, self.buffers = plan, buffers
         self.scalars = [float(scalars[name]) for name in plan.scalars]
         self.turn = 0
+        self.first = 0.0  # seconds of the last run that `results` made
         self.runs = DEVICE_RUNS if buffers.staged else 0  # of one measurement; 0: not known yet
 
     def _run(self) -> None:
@@ -111,7 +112,7 @@ class Runner:
         """Run once into numbers that are none; give what was written, to be used before the next run."""
         self.buffers.poison()
         self.turn = 0
-        self._run()
+        self.first = self._time(1)
         return self.buffers.fetch()
 
     def seconds(self) -> float:
