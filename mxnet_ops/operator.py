@@ -81,6 +81,13 @@ class Operator:
     in_place: ClassVar[bool] = False
     # whether backward reads outputs; those that it does not read are freed after forward
     backward_reads_outputs: ClassVar[bool] = False
+    # whether backward reads the outputs' gradients; a loss at the end of a net does not, and then needs none
+    backward_reads_gradients: ClassVar[bool] = True
+
+    @property
+    def absent_in_backward(self) -> tuple[int, ...]:
+        """Tags of the arrays that backward does not get."""
+        return (OUT,) * (not self.backward_reads_outputs) + (OUT_GRAD,) * (not self.backward_reads_gradients)
 
     @property
     def inferred(self) -> tuple[str, ...]:

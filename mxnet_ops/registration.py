@@ -165,7 +165,7 @@ def _infer_type(count: int, types: Any, call: _Call) -> None:
 @_callback(_DEPENDENCIES)
 def _dependencies(out_grad: Any, in_data: Any, out_data: Any, count: Any, found: Any, call: _Call) -> None:
     operator = call.operator
-    numbers = [out_grad[i] for i in range(len(operator.outputs))]
+    numbers = [out_grad[i] for i in range(len(operator.outputs)) if operator.backward_reads_gradients]
     numbers += [in_data[i] for i in range(len(operator.arguments))]
     if operator.backward_reads_outputs:
         numbers += [out_data[i] for i in range(len(operator.outputs))]
@@ -190,16 +190,16 @@ def _create_operator(device: bytes, count: int, shapes: Any, ndims: Any, types: 
     ret[0] = _RUNNING.listed(number, execution)
 
 
-def _take(count: int, arrays: Any, tags: Any, absent: int | None = None) -> list[list[int]]:
+def _take(count: int, arrays: Any, tags: Any, absent: tuple[int, ...] = ()) -> list[list[int]]:
     """Give the arrays' addresses by tag, and free the handles, which MXNet made for this call.
 
-    Arrays of the tag `absent` are no dependencies: they hold nothing, and asking for their memory ends the process.
+    Arrays of the tags `absent` are no dependencies: they hold nothing, and asking for their memory ends the process.
     """
     groups: list[list[int]] = [[] for _ in range(GROUPS)]
     pointer = c_void_p()
     for i in range(count):
         handle = c_void_p(arrays[i])
-        if tags[i] == absent:
+        if tags[i] in absent:
             groups[tags[i]].append(0)
         else:
             check_call(_LIB.MXNDArrayGetData(handle, ctypes.byref(pointer)))
@@ -216,7 +216,7 @@ def _forward(count: int, arrays: Any, tags: Any, requests: Any, train: int, exec
 
 @_callback(_RUN)
 def _backward(count: int, arrays: Any, tags: Any, requests: Any, train: int, execution: Execution) -> None:
-    groups = _take(count, arrays, tags, None if execution.operator.backward_reads_outputs else OUT)
+    groups = _take(count, arrays, tags, execution.operator.absent_in_backward)
     execution.backward(requests[: len(execution.operator.arguments)], groups)
 
 
