@@ -76,7 +76,7 @@ ACTIVATIONS: dict[str, Activation] = {
     ),
     "sigmoid": Activation(_SIGMOID, "y * (1 - y)", ("y",)),
     "hard_sigmoid": Activation(
-        "clamp(slope * x + offset, 0, 1)",
+        "slope * x + offset < 0 ? 0 : slope * x + offset > 1 ? 1 : slope * x + offset",
         "slope * x + offset > 0 && slope * x + offset < 1 ? slope : 0",
         ("x",),
         (("slope", 0.2), ("offset", 0.5)),

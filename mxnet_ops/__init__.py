@@ -11,32 +11,53 @@ from clgraft.mxnet_ops import guard, random_numbers
 from clgraft.mxnet_ops.activation import Activation
 from clgraft.mxnet_ops.batchnorm import BatchNorm
 from clgraft.mxnet_ops.block_swap import swap_block
+from clgraft.mxnet_ops.concat import Concat, Split
 from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
 from clgraft.mxnet_ops.deconvolution import Deconvolution
 from clgraft.mxnet_ops.dropout import Dropout
 from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.fully_connected import FullyConnected
 from clgraft.mxnet_ops.guard import guard_symbol
+from clgraft.mxnet_ops.lrn import LRN
 from clgraft.mxnet_ops.pointwise import Pointwise
 from clgraft.mxnet_ops.pooling import Pooling
+from clgraft.mxnet_ops.reduction import Reduce
+from clgraft.mxnet_ops.regression_output import RegressionOutput
+from clgraft.mxnet_ops.reordering import Repeat, Transpose
 from clgraft.mxnet_ops.report import Report, Row
+from clgraft.mxnet_ops.slicing import Crop, Pad, Slice
+from clgraft.mxnet_ops.softmax import Softmax
+from clgraft.mxnet_ops.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
 from clgraft.mxnet_ops.symbol_swap import swap_symbol
 from clgraft.mxnet_ops.translation import Node
 
 __all__ = [
+    "LRN",
     "Activation",
     "BatchNorm",
+    "Concat",
     "Convolution",
+    "Crop",
     "Deconvolution",
     "DepthwiseConvolution",
     "Dropout",
     "Eltwise",
     "FullyConnected",
     "Node",
+    "Pad",
     "Pointwise",
     "Pooling",
+    "Reduce",
+    "RegressionOutput",
+    "Repeat",
     "Report",
     "Row",
+    "Slice",
+    "Softmax",
+    "SoftmaxCrossEntropy",
+    "SoftmaxOutput",
+    "Split",
+    "Transpose",
     "guard_symbol",
     "numpy_compat",
     "swap_block",

@@ -18,6 +18,7 @@ from clgraft.mxnet_ops.symbol_swap import swap_symbol
 from clgraft.mxnet_ops.translation import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
+COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
 NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
@@ -65,7 +66,7 @@ def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], ar
         raise Kept("its attributes are given by position")
     given = dict(zip(places, others))
     given.update({key: v for key, v in kwargs.items() if key not in ("name", "out") and not _is_array(v)})
-    if operator in ("add_n", "ElementWiseSum"):
+    if operator in COUNTED:
         given["num_args"] = arrays
     return {key: str(value) for key, value in given.items() if value is not None}
 

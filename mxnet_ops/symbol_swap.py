@@ -9,10 +9,11 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from clgraft.mxnet_ops.guard import guard_graph, load_unguarded
+from clgraft.mxnet_ops.guard import MARK, guard_graph, load_unguarded
 from clgraft.mxnet_ops.operator import find_operator
+from clgraft.mxnet_ops.readers import PASSING
 from clgraft.mxnet_ops.report import Report, Row
-from clgraft.mxnet_ops.translation import Kept, Node, Select, is_selected, translate
+from clgraft.mxnet_ops.translation import Kept, Node, Select, is_selected, is_typeless, translate
 
 FLOATS = ("float32", "float16", "float64")
 DENSE = ("0", "-1", None)
@@ -41,15 +42,17 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
     nodes, report = graph["nodes"], Report()
     types = _known_types(symbol)
     for node in nodes:
-        if node["op"] == "null" or (node["op"] == "Custom" and "op_type" in node.get("attrs", {})):
-            continue
         attributes = node.get("attrs", {})
+        if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
+            continue
         seen = Node(node["name"], node["op"], attributes)
         try:
             if not is_selected(select, seen):
                 raise Kept("not selected")
             sources = [nodes[entry[0]] for entry in node["inputs"]]
             _expect_plain(sources, types)
+            if is_typeless(node["op"]):
+                _expect_reals(nodes, node, types)
             op_type, translated = translate(seen, _weight_shape(node["op"], sources))
             _expect_inputs(op_type, translated, len(sources))
         except Kept as reason:
@@ -63,14 +66,21 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
 
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
-    """Give the dtypes that follow from the graph alone: those of casts, indices and constants."""
-    graph = json.loads(symbol.tojson())
-    for node in graph["nodes"]:
-        if node["op"] == "Dropout":  # MXNet refuses to infer past it while its input's type is open
-            node["op"], node["attrs"] = "_copy", {}
-    internals = load_unguarded(json.dumps(graph)).get_internals()
-    _, found, _ = internals.infer_type_partial()
-    return dict(zip(internals.list_outputs(), found or ()))
+    """Give the dtypes that follow from the graph alone: those of casts, indices and constants.
+
+    Some operators refuse to be asked while the type of an input is open: variables count as float32, and as not known.
+    """
+    internals = symbol.get_internals()
+    given = symbol.attr_dict()
+    open_ = [name for name in symbol.list_inputs() if "__dtype__" not in given.get(name, {})]
+    try:
+        _, found, _ = internals.infer_type_partial(**dict.fromkeys(open_, np.float32))
+    except mx.MXNetError:
+        _, found, _ = internals.infer_type_partial()
+    known = dict(zip(internals.list_outputs(), found or ()))
+    for name in open_:
+        known.pop(name, None)
+    return known
 
 
 def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
@@ -81,6 +91,16 @@ def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
             raise Kept(f"its inputs are {np.dtype(dtype).name}")
         if source.get("attrs", {}).get("__storage_type__") not in DENSE:
             raise Kept("its inputs are sparse")
+
+
+def _expect_reals(nodes: list[dict[str, Any]], node: dict[str, Any], types: dict[str, Any]) -> None:
+    """Keep an operator whose input may be whole numbers: it comes from a variable, and nothing says of what type."""
+    while node["op"] != "null" and node["inputs"]:
+        if node["op"] not in PASSING and not is_typeless(node["op"]):
+            return
+        node = nodes[node["inputs"][0][0]]
+    if types.get(node["name"]) is None:
+        raise Kept(f"it may be of whole numbers: the dtype of {node['name']!r} is not known")
 
 
 def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None:

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Callable, Optional, Union
+from typing import Callable, Optional, Union
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.attributes import TRUE
 from clgraft.mxnet_ops.operator import find_operator
-
-Translated = tuple[str, dict[str, str]]  # op_type and attributes of Custom
-
-
-class Kept(Exception):
-    """An operator is left alone; the text is the reason."""
+from clgraft.mxnet_ops.readers import READERS, TYPELESS, Kept, Translated, plain
 
 
 @dataclass(frozen=True)
@@ -40,28 +34,11 @@ def is_selected(select: Select, node: Node) -> bool:
     return any(fnmatchcase(node.name, p) or fnmatchcase(node.operator, p) for p in patterns)
 
 
-def _pick(attributes: Mapping[str, str], *names: str) -> dict[str, str]:
-    return {name: attributes[name] for name in names if name in attributes}
-
-
 def _convolution(attributes: Mapping[str, str], weight: tuple[int, ...] | None) -> Translated:
     groups, filters = int(attributes.get("num_group", "1")), int(attributes["num_filter"])
     # without the weight's shape a group per filter is the sign; ocl_depthwise_conv computes any groups
     depthwise = groups > 1 and filters % groups == 0 and (weight[1] == 1 if weight else groups == filters)
     return "ocl_depthwise_conv" if depthwise else "ocl_conv", dict(attributes)
-
-
-def _plain(attributes: Mapping[str, str], name: str, **more: str) -> Translated:
-    return "ocl_activation", {"act_type": name, **more}
-
-
-def _leaky(attributes: Mapping[str, str]) -> Translated:
-    act_type = attributes.get("act_type", "leaky")
-    if act_type == "rrelu":
-        return _plain(attributes, act_type, **_pick(attributes, "lower_bound", "upper_bound"))
-    if act_type == "selu":
-        raise Kept("MXNet's gradient of selu is not its derivative, ocl_activation's is")
-    return _plain(attributes, act_type, **_pick(attributes, "slope"))
 
 
 # operators whose attributes read the same in the grafted one
@@ -70,18 +47,10 @@ SAME = {
     "Deconvolution": "ocl_deconv",
     "Dropout": "ocl_dropout",
     "FullyConnected": "ocl_fully_connected",
+    "LRN": "ocl_lrn",
     "Pooling": "ocl_pooling",
-}
-# operators whose attributes read otherwise
-READERS: dict[str, Callable[[Mapping[str, str]], Translated]] = {
-    "Activation": lambda given: _plain(given, given["act_type"]),
-    "LeakyReLU": _leaky,
-    "add_n": lambda given: (
-        "ocl_eltwise",
-        {"operation": "add", "num_args": given["num_args"], "broadcast": "False"},
-    ),
-    "clip": lambda given: _plain(given, "clip", **_pick(given, "a_min", "a_max")),
-    "hard_sigmoid": lambda given: _plain(given, "hard_sigmoid", **_pick(given, "alpha", "beta")),
+    "SoftmaxOutput": "ocl_softmax_output",
+    "softmax_cross_entropy": "ocl_softmax_cross_entropy",
 }
 ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"
 UNARY = {
@@ -126,6 +95,16 @@ ALIASES = {
     "broadcast_minus": "broadcast_sub",
     "ElementWiseSum": "add_n",
     "_sum": "add_n",
+    "concat": "Concat",
+    "split": "SliceChannel",
+    "pad": "Pad",
+    "crop": "slice",
+    "SwapAxes": "SwapAxis",
+    "swapaxes": "SwapAxis",
+    "Softmax": "SoftmaxOutput",
+    "sum_axis": "sum",
+    "max_axis": "max",
+    "min_axis": "min",
 }
 # attributes that may be given by position, after the arrays
 POSITIONAL = {
@@ -135,6 +114,14 @@ POSITIONAL = {
     "LeakyReLU": ("act_type", "slope"),
     "Pooling": ("kernel", "pool_type", "global_pool"),
     "Dropout": ("p", "mode", "axes", "cudnn_off"),
+    "SliceChannel": ("num_outputs", "axis", "squeeze_axis"),
+    "split": ("num_outputs", "axis", "squeeze_axis"),
+    "slice_axis": ("axis", "begin", "end"),
+    "transpose": ("axes",),
+    "tile": ("reps",),
+    **{name: ("axis", "temperature") for name in ("softmax", "log_softmax", "softmin")},
+    "repeat": ("repeats", "axis"),
+    **{name: ("axis", "keepdims", "exclude") for name in ("sum", "mean", "max", "min")},
 }
 
 
@@ -160,7 +147,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
     elif name in READERS:
         found = READERS[name](attributes)
     elif name in UNARY:
-        found = _plain(attributes, UNARY[name])
+        found = plain(attributes, UNARY[name])
     elif name in BINARY:
         found = "ocl_eltwise", {"operation": BINARY[name], "broadcast": str(name.startswith("broadcast"))}
     else:
@@ -178,6 +165,6 @@ def is_translatable(operator: str) -> bool:
     return name == "Convolution" or any(name in table for table in (SAME, READERS, UNARY, BINARY))
 
 
-def is_true(text: Any) -> bool:
-    """Whether an attribute says yes."""
-    return str(text) in TRUE
+def is_typeless(operator: str) -> bool:
+    """Whether an operator of MXNet may as well stand for whole numbers, such as indices and shapes."""
+    return ALIASES.get(operator, operator) in TYPELESS

@@ -119,7 +119,7 @@ def test_every_activation_has_a_reference() -> None:
 
 
 def check_values(name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """Hold values to a few roundings; functions of exp round its argument, and log and linear round next to their root."""
+    """Hold values to a few roundings; functions of exp round its argument, log and linear next to their root."""
     dtype = str(x.dtype)
     exact = EXACT[name](x.astype(np.float64))
     arithmetic = ROUNDING["float64" if dtype == "float64" else "float32"]
