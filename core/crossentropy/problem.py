@@ -112,7 +112,7 @@ class CrossEntropyProblem(Problem):
     def from_text(cls, text: str) -> CrossEntropyProblem:
         direction, dtype = "forward", "float32"
         numbers: dict[str, int] = {}
-        flags: dict[str, bool] = {}
+        flags: set[str] = set()
         for word in text.split():
             found = WORD.fullmatch(word)
             if word in DIRECTIONS:
@@ -120,7 +120,7 @@ class CrossEntropyProblem(Problem):
             elif word in DTYPE_WORDS:
                 dtype = DTYPE_WORDS[word]
             elif word in FLAGS:
-                flags[word] = True
+                flags.add(word)
             elif found and found[1] not in numbers:
                 numbers[found[1]] = int(found[2])
             else:
@@ -128,4 +128,5 @@ class CrossEntropyProblem(Problem):
                 raise ProblemError(f"[crossentropy] got word {word!r}, expected {expected}")
         if not {"n", "c"} <= set(numbers):
             raise ProblemError(f"[crossentropy] got {text!r}, expected n and c in it")
-        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), dtype=dtype, **flags)
+        given = (flag in flags for flag in FLAGS)
+        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), *given, dtype=dtype)
