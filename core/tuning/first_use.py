@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clgraft.core.tuning.advice import known, remember
+from clgraft.core.tuning.advisor import known, remember
 from clgraft.core.tuning.choice import HEURISTIC
 
 if TYPE_CHECKING:

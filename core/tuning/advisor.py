@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clgraft.core.tuning import database
 from clgraft.core.tuning.choice import Choice
-from clgraft.core.tuning.database import Database, location
 from clgraft.core.tuning.identity import device_key
 from clgraft.core.tuning.nearest import Neighbours
 from clgraft.core.tuning.rows import shipped
@@ -32,10 +32,10 @@ class Advice:
 
 def _user(device: DeviceInfo) -> tuple[tuple[DeviceInfo, str], dict[str, Choice]]:
     """Give the user's results by problem; the database is read once in a process."""
-    path = location()
+    path = database.location()
     key = (device, str(path))
     if key not in _databases:
-        rows = Database(device_key(device), path).rows() if path is not None and path.exists() else ()
+        rows = database.Database(device_key(device), path).rows() if path is not None and path.exists() else ()
         _databases[key] = {row.problem: row.choice for row in rows}
     return key, _databases[key]
 
