@@ -16,6 +16,13 @@ static void release_workspace(struct clg_context_s *c) {
     c->workspace_bytes = 0;
 }
 
+static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
+    void *made = NULL;
+    int32_t code = 0;
+    if (c->host_access != CLG_RAW_POINTER) return cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
+    return posix_memalign(&made, 4096, bytes) ? NULL : made;
+}
+
 static void context_free(void *object) {
     struct clg_context_s *c = object;
     if (c->fork_count == clg_fork_count()) {
@@ -104,7 +111,11 @@ clg_status clg_context_finish(clg_context context) {
 clg_status clg_context_counters(clg_context context, clg_counters *counters) {
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
-    if (counters) *counters = c->counters;
+    if (counters) {
+        pthread_mutex_lock(&c->mutex);
+        *counters = c->counters;
+        pthread_mutex_unlock(&c->mutex);
+    }
     clg_handle_drop(c);
     return counters ? CLG_OK : clg_fail(CLG_INVALID_ARGUMENT, "[context] got counters NULL, expected a place for them");
 }
@@ -112,23 +123,26 @@ clg_status clg_context_counters(clg_context context, clg_counters *counters) {
 clg_status clg_context_reserve(struct clg_context_s *c, uint64_t bytes) {
     if (bytes <= c->workspace_bytes) return CLG_OK;
     cl_finish(c->queue); /* launches in flight may still use the old one */
-    release_workspace(c);
-    if (c->host_access == CLG_RAW_POINTER) {
-        if (posix_memalign(&c->workspace, 4096, bytes)) c->workspace = NULL;
-    } else {
-        int32_t code = 0;
-        c->workspace = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
+    void *made = new_workspace(c, bytes);
+    if (!made) { /* there may be room for one of them */
+        release_workspace(c);
+        made = new_workspace(c, bytes);
     }
-    if (!c->workspace)
+    if (!made) /* plans that need less ask again when they run */
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] got no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+    release_workspace(c);
+    c->workspace = made;
     c->workspace_bytes = bytes;
     return CLG_OK;
 }
 
-/* Sizes are rounded up to a power of two times 4 KiB so that nearby shapes share buffers. */
+/* Sizes are rounded up, to a power of two or to whole 64 MiB, so that nearby shapes share buffers. */
 static uint64_t rounded(uint64_t bytes) {
+    const uint64_t step = 64u << 20;
+    if (bytes > UINT64_MAX - step) return bytes;
+    if (bytes > step) return (bytes + step - 1) / step * step;
     uint64_t size = 4096;
-    while (size < bytes) size += size < (64u << 20) ? size : (64u << 20);
+    while (size < bytes) size *= 2;
     return size;
 }
 

@@ -1,0 +1,78 @@
+"""The C runtime under random calls: an OpenCL of the test's own that may fail anywhere, under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FUZZ = Path(__file__).parent / "fuzz"
+RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
+SOURCES = ("errors.c", "handles.c", "context.c", "plan.c", "run.c")
+CLANG = shutil.which("clang") or shutil.which("clang-14")
+SECONDS = 10
+ENVIRONMENT = {"ASAN_OPTIONS": "allocator_may_return_null=1", "TSAN_OPTIONS": "allocator_may_return_null=1"}
+
+pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
+
+
+def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> Path:
+    """Compile the runtime with a harness."""
+    files = [str(runtime / name) for name in SOURCES]
+    files += [str(FUZZ / name) for name in ("calls.c", "fake_opencl.c", main)]
+    command = [CLANG, "-g", "-O1", "-std=gnu11", "-DCLG_VERSION=100", f"-fsanitize={sanitizers}"]
+    command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}", *files, "-lpthread", "-o", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def run(*command: object) -> subprocess.CompletedProcess:
+    """Run with the sanitizers' options."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, **ENVIRONMENT})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The kept inputs, a file each."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for i, line in enumerate((FUZZ / "corpus.txt").read_text().split()):
+        (folder / str(i)).write_bytes(bytes.fromhex(line))
+    return folder
+
+
+def test_random_calls_break_nothing(tmp_path, corpus):
+    """Addresses, undefined behaviour, leaks of memory and of OpenCL objects."""
+    program = build(tmp_path / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined")
+    done = run(program, "-malloc_limit_mb=0", f"-max_total_time={SECONDS}", "-max_len=1000", "-timeout=20", corpus)
+    assert done.returncode == 0, done.stderr[-4000:]
+    runs = int(done.stderr.split("Done ")[1].split()[0])
+    assert runs > 1000
+
+
+def test_the_corpus_finds_planted_faults(tmp_path, corpus):
+    plants = {
+        "run.c": ("status = clg_context_reserve(c, p->workspace_bytes);", ""),
+        "plan.c": ("if (context) clg_handle_drop(context);", ""),
+        "context.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
+    }
+    for file, (text, instead) in plants.items():
+        folder = tmp_path / file[:-2]
+        shutil.copytree(RUNTIME, folder, ignore=shutil.ignore_patterns("*.so", "*.py", "__pycache__"))
+        source = (folder / file).read_text()
+        assert source.count(text) == 1
+        (folder / file).write_text(source.replace(text, instead))
+        program = build(folder / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined", folder)
+        assert run(program, "-runs=0", "-malloc_limit_mb=0", corpus).returncode != 0, f"nothing was found in {file}"
+
+
+def test_threads_race_for_nothing(tmp_path):
+    """Four threads make random calls on the same handles."""
+    program = build(tmp_path / "race", "race_runtime.c", "thread")
+    done = run(program, 1, 8)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "done\n"
