@@ -33,7 +33,10 @@ def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> 
 def run(*command: object) -> subprocess.CompletedProcess:
     """Run with the sanitizers' options."""
     words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, **ENVIRONMENT})
+    folder = Path(words[0]).parent  # where inputs that fail are kept
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, **ENVIRONMENT}
+    )
 
 
 @pytest.fixture(scope="module")
