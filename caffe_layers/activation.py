@@ -209,6 +209,47 @@ class OclBNLL(Activation):
     backward_text = "dx = dy / (1 + exp(-x));"
 
 
+class OclSwish(Activation):
+    """``x / (1 + exp(-beta x))``."""
+
+    word: ClassVar[str] = "swish"
+    keeps_x = True
+    forward_text = "y = x / (1 + exp(-beta * x));"
+    backward_text = "real s = 1 / (1 + exp(-beta * x)); dx = dy * (s + beta * x * s * (1 - s));"
+
+    def read_scalars(self) -> dict:
+        return {"beta": self.parameters.swish_param.beta}
+
+
+class OclClip(Activation):
+    """``x``, at least `min` and at most `max`; the gradient at both is 1."""
+
+    word: ClassVar[str] = "clip"
+    keeps_x = True
+    forward_text = "y = x < low ? low : x > high ? high : x;"
+    backward_text = "dx = dy * (x >= low && x <= high);"
+
+    def read_scalars(self) -> dict:
+        given = self.parameters.clip_param
+        there = given.HasField("min") and given.HasField("max")
+        self.expect(there and given.min <= given.max, f"clip_param {{ {given} }}".replace("\n", " "), "min and max")
+        return {"low": given.min, "high": given.max}
+
+
+class OclThreshold(Activation):
+    """1 above `threshold`, 0 elsewhere. It has no gradient, as natively."""
+
+    word: ClassVar[str] = "threshold"
+    forward_text = "y = x > threshold ? 1 : 0;"
+    backward_text = ""
+
+    def read_scalars(self) -> dict:
+        return {"threshold": self.parameters.threshold_param.threshold}
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        self.expect(not propagate_down[0], "a gradient to propagate", "none: a threshold has no slope")
+
+
 class OclPReLU(OclLayer):
     """ReLU with a learned slope for negative values; blob slope (C), or of one value if `channel_shared`."""
 

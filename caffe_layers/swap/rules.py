@@ -45,6 +45,15 @@ RULES = {
     "Exp": Rule("OclExp", "exp_param"),
     "Log": Rule("OclLog", "log_param"),
     "BNLL": Rule("OclBNLL"),
+    "Swish": Rule("OclSwish", "swish_param"),
+    "Clip": Rule("OclClip", "clip_param"),
+    "Threshold": Rule("OclThreshold", "threshold_param"),
+    "Dropout": Rule("OclDropout", "dropout_param"),
+    "Concat": Rule("OclConcat", "concat_param"),
+    "Slice": Rule("OclSlice", "slice_param"),
+    "Crop": Rule("OclCrop", "crop_param"),
+    "Tile": Rule("OclTile", "tile_param"),
+    "Reduction": Rule("OclReduction", "reduction_param"),
     "Eltwise": Rule("OclEltwise", "eltwise_param"),
 }
 
