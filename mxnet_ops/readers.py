@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Callable
 
+from clgraft.mxnet_ops.attributes import TRUE
+
 Given = Mapping[str, str]
 Translated = tuple[str, dict[str, str]]  # op_type and attributes of Custom
 
@@ -90,9 +92,13 @@ def _softmax(name: str) -> Callable[[Given], Translated]:
 
 
 def _softmax_activation(given: Given) -> Translated:
-    if given.get("mode", "instance") == "channel":
-        return "ocl_softmax", {"axis": "1"}
-    return "ocl_softmax", {"flatten": "True"}
+    return "ocl_softmax", {"axis": "1" if given.get("mode") == "channel" else "-1"}
+
+
+def _softmax_output(given: Given) -> Translated:
+    if given.get("out_grad", "False") in TRUE:
+        raise Kept("MXNet multiplies its gradient by the output itself, not by the output's gradient")
+    return "ocl_softmax_output", dict(given)
 
 
 def _regression(name: str) -> Callable[[Given], Translated]:
@@ -112,6 +118,7 @@ READERS: dict[str, Callable[[Given], Translated]] = {
     "log_softmax": _softmax("log_softmax"),
     "softmin": _softmax("softmin"),
     "SoftmaxActivation": _softmax_activation,
+    "SoftmaxOutput": _softmax_output,
     "LinearRegressionOutput": _regression("linear"),
     "LogisticRegressionOutput": _regression("logistic"),
     "MAERegressionOutput": _regression("mae"),

@@ -17,7 +17,7 @@ from clgraft.mxnet_ops.softmax_loss import nbytes
 LOSSES = {
     "linear": ("x0", "x0 - x1"),
     "logistic": ("1 / (1 + exp(-x0))", "x0 - x1"),
-    "mae": ("x0", "x0 > x1 ? 1 : x0 < x1 ? -1 : x0 - x1"),
+    "mae": ("x0", "x0 > x1 ? 1 : -1"),
 }
 
 
@@ -30,7 +30,7 @@ class RegressionOutput(Operator):
     ----------
     loss : str
         ``linear``: the output is data, its gradient output - label; ``logistic``: sigmoid(data), output - label;
-        ``mae``: data, sign(output - label).
+        ``mae``: data, 1 where output > label and else -1.
     grad_scale : float
         The gradient is multiplied by it and divided by the label's elements per example; 1 by default.
 

@@ -26,8 +26,6 @@ class Softmax(Operator):
         The axis; -1 by default.
     temperature : float
         Data are divided by it first; 1 by default.
-    flatten : bool
-        Take all axes but the first as one, as SoftmaxActivation's mode ``instance`` does. False by default.
 
     Notes
     -----
@@ -41,7 +39,6 @@ class Softmax(Operator):
     function: str
     axis: int
     temperature: float
-    flatten: bool
 
     @classmethod
     def read(cls, attributes: Attributes) -> Softmax:
@@ -49,7 +46,6 @@ class Softmax(Operator):
             function=attributes.choice("function", ("softmax", "log_softmax", "softmin"), "softmax"),
             axis=attributes.integer("axis", -1),
             temperature=attributes.number("temperature", 1.0),
-            flatten=attributes.flag("flatten", False),
         )
         if operator.temperature == 0 or not math.isfinite(operator.temperature):
             raise attributes.error("temperature", operator.temperature, "a finite number other than 0")
@@ -64,17 +60,15 @@ class Softmax(Operator):
         data = shapes[0]
         if data is None:
             return None
-        if not self.flatten and not -len(data) <= self.axis < len(data):
+        if not -len(data) <= self.axis < len(data):
             raise self.error("axis", self.axis, f"an axis of data of shape {data}")
         return [data], [data], []
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         data = shapes[0]
-        axis = self.axis % len(data) if data else 0
-        before, behind = (data[:1], ()) if self.flatten else (data[:axis], data[axis + 1 :])
-        channels = math.prod(data[1:]) if self.flatten else data[axis]
-        log = self.function == "log_softmax"
-        problem = core.SoftmaxProblem("forward", math.prod(before), channels, math.prod(behind), log, dtype)
+        axis = self.axis % len(data)
+        sizes = (math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]))
+        problem = core.SoftmaxProblem("forward", *sizes, self.function == "log_softmax", dtype)
         scale = (-1 / self.temperature if self.function == "softmin" else 1 / self.temperature,)
         forward = (Call(problem, ((IN, 0), (OUT, 0)), scale),)
         backward = (Call(problem.with_direction("backward"), ((OUT, 0), (OUT_GRAD, 0), (IN_GRAD, 0)), scale),)

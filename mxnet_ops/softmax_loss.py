@@ -38,10 +38,10 @@ class SoftmaxOutput(Operator):
     use_ignore, ignore_label : bool, float
         Whether labels of this value (-1 by default) have no gradient.
     normalization : str
-        What the gradient is divided by: ``null`` (default) 1, ``batch`` the labels' number, with `multi_output` that
-        of all places, ``valid`` the number of labels other than `ignore_label`.
+        What the gradient is divided by: ``null`` (default) 1, with `multi_output` the places of an example; ``batch``
+        the number of labels; ``valid`` that of labels other than `ignore_label`.
     out_grad : bool
-        Multiply the gradient by the output's, which is else not read.
+        Multiply the gradient by the output's, which is else not read. (MXNet 1.9.1 multiplies by the output itself.)
     smooth_alpha : float
         This share of the target is spread over the other classes (not with `multi_output`).
 
@@ -128,7 +128,7 @@ class SoftmaxOutput(Operator):
         gradient = core.CrossEntropyProblem(
             "backward", *sizes, ignoring=self.use_ignore, weighted=self.out_grad, by_count=count, dtype=dtype
         )
-        divisor = labels if self.normalization == "batch" else 1
+        divisor = {"null": sizes[2], "batch": labels, "valid": 1}[self.normalization]
         smooth = 0.0 if self.multi_output else self.smooth_alpha
         scalars = (self.grad_scale / max(1, divisor), smooth, *(ignored if self.use_ignore else ()))
         reads = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad + [(STATE, 0)] * count

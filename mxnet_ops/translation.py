@@ -49,7 +49,6 @@ SAME = {
     "FullyConnected": "ocl_fully_connected",
     "LRN": "ocl_lrn",
     "Pooling": "ocl_pooling",
-    "SoftmaxOutput": "ocl_softmax_output",
     "softmax_cross_entropy": "ocl_softmax_cross_entropy",
 }
 ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"
