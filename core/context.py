@@ -32,6 +32,7 @@ from clgraft.core.problem import Problem
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
+WITHOUT_PREFETCH = ("Oclgrind",)  # cannot make a kernel that asks for one
 HOST_ACCESS = {"raw_pointer": 1, "use_host_ptr": 2, "staged": 3}
 INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
 
@@ -139,6 +140,8 @@ class Context:
         import pyopencl as cl
 
         lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
+        if self.device.platform in WITHOUT_PREFETCH:
+            lines["__builtin_prefetch(...)"] = "((void)0)"
         source = "".join(f"#define {key} {value}\n" for key, value in lines.items()) + kernel_source(file)
         key = (source, options)
         with self._lock:
