@@ -83,12 +83,17 @@ def test_reduction_of_zeros_and_of_large_numbers():
 
 
 def test_a_gradient_for_some_bottoms_only():
-    """A bottom that `propagate_down` leaves out gets none: its memory stays."""
-    frame = "loss_weight: 1 propagate_down: true propagate_down: false"
-    text = inputs({"x": (2, 3), "z": (2, 5)}) + layer("Concat", ours=True, bottoms=["x", "z"], frame=frame)
-    data = {"x": np.ones((2, 3), np.float32), "z": np.ones((2, 5), np.float32)}
-    found = gradients(load(text), data, {"y": np.full((2, 8), 2, np.float32)})
-    assert (found["x diff"] == 2).all() and np.isnan(found["z diff"]).all()
+    """A bottom that nothing learns behind gets no gradient: its memory stays."""
+    learned = layer(
+        "InnerProduct", "inner_product_param { num_output: 3 }", ours=False, name="ip", bottoms=["a"], tops=["x"]
+    )
+    joined = layer("Concat", ours=True, bottoms=["x", "z"], frame="loss_weight: 1")
+    net = load(inputs({"a": (2, 4), "z": (2, 5)}) + learned + joined)
+    net.forward()
+    net.blobs["y"].diff[...] = 2
+    net.blobs["x"].diff[...] = net.blobs["z"].diff[...] = np.nan
+    net.backward()
+    assert (net.blobs["x"].diff == 2).all() and np.isnan(net.blobs["z"].diff).all()
 
 
 def test_new_shapes():
