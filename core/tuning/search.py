@@ -55,6 +55,8 @@ class Effort:
 def choices(problem: Problem, context: Context) -> list[Choice]:
     """Give what can be tried: the heuristic, every implementation's own choice, then all their settings in turn."""
     found, settings = [HEURISTIC], []
+    if not any(argument.size for argument in problem.arguments() if argument.role != "in"):
+        return found
     implementations = problem.implementations()
     for implementation in implementations:
         if context.device.is_cpu and getattr(implementation, "FOR_GPUS", False):

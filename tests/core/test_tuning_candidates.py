@@ -1,0 +1,153 @@
+"""Every implementation and every setting that tuning may choose is right, over a spread of problems."""
+
+from __future__ import annotations
+
+import conv_reference
+import numpy as np
+import pytest
+from conv_checks import DIRECTIONS, problem_lines, random_arrays
+
+from clgraft import core
+from clgraft.core.conv import depthwise_gpu, gpu_gemm
+from clgraft.core.errors import Declined
+from clgraft.core.tuning import Choice
+from clgraft.core.tuning.convolution import convolve
+from clgraft.core.tuning.search import choices
+from clgraft.core.tuning.trial import Trial
+
+LINES = problem_lines("conv")
+SPREAD = (
+    "plain-3x3-bias",
+    "3x3-many-channels",
+    "3x3-asymmetric-channels",
+    "f16-many-channels",
+    "1x1-plane-rest",
+    "1x1-stride-2",
+    "7x7-stride-2",
+    "dilate-mixed",
+    "groups-2",
+    "3d-stride-dilate",
+    "f64-3x3",
+    "batch-0",
+)
+DEPTHWISE = (
+    "conv g19 n3 ic19 ih13 iw17 oc19 kh3 kw3 ph1 pw1",
+    "conv g6 n2 ic6 ih14 iw11 oc12 kh5 kw5 sh2 sw2 ph2 pw2",
+    "conv g40 n2 ic40 ih7 iw7 oc40 kh3 kw3 ph2 pw2 dh2 dw2",
+)
+POOLS = (
+    "pool forward max n2 c5 ih13 iw37 kh3 kw3 sh2 sw2 ph1 pw1",
+    "pool backward max n3 c5 ih13 iw37 kh3 kw3 sh2 sw2 ph1 pw1",
+    "pool backward average n2 c7 ih12 iw9 kh2 kw2 sh2 sw2",
+    "pool forward average f16 n2 c7 ih12 iw9 kh3 kw3 ph1 pw1 count_inside",
+)
+
+
+def prove(context, problem, listed) -> int:
+    """Run choices into numbers that are none, twice, and onto random numbers; give how many served the problem."""
+    trial = Trial(problem, context)
+    served = 0
+    for choice in listed:
+        try:
+            steps = context.steps(problem, choice)
+        except Declined:
+            continue
+        served += 1
+        runner = trial.runner(steps, str(choice))
+        first = {name: array.copy() for name, array in runner.results().items()}
+        error = trial.error(first)
+        assert error <= 1, f"{problem} by {choice}: {error:.1f} times the error that is allowed"
+        for name, array in runner.results().items():
+            assert np.array_equal(array, first[name], equal_nan=True), f"{problem} by {choice}: {name} differs"
+        _accumulates(context, problem, trial, choice, first)
+    return served
+
+
+def _accumulates(context, problem, trial, choice, first) -> None:
+    plan = context.plan_of(problem, context.steps(problem, choice), str(choice))
+    outputs = [argument for argument in plan.arguments if argument.role == "out"]
+    base = {a.name: np.random.default_rng(1).integers(-3, 4, a.shape).astype(a.dtype) for a in outputs}
+    sums = {name: array.copy() for name, array in base.items()}
+    given = {a.name: trial.inputs[a.name] for a in plan.arguments if a.role == "in"}
+    plan.run(scalars=trial.scalars, **given, **{name: core.accumulate(array) for name, array in sums.items()})
+    for name, array in sums.items():
+        unit = {"float16": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-49}[problem.dtype]
+        expected = first[name].astype(np.float64) + base[name]
+        allowed = unit * (3 + np.abs(expected).max(initial=0))
+        assert np.abs(array - expected).max(initial=0) <= allowed, f"{problem} by {choice}: {name} is not added to"
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", SPREAD)
+def test_convolutions(context, name, direction):
+    problem = core.parse(LINES[name]).with_direction(direction)
+    served = prove(context, problem, choices(problem, context)[1:])
+    assert served or not problem.arguments()[-1].size  # of nothing there is nothing to search
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("text", DEPTHWISE)
+def test_depthwise_convolutions(context, text, direction):
+    problem = core.parse(text).with_direction(direction)
+    assert prove(context, problem, choices(problem, context)[1:])
+
+
+@pytest.mark.parametrize("text", POOLS)
+def test_pooling(context, text):
+    problem = core.parse(text)
+    listed = choices(problem, context)[1:]
+    assert prove(context, problem, listed) > (8 if context.device.is_cpu else 0)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_rows_of_the_gpus_depthwise_convolution(context, direction):
+    """On every device, since it runs on every device."""
+    for text in (*DEPTHWISE[1:], "conv g3 n2 ic3 ih9 iw8 oc3 kh3 kw3 sh2 sw2 dh2 dw2 ph2 pw2"):
+        problem = core.parse(text).with_direction(direction)
+        listed = [Choice.of("depthwise_gpu", settings) for settings in depthwise_gpu.candidates(problem, context)]
+        served = prove(context, problem, listed)
+        assert served == (2 if "sh2 sw2 dh2" in text or "sh2 sw2 ph2 pw2 dh2" in text else 5)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_parts_of_the_gpus_convolution(context, direction):
+    """Tiles as settings are those of `test_conv_gpu_gemm`; here one of them with every number of parts."""
+    for name in ("3x3-many-channels", "3x3-stride-2", "groups-2"):
+        problem = core.parse(LINES[name]).with_direction(direction)
+        listed = [Choice.of("gpu_gemm", settings) for settings in gpu_gemm.candidates(problem, context)]
+        tile = dict(listed[1].settings)["tile"]
+        some = [choice for choice in listed if dict(choice.settings).get("tile", tile) == tile]
+        assert len(some) == len(gpu_gemm.PARTS) + 1
+        assert prove(context, problem, some) == len(some)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *("gpu_gemm tile=7x7x7 parts=1", "gpu_gemm tile=64x64x16 parts=0", "gpu_gemm parts=2"),
+        *("depthwise_gpu rows=3", "depthwise_gpu cols=2", "planes lanes=3 items=1", "planes lanes=8"),
+    ],
+)
+def test_settings_that_cannot_be_are_declined(context, choice):
+    texts = {"planes": POOLS[0], "depthwise_gpu": DEPTHWISE[0].replace("conv", "conv forward")}
+    text = texts.get(choice.split()[0], "conv forward n2 ic8 ih6 iw6 oc8 kh3 kw3")
+    with pytest.raises(Declined):
+        context.steps(core.parse(text), Choice.parse(choice))
+
+
+@pytest.mark.parametrize("direction", [*DIRECTIONS, "backward_bias"])
+def test_what_candidates_are_judged_by_is_itself_right(direction):
+    """The convolution by products of matrices equals the suites' own, which is written otherwise."""
+    for name, text in LINES.items():
+        problem = core.parse(text).with_direction(direction)
+        given = {a.name for a in problem.arguments() if a.role == "in"}
+        arrays = {key: array.astype(np.float64) for key, array in random_arrays(problem).items() if key in given}
+        if direction == "backward_bias":
+            expected = arrays["dy"].reshape(*arrays["dy"].shape[:2], -1).sum(axis=(0, 2))
+        elif direction == "forward":
+            expected = conv_reference.forward(arrays["x"], arrays["w"], arrays.get("b"), problem)
+        elif direction == "backward_data":
+            expected = conv_reference.backward_data(arrays["dy"], arrays["w"], problem)
+        else:
+            expected = conv_reference.backward_filter(arrays["x"], arrays["dy"], problem)
+        np.testing.assert_allclose(convolve(problem, arrays), expected, rtol=1e-10, atol=1e-10, err_msg=name)
