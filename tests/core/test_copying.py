@@ -1,0 +1,142 @@
+"""Problems that move elements: exact, in every dtype and write mode, and nothing beside the output is touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pointwise_checks import MACHINES, planning_for
+from problem_sets import problem_lines
+
+from clgraft import core
+from clgraft.core import ProblemError
+
+PROBLEMS = problem_lines("copying")
+DTYPES = {"float32": "", "float16": "f16 ", "float64": "f64 "}
+VALUE = 2.5
+
+
+def problem_of(text: str, dtype: str) -> core.Problem:
+    kind, rest = text.split(" ", 1)
+    return core.parse(f"{kind} {DTYPES[dtype]}{rest}")
+
+
+def directions(text: str, dtype: str = "float32") -> list:
+    """A problem and its gradient."""
+    problem = problem_of(text, dtype)
+    if isinstance(problem, core.TransposeProblem):
+        return [problem, problem.back()]
+    if isinstance(problem, core.RepeatProblem):
+        return [problem]
+    return [problem.with_direction(direction) for direction in ("forward", "backward")]
+
+
+def exact(problem: core.Problem, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the outputs are to hold."""
+    values = list(given.values())
+    if isinstance(problem, core.TransposeProblem):
+        return {"y": values[0].transpose(problem.axes)}
+    if isinstance(problem, core.RepeatProblem):
+        if problem.whole:
+            return {"y": np.tile(values[0], problem.times)}
+        for axis, times in enumerate(problem.times):
+            values[0] = values[0].repeat(times, axis)
+        return {"y": values[0]}
+    if isinstance(problem, core.ConcatProblem):
+        if problem.direction == "forward":
+            return {"y": np.concatenate(values, 1)}
+        parts = np.split(values[0], np.cumsum(problem.extents)[:-1], 1)
+        return {f"dx{i}": part for i, part in enumerate(parts)}
+    box = tuple(slice(b, b + size) for b, size in zip(problem.begin, problem.out_shape))
+    if problem.direction == "forward":
+        return {"y": values[0][box]}
+    whole = np.full(problem.in_shape, VALUE, values[0].dtype)
+    whole[box] = values[0]
+    return {"dx": whole}
+
+
+def check(context, problem: core.Problem, rng) -> None:
+    given = {a.name: rng.standard_normal(a.shape).astype(a.dtype) for a in problem.arguments() if a.role == "in"}
+    expected = exact(problem, dict(given))
+    scalars = dict.fromkeys(problem.scalars(), VALUE)
+    outputs = [argument for argument in problem.arguments() if argument.role == "out"]
+    assert {argument.name: argument.shape for argument in outputs} == {n: v.shape for n, v in expected.items()}
+    for mode in ("overwrite", "accumulate"):
+        blocks = {a.name: np.full(a.size + 2, np.nan, a.dtype) for a in outputs}
+        inner = {a.name: blocks[a.name][1:-1].reshape(a.shape) for a in outputs}
+        old = {name: rng.standard_normal(array.shape).astype(array.dtype) for name, array in inner.items()}
+        for name, array in inner.items():
+            if mode == "accumulate":
+                array[...] = old[name]
+        bound = {name: core.accumulate(v) if mode == "accumulate" else v for name, v in inner.items()}
+        context.plan(problem).run(scalars, **given, **bound)
+        for name, array in inner.items():
+            wanted = expected[name]
+            if mode == "accumulate":
+                wide = np.float64 if array.dtype == np.float64 else np.float32
+                wanted = (expected[name].astype(wide) + old[name].astype(wide)).astype(array.dtype)
+            np.testing.assert_array_equal(array, wanted, err_msg=f"{problem} {name} {mode}")
+            assert np.isnan(blocks[name][[0, -1]]).all(), f"{problem}: written beside {name}"
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_is_exact(name, machine, rng):
+    for problem in directions(PROBLEMS[name]):
+        with planning_for(machine) as context:
+            check(context, problem, rng)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("name", ["join-channels", "slice-planes", "channels-last", "upsampling", "square-tiles"])
+def test_other_dtypes(context, name, dtype, rng):
+    for problem in directions(PROBLEMS[name], dtype):
+        check(context, problem, rng)
+
+
+def test_skipped_outputs_are_left_alone(context, rng):
+    problem = core.parse("concat backward outer[3] extents[4,1,7] inner[5]")
+    dy = rng.standard_normal((3, 12, 5)).astype("f4")
+    part = np.full((3, 1, 5), np.nan, "f4")
+    before = context.counters()["launches"]
+    context.plan(problem).run(dy=dy, dx0=None, dx1=part, dx2=None)
+    assert np.array_equal(part, dy[:, 4:5])
+    assert context.counters()["launches"] == before + 1
+
+
+def test_one_launch_per_part(context):
+    def launches(text: str) -> int:
+        problem = core.parse(text)
+        arrays = {a.name: np.zeros(a.shape, "f4") for a in problem.arguments()}
+        before = context.counters()["launches"]
+        context.plan(problem).run(dict.fromkeys(problem.scalars(), 0.0), **arrays)
+        return context.counters()["launches"] - before
+
+    assert launches(PROBLEMS["join-channels"]) == 3
+    assert launches(PROBLEMS["slice-5-axes"]) == launches(PROBLEMS["six-axes"]) == launches(PROBLEMS["tiles"]) == 1
+    assert launches("slice backward x[2,3,9,11] y[2,3,7,8] at[0,0,1,2]") == 5  # the box, and two bars along two axes
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_text_is_read_back(name):
+    assert str(core.parse(PROBLEMS[name])) == PROBLEMS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("concat forward outer[3] extents[] inner[5]", "[concat] got extents (), expected at least one"),
+        ("concat forward outer[3] extents[2,-1] inner[5]", "[concat] got extents (2, -1)"),
+        ("concat forward outer[3,3] extents[2] inner[5]", "[concat] got outer (3, 3), expected one number"),
+        ("concat sideways outer[3] extents[2] inner[5]", "[concat] got word 'sideways'"),
+        ("concat forward extents[2] inner[5]", "expected a word outer[...]"),
+        ("slice forward x[3,4] y[2,4] at[2,0]", "[slice] got y (2, 4) at (2, 0), expected a box inside x (3, 4)"),
+        ("slice forward x[3,4] y[2] at[0,0]", "[slice] got y (2,), expected 2 numbers"),
+        ("transpose x[3,4] axes[0,0]", "[transpose] got axes (0, 0), expected each of [0, 1] once"),
+        ("repeat x[3,4] times[2]", "[repeat] got times (2,), expected 2 numbers"),
+        ("repeat x[3,-4] times[2,2]", "[repeat] got x (3, -4)"),
+    ],
+)
+def test_errors_name_what_does_not_fit(text, message):
+    with pytest.raises(ProblemError) as error:
+        core.parse(text)
+    assert message in str(error.value), error.value
