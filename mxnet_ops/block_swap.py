@@ -48,6 +48,8 @@ class _Functions:
                 array.stype == "default" and array.dtype.__name__ in FLOATS for array in (*arrays, *named.values())
             ):
                 raise Kept("its inputs are no dense arrays of real numbers")
+            if attributes.get("act_type") == "rrelu":
+                raise Kept("it returns a second array")
             weight = arrays[1] if len(arrays) > 1 else named.get("weight")
             op_type, translated = translate(node, None if weight is None else weight.shape)
         except Kept:

@@ -41,7 +41,8 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     types = _known_types(symbol)
-    for node in nodes:
+    used = _used_outputs(graph)
+    for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
             continue
@@ -55,6 +56,7 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
                 _expect_reals(nodes, node, types)
             op_type, translated = translate(seen, _weight_shape(node["op"], sources))
             _expect_inputs(op_type, translated, len(sources))
+            _expect_outputs(op_type, translated, used.get(number, 0))
         except Kept as reason:
             report.rows.append(Row(seen.name, seen.operator, reason=str(reason)))
             continue
@@ -108,6 +110,21 @@ def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None
     names = operator.arguments + operator.auxiliary
     if len(names) != count:
         raise Kept(f"it has {count} inputs, expected {names}")
+
+
+def _used_outputs(graph: dict[str, Any]) -> dict[int, int]:
+    """Give the number of the last output of each node that something reads."""
+    used: dict[int, int] = {}
+    for entries in (graph["heads"], *(node["inputs"] for node in graph["nodes"])):
+        for number, output, *_ in entries:
+            used[number] = max(used.get(number, 0), output)
+    return used
+
+
+def _expect_outputs(op_type: str, attributes: dict[str, str], last: int) -> None:
+    names = find_operator(op_type, attributes).outputs
+    if last >= len(names):
+        raise Kept(f"its output {last} is used, the grafted operator has {names}")
 
 
 def _weight_shape(operator: str, sources: list[dict[str, Any]]) -> tuple[int, ...] | None:

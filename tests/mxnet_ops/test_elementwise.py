@@ -98,7 +98,8 @@ def test_kinks_nan_and_infinity_as_mxnet_has_them(name):
     expected = evaluate(NATIVE[name](mx.sym.var("data")), {"data": values}, heads)
     tolerance = 3e-6 if name == "softrelu" else 1e-6  # MXNet's own is off by 1.5e-6
     np.testing.assert_allclose(got.outputs[0], expected.outputs[0], rtol=tolerance, atol=1e-37, err_msg=name)
-    np.testing.assert_allclose(got.gradients["data"], expected.gradients["data"], rtol=1e-5, atol=1e-6, err_msg=name)
+    # where a function saturates its gradient is a difference from 1, here times up to 14
+    np.testing.assert_allclose(got.gradients["data"], expected.gradients["data"], rtol=1e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
