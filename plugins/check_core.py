@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
+from clgraft.core.dropout.reference import uniform
 from clgraft.plugins.check import CheckRow, relative_error
 
 LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
-_SCALARS = {"eps": 1e-5, "keep": 0.9, "add_mean": 0.1, "add_var": 0.2}
+_SCALARS = {"eps": 1e-5, "keep": 0.9, "add_mean": 0.1, "add_var": 0.2, "scale": 1 / 0.9, "value": 0.0}
 _SHAPES = (
     "n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1",
     "n1 ic3 ih23 iw23 oc8 kh7 kw7 sh2 sw2 ph3 pw3",
@@ -36,6 +37,22 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "pointwise x0[3,7,11] : y0 = x0 > 0 ? x0 : 0": lambda x: np.maximum(x, 0),
     "pointwise x0[5,33] x1[33] : y0 = x0 * x1": lambda x, z: x * z,
     "pointwise x0[2,3,5,7] x1[2,3,5,7] : y0 = x0 + x1": lambda x, z: x + z,
+}
+_MOVING: dict[str, Callable[..., Any]] = {
+    "concat forward outer[3] extents[4,1,7] inner[49]": lambda *x: {"y": np.concatenate(x, 1)},
+    "concat backward outer[3] extents[4,1,7] inner[49]": lambda dy: {
+        "dx0": dy[:, :4],
+        "dx1": dy[:, 4:5],
+        "dx2": dy[:, 5:],
+    },
+    "slice forward x[2,3,9,11] y[2,3,7,8] at[0,0,1,2]": lambda x: {"y": x[:, :, 1:8, 2:10]},
+    "slice backward x[2,3,9,11] y[2,3,7,8] at[0,0,1,2]": lambda dy: {
+        "dx": np.pad(dy, ((0, 0), (0, 0), (1, 1), (2, 1)))
+    },
+    "transpose x[2,19,7,9] axes[0,2,3,1]": lambda x: {"y": x.transpose(0, 2, 3, 1)},
+    "repeat x[2,3,5,7] times[1,1,3,3]": lambda x: {"y": x.repeat(3, 2).repeat(3, 3)},
+    "dropout forward x[3,5,7,11]": lambda x, key: {"y": x * _dropout_factor(x, key)},
+    "dropout backward x[3,5,7,11]": lambda dy, key: {"dx": dy * _dropout_factor(dy, key)},
 }
 
 
@@ -59,6 +76,13 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
                 return {"y0": meaning(*(x[name] for name in sorted(x)))}
 
             yield from _check(context, text.replace("pointwise ", f"pointwise {word}"), pointwise, repeats)
+        for text, meaning in _MOVING.items():
+
+            def moving(problem: Any, x: dict[str, Any], meaning: Callable[..., Any] = meaning) -> dict[str, Any]:
+                return meaning(*x.values())
+
+            kind, rest = text.split(" ", 1)
+            yield from _check(context, f"{kind} {word}{rest}", moving, repeats)
 
 
 def _check(context: Any, text: str, reference: Callable[..., dict[str, Any]], repeats: int) -> Iterator[CheckRow]:
@@ -127,6 +151,12 @@ def _convolution(problem: Any, given: dict[str, Any]) -> dict[str, Any]:
         "dw": dw.reshape(problem.out_channels, in_group, *problem.kernel),
         "db": dy.sum(axis=axes).reshape(-1),
     }
+
+
+def _dropout_factor(x: Any, key: Any) -> Any:
+    """What dropout multiplies by, from the generator in NumPy."""
+    kept = uniform(x.size, [int(word) for word in key]) < np.float32(_SCALARS["keep"])
+    return kept.reshape(x.shape) * _SCALARS["scale"]
 
 
 def _batchnorm(problem: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -10,33 +10,12 @@ from pointwise_checks import MACHINES, planning_for
 
 from clgraft import core
 from clgraft.core import ProblemError
+from clgraft.core.dropout.reference import WORD, philox, uniform
 
-WORD = np.uint64(0xFFFFFFFF)
-HALF = np.uint64(32)
 KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 SIGMAS = 5  # of a normal distribution: one in two million sound runs would fail, and runs are the same every time
 DTYPES = ("float32", "float16", "float64")
 ROUNDING = {"float32": 2e-7, "float16": 1e-3, "float64": 1e-15}
-
-
-def philox(counter, key):
-    """Philox 4x32-10 in numpy: Salmon et al. 2011, figure 2."""
-    c = [np.asarray(word, np.uint64) for word in counter]
-    k = [np.uint64(word) for word in key]
-    for _ in range(10):
-        p, q = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(q >> HALF) ^ c[1] ^ k[0], q & WORD, (p >> HALF) ^ c[3] ^ k[1], p & WORD]
-        k = [(k[0] + np.uint64(0x9E3779B9)) & WORD, (k[1] + np.uint64(0xBB67AE85)) & WORD]
-    return c
-
-
-def uniform(count: int, key=KEY) -> np.ndarray:
-    """The numbers that `count` elements get."""
-    place = np.arange(count, dtype=np.uint64)
-    counter = place // 64 * 16 + place % 16
-    words = philox((counter & WORD, counter >> HALF, np.full(count, key[2]), np.full(count, key[3])), key[:2])
-    word = np.stack(words)[(place // 16 % 4).astype(int), np.arange(count)]
-    return (word >> np.uint64(8)) * 2.0**-24
 
 
 def words(key=KEY) -> np.ndarray:
@@ -76,7 +55,7 @@ def test_numbers_are_the_generators(dtype, machine):
         problem = core.DropoutProblem("forward", "rrelu", (count,), dtype=dtype)
         with planning_for(machine) as context:
             got = run(context, problem, x=np.full(count, -1, dtype), low=0.0, high=1.0)
-        np.testing.assert_allclose(-got.astype("f8"), uniform(count), rtol=ROUNDING[dtype], atol=6e-8)
+        np.testing.assert_allclose(-got.astype("f8"), uniform(count, KEY), rtol=ROUNDING[dtype], atol=6e-8)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -84,7 +63,7 @@ def test_numbers_are_the_generators(dtype, machine):
 def test_dropout_matches_float64(context, rng, dtype, shape):
     x = rng.standard_normal(shape).astype(dtype)
     old = rng.standard_normal(shape).astype(dtype)
-    factor = np.where(uniform(x.size) < np.float32(0.7), 1 / 0.7, 0).reshape(shape)
+    factor = np.where(uniform(x.size, KEY) < np.float32(0.7), 1 / 0.7, 0).reshape(shape)
     for direction, name in (("forward", "x"), ("backward", "dy")):
         problem = core.DropoutProblem(direction, "dropout", shape, dtype=dtype)
         expected = x.astype("f8") * factor
@@ -98,7 +77,7 @@ def test_random_slopes_match_float64(context, rng, dtype):
     shape = (3, 5, 7, 11)
     x, dy = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
     x.flat[:3] = 0, -0.0, np.nan
-    slope = (0.125 + (0.334 - 0.125) * uniform(x.size)).reshape(shape)
+    slope = (0.125 + (0.334 - 0.125) * uniform(x.size, KEY)).reshape(shape)
     factor = np.where(x > 0, 1, slope)
     forward = core.DropoutProblem("forward", "rrelu", shape, dtype=dtype)
     tolerance = {"rtol": 2 * ROUNDING[dtype], "atol": 1e-7 if dtype == "float32" else 0}
@@ -113,7 +92,7 @@ def test_random_slopes_match_float64(context, rng, dtype):
 def test_elements_share_a_number_along_axes(context, rng, mask, dtype):
     shape = (4, 5, 6, 7)
     x, old = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
-    factor = np.where(uniform(math.prod(mask)).reshape(mask) < np.float32(0.6), 1 / 0.6, 0)
+    factor = np.where(uniform(math.prod(mask), KEY).reshape(mask) < np.float32(0.6), 1 / 0.6, 0)
     problem = core.DropoutProblem("forward", "dropout", shape, mask, dtype)
     np.testing.assert_allclose(run(context, problem, x=x, **keep(0.6)), x * factor, rtol=2e-7)
     got = run(context, problem, accumulate_on=old, x=x, **keep(0.6))
@@ -137,7 +116,7 @@ def test_special_values_are_multiplied(context):
     x = np.array([np.nan, np.inf, -np.inf, -0.0] * 16, "f4")
     problem = core.DropoutProblem("forward", "dropout", x.shape)
     with np.errstate(invalid="ignore"):
-        expected = x * np.where(uniform(64) < 0.5, np.float32(2), np.float32(0))
+        expected = x * np.where(uniform(64, KEY) < 0.5, np.float32(2), np.float32(0))
     np.testing.assert_array_equal(run(context, problem, x=x, **keep(0.5)), expected)
 
 
