@@ -38,6 +38,12 @@ LAYERS = {
     "OclTile": "shaping",
     "OclReduction": "shaping",
     "OclEltwise": "eltwise",
+    "OclSoftmax": "softmax",
+    "OclSoftmaxWithLoss": "softmax",
+    "OclSigmoidCrossEntropyLoss": "loss",
+    "OclEuclideanLoss": "loss",
+    "OclLRN": "lrn",
+    "OclMVN": "lrn",
     "OclPointwise": "pointwise",
 }
 

@@ -1,8 +1,8 @@
 """Turns one native layer into a Python layer that carries everything needed to turn it back.
 
 The native parameters move, letter by letter, into `param_str`; what stands around them is not touched.
-A batch norm needs multipliers of zero for its statistics, which a Python layer has to spell out: what that changes
-is noted in comments inside `param_str`.
+A batch norm needs multipliers of zero for its statistics, and a loss its weight and a top, which a Python layer has to
+spell out: what that changes is noted in comments inside `param_str`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scala
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
+# what a loss layer looks for in its param_str
+FORCED = "# clgraft force_backward"
+_TRUE = ("true", "t", "1", "True")
 _STATISTICS = 3  # blobs of a batch norm
-_NOTE = re.compile(r"# clgraft (param \d+|verbatim)(?: was (.*))?")
+_NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
 
 
 def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> str:
@@ -38,9 +41,12 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
     if layer.messages("python_param"):
         return "already holds a python_param"
     type_value = layer.values("type")[-1]
-    own = layer.all(rule.parameters) if rule.parameters else []
+    own = [item for item in layer.fields if item.name in (rule.parameters, rule.more)]
+    if len({item.name for item in own}) > 1 and layer.fields.index(own[-1]) - layer.fields.index(own[0]) >= len(own):
+        return f"its {rule.parameters} and {rule.more} stand apart"
     native = own[0] if own else None
-    if native is not None and not _is_utf8(document.span(native)):
+    end = own[-1].end if native is not None and own[-1].name != native.name else native.end if native is not None else 0
+    if native is not None and not _is_utf8(document.text[native.start : end]):
         return "its parameters hold bytes that are not UTF-8"
     if rule.layer == "OclPooling":
         reason = _pooling_refusal(layer)
@@ -51,19 +57,21 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
         reason = _freeze_statistics(document, layer, edits, notes)
         if reason:
             return reason
+    if rule.loss:
+        notes += weigh_loss(document, layer, edits)
     one_line = "\n" not in document.span(layer)
     head = "type: " + document.span(type_value)
     edits.replace(type_value.start, type_value.end, '"Python"')
     if native is not None:
         indent = indent_of(document.text, native.start)
-        text = document.span(native)
+        text = document.text[native.start : end]
         if not one_line:
             shifted = text.replace("\n" + indent, "\n")
             if _shift(shifted, indent) == text:
                 text = shifted
             else:
                 notes.append("# clgraft verbatim")
-        edits.replace(native.start, native.end, _python_param(rule, head, notes, text, indent, one_line, document.text))
+        edits.replace(native.start, end, _python_param(rule, head, notes, text, indent, one_line, document.text))
         return ""
     last = layer.fields[-1]
     rest_of_line = document.text[last.after : layer.end - 1]
@@ -119,6 +127,9 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     else:
         _remove_inserted(document, holder, edits)
     params = layer.all("param")
+    for name in ("top", "loss_weight"):
+        for item in layer.all(name) if name in notes else []:
+            _remove_inserted(document, item, edits)
     for note, was in notes.items():
         if note.startswith("param ") and int(note.split()[1]) < len(params):
             item = params[int(note.split()[1])]
@@ -155,16 +166,45 @@ def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: 
     missing = _STATISTICS - len(params)
     if missing:
         anchor = params[-1] if params else layer.all("type")[-1]
-        after = document.text[anchor.after : layer.end - 1].split("\n", 1)[0]
-        own_line = "\n" in document.text[anchor.after : layer.end] and (not after.strip() or after.lstrip()[0] == "#")
-        if own_line:
-            between = newline_of(document.text) + indent_of(document.text, anchor.start)
-            place = anchor.after + len(after.rstrip("\r"))
-        else:
-            between, place = " ", anchor.after
-        edits.insert(place, (between + _FROZEN) * missing)
+        _insert_behind(document, layer, anchor, [_FROZEN] * missing, edits)
         notes.extend(f"# clgraft param {len(params) + index} was null" for index in range(missing))
     return ""
+
+
+def _insert_behind(document: Document, layer: Message, anchor: Field, texts: list[str], edits: Edits) -> None:
+    """Put fields behind another one, on lines of their own if it ends its line."""
+    after = document.text[anchor.after : layer.end - 1].split("\n", 1)[0]
+    own_line = "\n" in document.text[anchor.after : layer.end] and (not after.strip() or after.lstrip()[0] == "#")
+    if own_line:
+        between = newline_of(document.text) + indent_of(document.text, anchor.start)
+        place = anchor.after + len(after.rstrip("\r"))
+    else:
+        between, place = " ", anchor.after
+    edits.insert(place, "".join(between + text for text in texts))
+
+
+def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
+    """Spell out what a native loss has by itself, a weight of 1 and a top; return the notes of it.
+
+    A net that forces gradients asks the layer for those of its labels too, which natively it does not: that is noted.
+    """
+    notes, texts = [], []
+    tops = len(layer.values("top"))
+    if not tops:
+        used = {document.span(value) for other in document.root.messages("layer") for value in other.values("top")}
+        name = layer.text("name") or "loss"
+        while quote(name) in used:
+            name += "_loss"
+        texts.append(f"top: {quote(name)}")
+        notes.append("# clgraft top was null")
+    if not layer.values("loss_weight"):
+        texts += ["loss_weight: 1"] + ["loss_weight: 0"] * (tops - 1)
+        notes.append("# clgraft loss_weight was null")
+    if texts:
+        _insert_behind(document, layer, (layer.all("top") or layer.all("type"))[-1], texts, edits)
+    if document.root.text("force_backward") in _TRUE:
+        notes.append(FORCED)
+    return notes
 
 
 def _set_to_zero(message: Message, names: tuple[str, ...], edits: Edits) -> bool:

@@ -18,10 +18,12 @@ class SwapError(ClgraftError, ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """How a native type is replaced: the Python class, and the field that holds its parameters."""
+    """How a native type is replaced: the class, the field or two that hold its parameters, and whether it is a loss."""
 
     layer: str
     parameters: str = ""
+    more: str = ""
+    loss: bool = False
 
 
 RULES = {
@@ -55,6 +57,12 @@ RULES = {
     "Tile": Rule("OclTile", "tile_param"),
     "Reduction": Rule("OclReduction", "reduction_param"),
     "Eltwise": Rule("OclEltwise", "eltwise_param"),
+    "LRN": Rule("OclLRN", "lrn_param"),
+    "MVN": Rule("OclMVN", "mvn_param"),
+    "Softmax": Rule("OclSoftmax", "softmax_param"),
+    "SoftmaxWithLoss": Rule("OclSoftmaxWithLoss", "loss_param", "softmax_param", loss=True),
+    "SigmoidCrossEntropyLoss": Rule("OclSigmoidCrossEntropyLoss", "loss_param", "sigmoid_param", loss=True),
+    "EuclideanLoss": Rule("OclEuclideanLoss", "loss_param", loss=True),
 }
 
 
