@@ -28,7 +28,7 @@ create table if not exists candidates (
     mean real, median real, spread real, error real, measured real not null,
     primary key (device, problem, choice));
 create table if not exists winners (
-    device text not null, problem text not null, choice text not null,
+    device text not null, problem text not null, choice text not null, complete integer not null,
     before_mean real, before_median real, before_spread real,
     mean real, median real, spread real, measured real not null,
     primary key (device, problem));
@@ -74,15 +74,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Winner:
-    """A finished search: the winner, and the heuristic's and its own times, taken in turn.
+    """A search's winner, and the heuristic's and its own times, taken in turn.
 
-    `choice` is `HEURISTIC` where no candidate was clearly faster.
+    `choice` is `HEURISTIC` where no candidate was clearly faster; `complete` says whether all candidates were tried.
     """
 
     problem: str
     choice: Choice
     before: Timing
     after: Timing
+    complete: bool = True
 
 
 def warn_once(text: str) -> None:
@@ -114,13 +115,14 @@ class Database:
         self.path = path or location()
 
     def winners(self) -> tuple[Winner, ...]:
-        """Give all finished searches; none where the file is missing or cannot be read."""
+        """Give the winners of all searches; none where the file is missing or cannot be read."""
 
         def read(connection: sqlite3.Connection) -> tuple[Winner, ...]:
-            columns = "problem, choice, before_mean, before_median, before_spread, mean, median, spread"
+            columns = "problem, choice, complete, before_mean, before_median, before_spread, mean, median, spread"
             found = connection.execute(f"select {columns} from winners where device = ?", (self.device,))
             return tuple(
-                Winner(row[0], Choice.parse(row[1]), Timing(0, *row[2:5]), Timing(0, *row[5:8])) for row in found
+                Winner(problem, Choice.parse(choice), Timing(0, *times[:3]), Timing(0, *times[3:]), bool(complete))
+                for problem, choice, complete, *times in found
             )
 
         return self._read(read, ())
@@ -157,7 +159,7 @@ class Database:
             *(winner.before.mean, winner.before.median, winner.before.spread),
             *(winner.after.mean, winner.after.median, winner.after.spread),
         )
-        row = (self.device, winner.problem, str(winner.choice), *times, time.time())
+        row = (self.device, winner.problem, str(winner.choice), winner.complete, *times, time.time())
         return self._write("winners", row)
 
     def forget(self, problem: str) -> None:

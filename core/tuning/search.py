@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
@@ -94,6 +94,8 @@ class Search:
     ----------
     winner : Winner or None
         Once `run` is through.
+    complete : bool
+        Whether there was time to try all candidates.
     heuristic : Candidate or None
         What became of the heuristic's own choice; without its time there is no winner.
     """
@@ -111,6 +113,7 @@ class Search:
         self.effort, self.trying = effort or Effort(), trying
         self.winner: Winner | None = None
         self.heuristic: Candidate | None = None
+        self.complete = True
         self._seen: dict[Any, Choice] = {}
         self._digests: dict[int, Any] = {}
         self._measured: dict[Choice, float] = {}
@@ -127,7 +130,8 @@ class Search:
                 if before.outcome == "measured" and before.timing:
                     self._measured[choice] = before.timing.median
                 continue
-            if time.perf_counter() > end:
+            if choice != HEURISTIC and time.perf_counter() > end:
+                self.complete = False
                 break
             trial = trial or Trial(self.problem, self.context)
             self.trying(choice)
@@ -195,7 +199,7 @@ class Search:
         finalists = [HEURISTIC, *(choice for choice in best if choice in self._runners)]
         runners = [self._runners[choice] for choice in finalists]
         times = in_turn(runners, self.effort.rounds, self.effort.final_seconds)
-        self.winner = choose(str(self.problem), dict(zip(finalists, times)))
+        self.winner = replace(choose(str(self.problem), dict(zip(finalists, times))), complete=self.complete)
 
     def _fingerprint(self, steps: Steps) -> Any:
         return tuple(

@@ -42,8 +42,8 @@ class Report:
 
     @property
     def left(self) -> int:
-        """How many problems were not come to."""
-        return len(self.problems) - len(self.winners) - len(self.failed)
+        """How many problems were not come to, or not searched to the end."""
+        return len(self.problems) - len(self.failed) - sum(event["complete"] for event in self.winners)
 
     def take(self, event: Event) -> None:
         """Take an event of `worker.search`."""
@@ -77,6 +77,7 @@ class Report:
         times = f"{1e3 * before['median']:9.3f} ms"
         if event["choice"] != str(HEURISTIC):
             times += f" -> {1e3 * after['median']:.3f} ms, {before['median'] / after['median']:.2f}x, {event['choice']}"
+        times += "" if event["complete"] else ", not searched to the end"
         note = "known" if event.get("known") else f"{len(self._candidates.get(event['problem'], {}))} tried"
         self._print(f"{self._count()} {event['problem']}: {times} ({note})")
         self.winners.append(event)

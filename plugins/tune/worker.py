@@ -51,7 +51,7 @@ def search(job: dict[str, Any], send: Send) -> None:
     if job["again"]:
         for text in job["problems"]:
             database.forget(text)
-    done = {winner.problem: winner for winner in database.winners()}
+    done = {winner.problem: winner for winner in database.winners() if winner.complete}
     end = None if job["budget"] is None else time.monotonic() + job["budget"]
     for number, text in enumerate(job["problems"]):
         if text in done:
@@ -90,8 +90,7 @@ def _search_one(text: str, context: Any, database: Database, effort: Effort, sen
 
 
 def _why_not(heuristic: Candidate | None) -> str:
-    if heuristic is None:
-        return "no time was left"
+    assert heuristic is not None  # it is tried whatever the time
     return f"the heuristic's own choice: {heuristic.outcome}: {heuristic.reason}"
 
 
@@ -117,6 +116,7 @@ def winner_record(winner: Winner) -> dict[str, Any]:
     return {
         "problem": winner.problem,
         "choice": str(winner.choice),
+        "complete": winner.complete,
         "before": timing_record(winner.before),
         "after": timing_record(winner.after),
     }

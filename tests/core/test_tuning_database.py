@@ -79,9 +79,7 @@ def test_a_damaged_file_is_a_warning_once_and_a_new_file(file, damage):
     if damage in ("noise", "cut"):
         with pytest.warns(RuntimeWarning, match="was damaged .*a new one begins"):
             assert kept.finish(winner())
-        assert kept.winners() == (
-            Winner("p", Choice("direct"), Timing(0, 2e-3, 1e-3, 0.1), Timing(0, 2e-3, 1e-3, 0.1)),
-        )
+        assert [w.problem for w in kept.winners()] == ["p"]
         assert list(file.parent.glob("*.damaged-*"))
 
 
@@ -140,7 +138,7 @@ def test_processes_that_write_at_once(file):
         "from clgraft.core.tuning import Choice\n"
         "from clgraft.core.tuning.database import Candidate, Database, Timing, Winner\n"
         "t = Timing(1, 1.0, 1.0, 0.0)\n"
-        "for i in range(60):\n"
+        "for i in range(20):\n"
         "    kept = Database('device', Path(sys.argv[1]))\n"
         "    assert kept.add('p', Candidate(Choice('c', (('i', i), ('who', sys.argv[2]))), 'measured', '', t))\n"
         "    assert kept.finish(Winner(f'{sys.argv[2]}{i}', Choice('c'), t, t))\n"
@@ -152,5 +150,5 @@ def test_processes_that_write_at_once(file):
     for child in children:
         _, errors = child.communicate(timeout=300)
         assert child.returncode == 0, errors.decode()
-    assert len(Database("device", file).winners()) == 180
-    assert len(Database("device", file).candidates("p")) == 180
+    assert len(Database("device", file).winners()) == 60
+    assert len(Database("device", file).candidates("p")) == 60
