@@ -1,0 +1,164 @@
+"""Dense layers on CPU devices: the weights pass the cores once, and everything else stays in registers and caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.dense.matrices import Product, product_of
+from clgraft.core.dense.problem import DenseProblem
+from clgraft.core.errors import Declined
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Local, Steps, Workspace
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "cpu"
+FILE = "dense_cpu.cl"
+OPTIONS = ("-cl-mad-enable",)
+# results of the batch in a register tile -> rows of weights beside them, for 32 vector registers and for 16
+ROWS = {True: {1: 8, 2: 8, 4: 6, 8: 3}, False: {1: 6, 2: 4, 4: 3}}
+PACKED_BYTES = 24 * 1024  # of a chunk of the batch, which stays in the L1 cache beside the weights
+ITEM_ROWS = 48
+MOST_BATCH = 64  # of a work-item
+MOST_COLUMN_BATCH = 16  # beyond, results go through the cache too often
+SUM_BYTES = 192 * 1024
+ITEMS_PER_UNIT = 4
+PART = 2048  # rows or columns that are worth a part of their own
+SUM_RANGE = 4096  # elements of a work-item that adds parts
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What all kernels of a product share: register tile, bytes of an element in arithmetic, local memory, cores."""
+
+    rows: int
+    batch: int
+    lanes: int
+    size: int
+    local_bytes: int
+    units: int
+
+    def defines(self) -> dict[str, int]:
+        return {"VL": self.lanes, "NR": self.rows, "NB": self.batch}
+
+
+def plan(problem: DenseProblem, context: Context) -> Steps:
+    """Plan one product and, where its sums are split, the launch that adds the parts."""
+    device = context.device
+    if not device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    product = product_of(problem)
+    if not problem.batch:
+        raise Declined("has nothing to multiply")
+    wide = device.vector_width >= 16
+    size = 8 if problem.dtype == "float64" else 4
+    lanes = max(device.vector_width * 4 // size, 4)
+    batch = next((n for n in ROWS[wide] if n >= product.r), max(ROWS[wide]))
+    shape = _Shape(ROWS[wide][batch], batch, lanes, size, int(device.local_memory) - 1024, int(device.compute_units))
+    if product.form == "nt":
+        return _rows(problem, context, product, shape)
+    if product.form == "nn":
+        return _columns(problem, context, product, shape)
+    raise Declined("has no backward_weight")
+
+
+def _ints(*values: int) -> tuple[Constant, ...]:
+    return tuple(Constant(np.int32(v)) for v in values)
+
+
+def _parts(items: int, depth: int, units: int) -> tuple[int, int]:
+    """Choose into how many parts a sum is split so that all cores are busy; give their number and length."""
+    parts = max(min(-(-ITEMS_PER_UNIT * units // items), depth // PART), 1) if items < 2 * units else 1
+    length = -(-depth // parts)
+    return -(-depth // length), length
+
+
+def _even(size: int, step: int, wanted: int, units: int) -> int:
+    """Cut `size` into about equal blocks, multiples of `step` of at most about `wanted`: as many for each core."""
+    blocks = -(-size // wanted)
+    blocks = -(-blocks // units) * units
+    return max(-(-size // (blocks * step)), 1) * step
+
+
+def _finish(
+    problem: DenseProblem, context: Context, product: Product, shape: _Shape, first: Any, parts: int, size: int
+) -> Steps:
+    """Give the steps of a product whose launch is `first`, with the sum of its parts."""
+    if parts == 1:
+        return Steps((first,), 256)
+    has_bias = problem.bias
+    total = Launch(
+        context.kernel(FILE, "dense_sum", shape.defines(), problem.dtype, OPTIONS),
+        (-(-size // SUM_RANGE), product.r),
+        (1, 1),
+        (
+            *(Workspace(0, shape.size), Buffer("b" if has_bias else product.a), Buffer(product.c)),
+            *(*_ints(has_bias), Accumulate(product.c), *_ints(size, parts, SUM_RANGE)),
+        ),
+        (product.c,),
+    )
+    return Steps((first, total), parts * product.r * size * shape.size)
+
+
+def _operands(problem: DenseProblem, product: Product, shape: _Shape) -> tuple[Any, ...]:
+    return (
+        *(Buffer(product.a), Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c)),
+        *(Workspace(0, shape.size), *_ints(problem.bias), Accumulate(product.c)),
+        *_ints(product.r, product.s, product.t),
+    )
+
+
+def _rows(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
+    vector = shape.lanes * shape.size
+    chunk = max(PACKED_BYTES // (vector * shape.batch), 1) * shape.lanes
+    chunk = min(chunk, -(-product.t // shape.lanes) * shape.lanes)
+    packed = (chunk + shape.lanes) * shape.batch * shape.size
+    item_rows = _even(product.s, shape.rows, ITEM_ROWS, shape.units)
+    most = min(SUM_BYTES, shape.local_bytes - packed) // (item_rows * vector) // shape.batch * shape.batch
+    item_batch = min(max(most, shape.batch), MOST_BATCH, -(-product.r // shape.batch) * shape.batch)
+    sums = item_rows * item_batch * vector
+    if packed + sums > shape.local_bytes:
+        raise Declined(f"{packed + sums} bytes of sums do not fit {shape.local_bytes} bytes of local memory")
+    blocks = (-(-product.s // item_rows), -(-product.r // item_batch))
+    parts, length = _parts(blocks[0] * blocks[1], product.t, shape.units)
+    launch = Launch(
+        context.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, OPTIONS),
+        (*blocks, parts),
+        (1, 1, 1),
+        (
+            *_operands(problem, product, shape),
+            *_ints(item_rows, item_batch, length, chunk),
+            *(Local(packed), Local(sums)),
+        ),
+        (product.c,),
+    )
+    return _finish(problem, context, product, shape, launch, parts, product.s)
+
+
+def _columns(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
+    if product.r > MOST_COLUMN_BATCH:
+        raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
+    batch = -(-product.r // shape.batch) * shape.batch
+    wanted = max(PACKED_BYTES * 4 // 3 // (shape.batch * shape.size), shape.lanes)
+    item_columns = _even(product.t, shape.lanes, wanted, shape.units)
+    sums = item_columns * batch * shape.size
+    blocks = -(-product.t // item_columns)
+    parts, length = _parts(blocks, product.s, shape.units)
+    launch = Launch(
+        context.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, OPTIONS),
+        (blocks, parts),
+        (1, 1),
+        (
+            *_operands(problem, product, shape),
+            *_ints(item_columns, length, 16 * shape.rows),
+            Local(sums),
+        ),
+        (product.c,),
+    )
+    return _finish(problem, context, product, shape, launch, parts, product.t)
