@@ -18,6 +18,7 @@ AXES = 6  # that the kernels count, the row's included
 GROUP = 64
 ITEMS_PER_UNIT = 4  # work-items per core, so that none waits long for the last one
 FEWEST_ELEMENTS = 8192  # of a work-item
+SHORT = 8  # a row below that is not worth finding: the axis outside of it becomes the row
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
     if not math.prod(box.shape):
         return ()
     axes = join_axes(box)
+    if context.device.is_cpu and len(axes) > 1 and axes[-1][0] < SHORT and axes[-1][0] < axes[-2][0]:
+        axes[-2:] = axes[:-3:-1]
     if len(axes) > AXES:
         size, x, y = axes[0]
         inner = [Box(*zip(*axes[1:]), box.x_begin + i * x, box.y_begin + i * y, box.x, box.y) for i in range(size)]
