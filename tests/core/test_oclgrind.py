@@ -1,0 +1,49 @@
+"""Every kernel under Oclgrind, a simulator that sees data races and accesses out of bounds.
+
+Oclgrind's check for uninitialised memory is not used: it takes vectors whose lanes are set one by one for such.
+`test_workspace` shows in another way that nothing is read before it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from every_run import DIRECTIONS
+
+SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
+FOLDERS = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parent.parent)])
+WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
+EVERY = {"conv": 5, "depthwise": 4, "deconvolution": 2, "dense": 2, "pooling": 3}
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("oclgrind") is None, reason="needs Oclgrind"),
+    pytest.mark.skipif(os.environ.get("CLGRAFT_DEVICE") == "intel", reason="Oclgrind is a device: once is enough"),
+]
+
+
+def oclgrind(*words: str) -> tuple[str, list[str]]:
+    """Run the script; give what it printed, and what Oclgrind found."""
+    command = ["oclgrind", "--data-races", "--max-errors", "20", sys.executable, "-W", "ignore", str(SCRIPT), *words]
+    environment = {**os.environ, "CLGRAFT_DEVICE": "oclgrind", "PYTHONPATH": FOLDERS}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout, [found[0] for found in WRONG.finditer(done.stderr)]
+
+
+def test_wrong_kernels_are_seen():
+    _, found = oclgrind("plant")
+    assert any("race" in line for line in found)
+    assert any(line.startswith("Invalid write") for line in found)
+
+
+@pytest.mark.parametrize("name", sorted(DIRECTIONS))
+def test_kernels_are_clean(name):
+    printed, found = oclgrind(name, str(EVERY.get(name, 1)))
+    assert not found
+    assert int(printed.split()[0]) > 10

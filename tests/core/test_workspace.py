@@ -1,0 +1,39 @@
+"""What the workspace holds from earlier runs must not matter: all that is read from it was written before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from every_run import DIRECTIONS, arrays, plans, run
+
+from clgraft import core
+
+POISON = "conv backward_filter n2 ic128 ih32 iw32 oc128 kh3 kw3 ph1 pw1"
+
+
+@pytest.fixture(scope="module")
+def poison():
+    """Fill the workspace with NaN, by a problem that keeps much in it."""
+    plan = core.context().plan(core.parse(POISON))
+    nan = {a.name: np.full(a.shape, np.nan, np.float32) for a in plan.arguments}
+
+    def fill():
+        run(plan, nan)
+        assert np.isnan(nan["dw"]).all()
+
+    return fill
+
+
+@pytest.mark.parametrize("name", sorted(DIRECTIONS))
+def test_results_do_not_depend_on_the_workspace(name, poison):
+    rng = np.random.default_rng(4)
+    for plan in plans([name], 40_000):
+        values = arrays(plan, rng)
+        clean = {key: value.copy() for key, value in values.items()}
+        poison()
+        run(plan, values)
+        run(plan, clean)
+        for argument in plan.arguments:
+            if argument.role != "in":
+                got, expected = values[argument.name], clean[argument.name]
+                assert np.array_equal(got, expected, equal_nan=True), f"{argument.name} of {plan}"
