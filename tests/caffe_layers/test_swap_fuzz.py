@@ -68,12 +68,17 @@ def test_meaning_is_kept_and_every_letter_restored(data):
         if not row.became:
             assert ours == native
             continue
-        field = RULES[native.type].parameters
+        rule = RULES[native.type]
         carried = schema.parse_layer(ours.python_param.param_str)
         assert carried.type == native.type
-        if field:
+        for field in filter(None, (rule.parameters, rule.more)):
             assert getattr(carried, field) == getattr(native, field)
             assert not ours.HasField(field)
+        if rule.loss:  # natively it has a weight and a top by itself
+            assert list(ours.loss_weight) == (list(native.loss_weight) or [1] + [0] * (len(native.top) - 1))
+            assert len(ours.top) == max(1, len(native.top))
+            if not native.top:
+                ours.ClearField("top")
         assert (ours.name, ours.bottom, ours.top, ours.include) == (
             native.name,
             native.bottom,
