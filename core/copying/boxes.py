@@ -84,7 +84,10 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
         axes[-2:] = axes[:-3:-1]
     if len(axes) > AXES:
         size, x, y = axes[0]
-        inner = [Box(*zip(*axes[1:]), box.x_begin + i * x, box.y_begin + i * y, box.x, box.y) for i in range(size)]
+        shape, x_steps, y_steps = zip(*axes[1:])
+        inner = [
+            Box(shape, x_steps, y_steps, box.x_begin + i * x, box.y_begin + i * y, box.x, box.y) for i in range(size)
+        ]
         return tuple(launch for part in inner for launch in launches(context, part, dtype))
     return (_launch(context, box, axes, dtype),)
 
@@ -93,7 +96,11 @@ def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype:
     count = math.prod(size for size, _, _ in axes)
     length, x_step, y_step = axes[-1]
     padded = [(1, 0, 0)] * (AXES - len(axes)) + axes
-    numbers = [np.uint64(box.x_begin), np.uint64(box.y_begin), *(np.uint64(size) for size, _, _ in padded[1:-1])]
+    numbers: list[Any] = [
+        np.uint64(box.x_begin),
+        np.uint64(box.y_begin),
+        *(np.uint64(size) for size, _, _ in padded[1:-1]),
+    ]
     numbers += [np.int64(x) for _, x, _ in padded] + [np.int64(y) for _, _, y in padded] + [np.uint64(length)]
     fill = not box.x
     source = () if fill else (Buffer(box.x),)
