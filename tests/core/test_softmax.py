@@ -1,0 +1,212 @@
+"""Softmax and cross entropy against float64 references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
+
+from clgraft import core
+from clgraft.core import CrossEntropyProblem, ProblemError, SoftmaxProblem
+
+LINES = problem_lines("softmax")
+LOSSES = problem_lines("crossentropy")
+SCALES = (1.0, -0.7)
+
+
+def parse(line: str, direction: str) -> core.Problem:
+    kind, rest = line.split(" ", 1)
+    problem = core.parse(f"{kind} {direction} {rest}")
+    assert core.parse(str(problem)) == problem
+    return problem
+
+
+def softmax(x: np.ndarray, log: bool = False) -> np.ndarray:
+    """Compute y in float64."""
+    shifted = x - x.max(1, keepdims=True, initial=-np.inf)
+    total = np.exp(shifted).sum(1, keepdims=True)
+    return shifted - np.log(total) if log else np.exp(shifted) / total
+
+
+def gradient(y: np.ndarray, dy: np.ndarray, log: bool) -> np.ndarray:
+    """Compute dx, of scale 1, in float64."""
+    if log:
+        return dy - np.exp(y) * dy.sum(1, keepdims=True)
+    return y * (dy - (y * dy).sum(1, keepdims=True))
+
+
+def check(problem: core.Problem, got: np.ndarray, exact: np.ndarray, terms: int, size: float = 0) -> None:
+    """Hold a result to the roundings of sums of some terms, joined in vectors; `size` is that of what may cancel."""
+    assert got.shape == exact.shape
+    arithmetic = ROUNDING["float64" if problem.dtype == "float64" else "float32"]
+    largest = max(size, np.abs(exact).max(initial=1e-3))
+    allowed = (16 + 2 * terms**0.5) * arithmetic * largest + 2 * ROUNDING[problem.dtype] * np.abs(exact)
+    error = np.abs(got.astype(np.float64) - exact)
+    assert (error <= allowed).all(), f"off by {error.max() / largest:.1e} of the largest"
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(name: str, scale: float, machine: str) -> None:
+    problem = parse(LINES[name], "forward")
+    assert isinstance(problem, SoftmaxProblem)
+    rng = np.random.default_rng(0)
+    shape = problem.arguments()[0].shape
+    x = (4 * rng.standard_normal(shape)).astype(problem.dtype)
+    exact = softmax(x.astype(np.float64) * scale, problem.log)
+    y = exact.astype(problem.dtype)
+    dy = rng.standard_normal(shape).astype(problem.dtype)
+    back = problem.with_direction("backward")
+    with planning_for(machine) as context:
+        (got,) = run(context, problem, {"x": x}, {"scale": scale}).values()
+        (dx,) = run(context, back, {"y": y, "dy": dy}, {"scale": scale}).values()
+    check(problem, got, exact, problem.channels)
+    wide = y.astype(np.float64), dy.astype(np.float64)
+    size = np.abs(dy if problem.log else y * dy).max(initial=0)
+    check(problem, dx, scale * gradient(*wide, problem.log), problem.channels, float(size))
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("name", ["classes", "segmentation", "few-pixels", "double"])
+def test_accumulates_in_place_and_repeats_bit_for_bit(name: str, machine: str) -> None:
+    problem = parse(LINES[name], "forward")
+    back = parse(LINES[name], "backward")
+    rng = np.random.default_rng(1)
+    shape = problem.arguments()[0].shape
+    x, dy = (rng.standard_normal(shape).astype(problem.dtype) for _ in range(2))
+    one = {"scale": 1.0}
+    with planning_for(machine) as context:
+        for each, given, output, input_name in ((problem, {"x": x}, "y", "x"), (back, {"y": x, "dy": dy}, "dx", "dy")):
+            (first,) = run(context, each, given, one).values()
+            (again,) = run(context, each, given, one).values()
+            assert first.tobytes() == again.tobytes()
+            added = np.full_like(first, 2)
+            context.plan(each).run(scalars=one, **given, **{output: core.accumulate(added)})
+            np.testing.assert_allclose(added, first + 2, rtol=2 * ROUNDING[problem.dtype])
+            same = given[input_name].copy()
+            context.plan(each).run(scalars=one, **{**given, input_name: same, output: same})
+            assert same.tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+@pytest.mark.parametrize("line", ["n6 c40", "n2 c6 s3", "n1 c6 s20"])
+def test_large_numbers_infinities_and_nan(line: str, machine: str) -> None:
+    rng = np.random.default_rng(2)
+    problem = parse(f"softmax {line}", "forward")
+    shape = problem.arguments()[0].shape
+    largest = np.finfo(np.float32).max
+    x = rng.choice([largest, -largest, 1.0, -np.inf], shape).astype(np.float32)
+    x[:, 0] = 1.0
+    flat = np.moveaxis(x, 1, 2).reshape(-1, shape[1])
+    flat[0], flat[1, 3], flat[2, 5] = -np.inf, np.nan, np.inf
+    x = np.moveaxis(flat.reshape(shape[0], shape[2], shape[1]), 2, 1).copy()
+    with planning_for(machine) as context, np.errstate(all="ignore"):
+        (got,) = run(context, problem, {"x": x}, {"scale": 1.0}).values()
+        (log,) = run(context, parse(f"softmax {line} log", "forward"), {"x": x}, {"scale": 1.0}).values()
+        expected = softmax(x.astype(np.float64))
+    rows = np.moveaxis(got, 1, 2).reshape(-1, shape[1])
+    assert np.isnan(rows[:3]).all() and not np.isnan(rows[3:]).any()
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert (np.isnan(log) == np.isnan(got)).all() and np.nanmax(log) <= 0
+
+
+def entropy_data(problem: CrossEntropyProblem) -> dict[str, np.ndarray]:
+    """Give probabilities, labels of which some name no class, gradients and counts."""
+    rng = np.random.default_rng(3)
+    images, channels, pixels = problem.images, problem.channels, problem.pixels
+    y = softmax(rng.standard_normal((images, channels, pixels))).astype(problem.dtype)
+    label = rng.integers(0, channels, (images, pixels)).astype(problem.dtype)
+    label += np.where(label > 0, rng.choice([0, 0.5], label.shape), 0).astype(problem.dtype)
+    flat = label.reshape(-1)
+    flat[::7], flat[1::11], flat[2::31] = 0, -3, channels
+    dy = rng.standard_normal(y.shape).astype(problem.dtype)
+    return {"y": y, "label": label, "dy": dy, "counts": np.array([5, 0], np.int32)}
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+@pytest.mark.parametrize("name", LOSSES)
+def test_cross_entropy_matches_float64(name: str, machine: str) -> None:
+    back = parse(LOSSES[name], "backward")
+    assert isinstance(back, CrossEntropyProblem)
+    given = entropy_data(back)
+    scalars = {"ignored": 0.0} if back.ignoring else {}
+    smooth = {"scale": 2.5, "smooth": 0.1, **scalars}
+    forward, count = back.with_direction("forward"), back.with_direction("count")
+    with planning_for(machine) as context:
+        inputs = {name: given[name] for name in ("y", "label")}
+        found = run(context, forward, {**inputs, "counts": np.full(2, -1, np.int32)}, {"lowest": 1e-30, **scalars})
+        counted = run(context, count, {"label": given["label"], "counts": np.full(2, -1, np.int32)}, scalars)
+        needed = {a.name: given[a.name] for a in back.arguments() if a.role == "in"}
+        (dx,) = run(context, back, needed, smooth).values()
+    label = np.trunc(given["label"].astype(np.float64)).astype(int)
+    counts = label != 0 if back.ignoring else np.ones(label.shape, bool)
+    outside = counts & ((label < 0) | (label >= back.channels))
+    assert outside.any() or label.size < 3
+    assert found["counts"].tolist() == counted["counts"].tolist() == [counts.sum(), outside.sum()]
+    y = given["y"].astype(np.float64)
+    chosen = np.take_along_axis(y, label.clip(0, back.channels - 1)[:, None], 1)[:, 0]
+    check(back, found["loss"], np.array([-np.log(chosen[counts & ~outside]).sum()]), label.size)
+    hit = np.arange(back.channels)[:, None] == label[:, None]
+    target = np.where(hit, 0.9, 0.1 / max(1, back.channels - 1) if back.channels > 1 else 0)
+    exact = 2.5 * (y - target) * counts[:, None]
+    exact = exact * given["dy"].astype(np.float64) if back.weighted else exact
+    check(back, dx, exact / (5 if back.by_count else 1), 1)
+
+
+@pytest.mark.parametrize("machine", MACHINES[:2])
+def test_only_what_is_chosen_is_read(machine: str) -> None:
+    """A NaN beside the labels or where one is ignored stays out of the loss; at a label it goes in."""
+    problem = CrossEntropyProblem("forward", 4, 3, ignoring=True)
+    y = np.full((4, 3, 1), np.nan, np.float32)
+    label = np.array([[1], [2], [9], [0]], np.float32)
+    y[0, 1], y[1, 2] = 0.5, 0.25
+    back, counts = problem.with_direction("backward"), np.zeros(2, np.int32)
+    with planning_for(machine) as context:
+        given = {"y": y, "label": label, "counts": counts}
+        scalars = {"lowest": 1e-8, "ignored": 0.0}
+        (loss, _) = run(context, problem, given, scalars).values()
+        np.testing.assert_allclose(loss, [np.log(8)], rtol=1e-6)
+        assert counts.tolist() == [3, 1]
+        (dx,) = run(context, back, {"y": y, "label": label}, {"scale": 1.0, "smooth": 0.0, "ignored": 0.0}).values()
+        assert not dx[3].any() and np.isnan(dx[2]).all() and dx[0, 1] == -0.5
+        y[0, 1] = np.nan
+        (loss, _) = run(context, problem, given, scalars).values()
+        assert np.isnan(loss[0])
+
+
+def test_every_implementation_is_chosen() -> None:
+    with planning_for("this one") as context:
+        if context.device.is_cpu:
+            chosen = {context.plan(parse(text, "forward")).algorithm for text in LINES.values()}
+            assert chosen == {"vectors", "empty"}
+    with planning_for("a GPU") as context:
+        plan = context.plan(parse(LINES["classes"], "forward"))
+        assert plan.algorithm == "elements" and plan.declined[0][0] == "vectors"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("softmax forward n1", "expected n and c"),
+        ("softmax forward n1 c2 s3 s4", "'s4'"),
+        ("softmax sideways n1 c2", "'sideways'"),
+        ("crossentropy backward c1", "expected n and c"),
+        ("crossentropy backward n1 c1 heavy", "'heavy'"),
+    ],
+)
+def test_wrong_texts_are_named(text: str, part: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        core.parse(text)
+    assert str(caught.value).startswith(f"[{text.split()[0]}] got ") and part in str(caught.value)
+
+
+def test_wrong_numbers_are_named() -> None:
+    for kind in (SoftmaxProblem, CrossEntropyProblem):
+        for direction, channels, dtype, part in (
+            ("sideways", 1, "float32", "direction 'sideways'"),
+            ("forward", -1, "float32", "channels -1"),
+            ("forward", 1, "int8", "dtype 'int8'"),
+        ):
+            with pytest.raises(ProblemError, match=part):
+                kind(direction, 1, channels, dtype=dtype)
