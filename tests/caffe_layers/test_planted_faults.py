@@ -10,7 +10,7 @@ caffe = pytest.importorskip("caffe")
 from caffe_nets import TEST, compare  # noqa: E402
 
 from clgraft import core  # noqa: E402
-from clgraft.caffe_layers import activation, affine, batch_norm, convolution, eltwise  # noqa: E402
+from clgraft.caffe_layers import activation, affine, batch_norm, concat, convolution, eltwise, shaping  # noqa: E402
 from clgraft.caffe_layers.layer import buffer  # noqa: E402
 
 SHAPE = (3, 4, 5, 6)
@@ -53,6 +53,10 @@ def from_what_stands_there(self, top, propagate_down, bottom, differentiate=acti
     self.in_place = False
     differentiate(self, top, propagate_down, bottom)
     self.in_place = True
+
+
+def reversed_parts(self, shape, axis, extents, join=concat.Joining.join):
+    join(self, shape, axis, extents[::-1])
 
 
 FAULTS = {
@@ -111,6 +115,20 @@ FAULTS = {
         "prepare",
         shifted_pad,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
+        {},
+    ),
+    "parts in another order": (
+        concat.Joining,
+        "join",
+        reversed_parts,
+        ("Slice", "slice_param { slice_point: 1 }", {"x": SHAPE}),
+        {"tops": ("y", "z")},
+    ),
+    "a fold that forgets its coefficient": (
+        shaping.OclReduction,
+        "backward_text",
+        property(lambda self: "dx = dy + 0 * factor;", lambda self, text: None),
+        ("Reduction", "reduction_param { coeff: 2 }", {"x": SHAPE}),
         {},
     ),
     "statistics without their factor": (
