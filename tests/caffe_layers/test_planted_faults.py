@@ -55,8 +55,8 @@ def from_what_stands_there(self, top, propagate_down, bottom, differentiate=acti
     self.in_place = True
 
 
-def reversed_parts(self, shape, axis, extents, join=concat.Joining.join):
-    join(self, shape, axis, extents[::-1])
+def crossed_parts(self, direction, *buffers, run=concat.Joining.run):
+    run(self, direction, buffers[0], *buffers[:0:-1])
 
 
 FAULTS = {
@@ -119,9 +119,9 @@ FAULTS = {
     ),
     "parts in another order": (
         concat.Joining,
-        "join",
-        reversed_parts,
-        ("Slice", "slice_param { slice_point: 1 }", {"x": SHAPE}),
+        "run",
+        crossed_parts,
+        ("Slice", "", {"x": SHAPE}),
         {"tops": ("y", "z")},
     ),
     "a fold that forgets its coefficient": (
