@@ -152,6 +152,11 @@ class Search:
         raise Declined("no implementation serves it")
 
     def _try(self, choice: Choice, trial: Trial) -> Candidate:
+        checked = self._check(choice, trial)
+        return checked if isinstance(checked, Candidate) else self._time(choice, *checked)
+
+    def _check(self, choice: Choice, trial: Trial) -> Candidate | tuple[Runner, float]:
+        """Plan and run a candidate; give its runner and error if it is right, else what became of it."""
         try:
             steps = self._steps(choice)
             fingerprint = self._fingerprint(steps)
@@ -164,10 +169,10 @@ class Search:
             return Candidate(choice, "declined", str(reason))
         except Exception as reason:  # whatever a candidate does, the search goes on
             return Candidate(choice, "failed", f"{type(reason).__name__}: {reason}")
-        if not error <= 1:
-            much = f"{error:.1f} times the error that is allowed" if error < float("inf") else "not a number"
-            return Candidate(choice, "wrong", much, None, error)
-        return self._time(choice, runner, error)
+        if error <= 1:
+            return runner, error
+        much = f"{error:.1f} times the error that is allowed" if error < float("inf") else "not a number"
+        return Candidate(choice, "wrong", much, None, error)
 
     def _time(self, choice: Choice, runner: Runner, error: float) -> Candidate:
         """Time a right candidate, unless it is slow; keep the runners of the best few."""
@@ -193,9 +198,11 @@ class Search:
         best = sorted((c for c in self._measured if c != HEURISTIC), key=self._measured.__getitem__)[:FINALISTS]
         for choice in best:
             if choice not in self._runners:
-                again = self._try(choice, trial)
-                if again.outcome not in ("measured", "slow"):
+                again = self._check(choice, trial)
+                if isinstance(again, Candidate):
                     yield again
+                else:
+                    self._runners[choice] = again[0]
         finalists = [HEURISTIC, *(choice for choice in best if choice in self._runners)]
         runners = [self._runners[choice] for choice in finalists]
         times = in_turn(runners, self.effort.rounds, self.effort.final_seconds)
