@@ -56,7 +56,7 @@ def from_what_stands_there(self, top, propagate_down, bottom, differentiate=acti
 
 
 def crossed_parts(self, direction, *buffers, run=concat.Joining.run):
-    run(self, direction, buffers[0], *buffers[:0:-1])
+    run(self, direction, *(buffers if direction == "forward" else (buffers[0], *buffers[:0:-1])))
 
 
 FAULTS = {
