@@ -45,8 +45,8 @@ def test_an_untuned_problem_builds_at_most_one_program(name, policy, monkeypatch
 
 def test_a_second_process_compiles_nothing():
     """The convolutions of a ResNet-50, gradients too: under a second on a quiet machine; a busy one gets more."""
-    for attempt in range(2):
+    for _ in range(2):
         child = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
         compiled, seconds = json.loads(child.stdout)
-    assert compiled == 0 and attempt
+    assert compiled == 0
     assert seconds < 5

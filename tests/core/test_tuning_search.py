@@ -203,3 +203,15 @@ def test_a_timing_names_its_spread():
 
     assert summary(times) == Timing(8, 4.5, 4.5, pytest.approx(3.0 / 4.5))
     assert Candidate(Choice("a"), "measured").timing is None
+
+
+def test_devices_with_memory_of_their_own_are_timed_in_it(context):
+    """The same search on buffers of the device: what a discrete GPU gets, here on whatever there is."""
+    own = core.Context.on(None)
+    own.device = replace(own.device, host_access="staged")
+    for text in (PROBLEM, "batchnorm update_statistics n2 c3 s15", "pool backward max n2 c3 ih9 iw11 kh3 kw3"):
+        before = own.counters()
+        rows, search = searched(own, text)
+        assert search.winner is not None
+        assert {row.outcome for row in rows.values()} <= {"measured", "slow", "duplicate", "declined"}
+        assert own.counters()["bytes_to_host"] == before["bytes_to_host"]  # no run takes its results home
