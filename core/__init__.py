@@ -5,7 +5,7 @@ from clgraft.core.abi import planner
 from clgraft.core.batchnorm import BatchNormProblem
 from clgraft.core.context import Context, adopt, context
 from clgraft.core.conv import ConvProblem
-from clgraft.core.copying import ConcatProblem, RepeatProblem, SliceProblem, TransposeProblem
+from clgraft.core.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
 from clgraft.core.crossentropy import CrossEntropyProblem
 from clgraft.core.deconvolution import DeconvProblem
 from clgraft.core.dense import DenseProblem
@@ -48,6 +48,7 @@ __all__ = [
     "DropoutProblem",
     "ExecutionError",
     "LRNProblem",
+    "PadProblem",
     "Plan",
     "PointwiseProblem",
     "PoolProblem",

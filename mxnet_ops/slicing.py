@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
-from clgraft.core import SliceProblem
+from clgraft.core import PadProblem, SliceProblem
 from clgraft.mxnet_ops.attributes import Attributes
 from clgraft.mxnet_ops.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.registration import register
@@ -50,7 +50,7 @@ class Slice(Operator):
     axis : int
         With it, `begin` and `end` are one number, of this axis alone (MXNet's slice_axis).
     step : tuple of int or None
-        Only 1 or None.
+        From element to element; None is 1, and negative steps go backwards from `begin`.
     """
 
     op_type: ClassVar[str] = "ocl_slice"
@@ -58,6 +58,7 @@ class Slice(Operator):
     begin: Bounds
     end: Bounds
     axis: int | None
+    step: Bounds = ()
 
     @classmethod
     def read(cls, attributes: Attributes) -> Slice:
@@ -65,13 +66,13 @@ class Slice(Operator):
         text = attributes.text("axis", "")
         axis = _bounds(Attributes(cls.op_type, {"axis": text}), "axis")[0] if text else None
         step = _bounds(attributes, "step", "()")
-        if any(value not in (None, 1) for value in step):
-            raise attributes.error("step", step, "1 or None")
+        if 0 in step or (axis is not None and step) or len(step) not in (0, len(begin)):
+            raise attributes.error("step", step, f"{len(begin)} numbers other than 0 or None, and no axis")
         if axis is not None and (len(begin) != 1 or len(end) != 1):
             raise attributes.error("begin", begin, "one number for begin and for end, beside an axis")
         if axis is None and len(begin) != len(end):
             raise attributes.error("end", end, f"{len(begin)} numbers, as many as begin")
-        return cls(begin, end, axis)
+        return cls(begin, end, axis, step)
 
     def _problem(self, data: Shape, dtype: str = "float32") -> SliceProblem:
         ndim = len(data)
@@ -79,15 +80,16 @@ class Slice(Operator):
             raise self.error("axis", self.axis, f"an axis of data of shape {data}")
         if len(self.begin) > ndim:
             raise self.error("begin", self.begin, f"at most {ndim} numbers, for data of shape {data}")
-        first, size = [0] * ndim, list(data)
+        first, size, strides = [0] * ndim, list(data), [1] * ndim
         start = 0 if self.axis is None else self.axis % ndim
-        for axis, (low, high) in enumerate(zip(self.begin, self.end), start):
-            lower, upper, _ = slice(low, high).indices(data[axis])
-            outside = (low is not None and not -data[axis] <= low <= data[axis]) or upper < lower
-            if outside or (self.axis is not None and high is not None and high > data[axis]):
+        given = zip(self.begin, self.end, self.step or (None,) * len(self.begin))
+        for axis, (low, high, step) in enumerate(given, start):
+            bounds = range(data[axis])[low:high:step]
+            outside = low is not None and not -data[axis] <= low <= data[axis]
+            if outside or (not bounds and data[axis]) or (self.axis is not None and (high or 0) > data[axis]):
                 raise self.error("begin and end", f"{low} and {high}", f"a range of axis {axis} of size {data[axis]}")
-            first[axis], size[axis] = lower, upper - lower
-        return SliceProblem("forward", data, tuple(size), tuple(first), dtype)
+            first[axis], size[axis], strides[axis] = bounds.start, len(bounds), bounds.step
+        return SliceProblem("forward", data, tuple(size), tuple(first), dtype, tuple(strides))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
@@ -163,40 +165,50 @@ class Crop(Operator):
 @register
 @dataclass(frozen=True)
 class Pad(Operator):
-    """``ocl_pad``: data with a border of a constant.
+    """``ocl_pad``: data with a border.
 
     Parameters
     ----------
     mode : str
-        Only ``constant``.
+        ``constant``, ``edge`` (the border's element) or ``reflect`` (the mirror image without it).
     pad_width : tuple of int
-        Before and behind each axis: (before 0, behind 0, before 1, ...).
+        Before and behind each axis: (before 0, behind 0, before 1, ...); for ``reflect`` less than the axis.
     constant_value : float
         0 by default.
     """
 
     op_type: ClassVar[str] = "ocl_pad"
 
+    mode: str
     pad_width: tuple[int, ...]
     constant_value: float
 
     @classmethod
     def read(cls, attributes: Attributes) -> Pad:
-        attributes.choice("mode", ("constant",))
-        return cls(attributes.sizes("pad_width"), attributes.number("constant_value", 0.0))
+        mode = attributes.choice("mode", ("constant", "edge", "reflect"))
+        return cls(mode, attributes.sizes("pad_width"), attributes.number("constant_value", 0.0))
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> SliceProblem:
+    def _problem(self, data: Shape, dtype: str = "float32") -> PadProblem | SliceProblem:
         if len(self.pad_width) != 2 * len(data):
             raise self.error("pad_width", self.pad_width, f"{2 * len(data)} numbers, two per axis of {data}")
         before, behind = self.pad_width[::2], self.pad_width[1::2]
-        whole = tuple(b + size + e for b, size, e in zip(before, data, behind))
-        return SliceProblem("backward", whole, data, before, dtype)
+        if self.mode == "constant":
+            whole = tuple(b + size + e for b, size, e in zip(before, data, behind))
+            return SliceProblem("backward", whole, data, before, dtype)
+        try:
+            return PadProblem("forward", self.mode, data, before, behind, dtype)
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).in_shape], [])
+        if shapes[0] is None:
+            return None
+        return [shapes[0]], [self._problem(shapes[0]).arguments()[-1].shape], []
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         problem = self._problem(shapes[0], dtype)
-        forward = (Call(problem, ((IN, 0), (OUT, 0)), (self.constant_value,)),)
-        backward = (Call(problem.with_direction("forward"), ((OUT_GRAD, 0), (IN_GRAD, 0))),)
+        constant = self.mode == "constant"
+        back = problem.with_direction("forward" if constant else "backward")
+        forward = (Call(problem, ((IN, 0), (OUT, 0)), (self.constant_value,) if constant else ()),)
+        backward = (Call(back, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
         return Graft({True: forward, False: forward}, {True: backward, False: backward})

@@ -34,6 +34,8 @@ class Box:
         The first element.
     x, y : str
         The arguments' names; an empty x fills the box with the scalar ``value``.
+    adds : bool
+        Add to y whatever the run says, because an earlier box has written it.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +45,7 @@ class Box:
     y_begin: int
     x: str
     y: str
+    adds: bool = False
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
@@ -86,7 +89,8 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
         size, x, y = axes[0]
         shape, x_steps, y_steps = zip(*axes[1:])
         inner = [
-            Box(shape, x_steps, y_steps, box.x_begin + i * x, box.y_begin + i * y, box.x, box.y) for i in range(size)
+            Box(shape, x_steps, y_steps, box.x_begin + i * x, box.y_begin + i * y, box.x, box.y, box.adds)
+            for i in range(size)
         ]
         return tuple(launch for part in inner for launch in launches(context, part, dtype))
     return (_launch(context, box, axes, dtype),)
@@ -122,5 +126,6 @@ def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype:
         numbers.append(np.uint64(count))
         global_size, local_size = (-(-count // GROUP) * GROUP,), (GROUP,)
     kernel = context.kernel("copy.cl", name, macros, dtype)
-    bound = (*source, Buffer(box.y), Accumulate(box.y), *(Constant(number) for number in numbers), *value)
+    adds = Constant(np.int32(1)) if box.adds else Accumulate(box.y)
+    bound = (*source, Buffer(box.y), adds, *(Constant(number) for number in numbers), *value)
     return Launch(kernel, global_size, local_size, bound, (box.y,))
