@@ -1,0 +1,27 @@
+"""Depthwise convolution of large strides on CPU devices: every direction against float64."""
+
+from __future__ import annotations
+
+import pytest
+from conv_checks import DIRECTIONS, check, problem_lines
+
+from clgraft import core
+
+LINES = problem_lines("depthwise_strided")
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(context, problem, "depthwise_strided")
+    check(context, problem, "depthwise_strided", accumulate=True, seed=7)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_upsampling_by_32_is_its(context, direction: str) -> None:
+    problem = core.parse(LINES["fcn-64"]).with_direction(direction)
+    assert context.plan(problem).algorithm == "depthwise_strided"
+    assert check(context, problem, None).tobytes() == check(context, problem, None).tobytes()
