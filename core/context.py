@@ -31,6 +31,7 @@ from clgraft.core.plan import (
 from clgraft.core.problem import Problem
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
+LARGEST = 2**47  # bytes of an argument
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
 WITHOUT_PREFETCH = ("Oclgrind",)  # cannot make a kernel that asks for one
 HOST_ACCESS = {"raw_pointer": 1, "use_host_ptr": 2, "staged": 3}
@@ -213,15 +214,21 @@ class Context:
 
     def assemble(self, problem: Problem, algorithm: str | None = None) -> tuple[Any, str, tuple[tuple[str, str], ...]]:
         """Plan a problem and hand it to the runtime; give the ABI handle, the algorithm's name and who declined."""
-        self._expect_dtype(problem)
+        self._expect_possible(problem)
         chosen = self._choose(problem, algorithm)
         return self._hand_over(problem, chosen.steps, chosen.algorithm), chosen.algorithm, chosen.declined
 
-    def _expect_dtype(self, problem: Problem) -> None:
+    def _expect_possible(self, problem: Problem) -> None:
         if problem.dtype == "float64" and not self.device.has_fp64:
             raise ProblemError(
                 f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
             )
+        for argument in problem.arguments():
+            if argument.nbytes > LARGEST:
+                raise ProblemError(
+                    f"[{problem.kind}] got {argument.name} of shape {argument.shape}, {argument.nbytes} bytes, expected"
+                    f" at most {LARGEST}: no machine addresses more"
+                )
 
     def _hand_over(self, problem: Problem, steps: Steps, name: str) -> Any:
         keep: list[Any] = []
@@ -232,7 +239,7 @@ class Context:
 
     def plan_of(self, problem: Problem, steps: Steps, name: str) -> Plan:
         """Give a plan of steps that are at hand, which is not kept."""
-        self._expect_dtype(problem)
+        self._expect_possible(problem)
         return Plan(self, problem, name, (), self._hand_over(problem, steps, name))
 
     def plan(self, problem: Problem, algorithm: str | None = None) -> Plan:
@@ -259,7 +266,7 @@ class Context:
         with self._lock:
             found = self._plans.get((problem, algorithm))
             if found is None:
-                self._expect_dtype(problem)
+                self._expect_possible(problem)
                 chosen = self._choose(problem, algorithm)
                 handle = self._hand_over(problem, chosen.steps, chosen.algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
