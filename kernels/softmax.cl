@@ -40,49 +40,122 @@
 
 #define ITEM get_global_id(0)
 
+// A row is whole vectors and a last one that overlaps them: its first `again` lanes have been there before. A row of fewer
+// channels than lanes is a last vector alone, whose lanes from `beyond` on are the next row's.
+#define ROWS                                                                                                     \
+    real numbers[VL];                                                                                            \
+    for (int i = 0; i < VL; i++) numbers[i] = i;                                                                 \
+    const realv lanes = GET(numbers, 0);                                                                         \
+    const long whole = channels / VL * VL, last = max(channels - VL, 0L);                                        \
+    const bool tail = whole < channels;                                                                          \
+    const realv again = channels < VL ? -REAL(1.0) : (real)(whole - last), beyond = (real)channels;              \
+    for (long row = ITEM * item_rows; row < min((long)(ITEM + 1) * item_rows, rows); row++)
+
+// Whether a lane of the last vector is a channel that no whole vector holds.
+#define IS_NEW ((lanes >= again) & (lanes < beyond))
+
+// The last vector of a row; behind the last row nothing can be read.
+#define LAST_OF(xs) (row * channels + last + VL <= rows * channels ? VLOAD(xs, last) : load_some(xs, last, channels - last, 0))
+
+#if STORAGE != 16
+#if VL == 16
+#define HALF_LANES 8
+#elif VL == 8
+#define HALF_LANES 4
+#elif VL == 4
+#define HALF_LANES 2
+#endif
+#endif
+
+// Stores the last vector of a row, of which lanes may stand there already. A row of fewer channels than lanes has more than
+// half as many, and is written as two halves that overlap.
+void store_last(global stored *ys, const long channels, const realv value, const int accumulate) {
+    if (channels < VL || accumulate) {
+        const long whole = channels / VL * VL;
+#ifdef HALF_LANES
+        if (channels >= HALF_LANES && !accumulate) {
+            real kept[VL];
+            PUT(kept, 0, value);
+            const long rest = channels - HALF_LANES;
+            CAT(vstore, HALF_LANES)(value.lo, 0, ys);
+            CAT(vstore, HALF_LANES)(CAT(vload, HALF_LANES)(0, kept + rest), 0, ys + rest);
+            return;
+        }
+#endif
+        real kept[2 * VL];
+        PUT(kept, 0, value);
+        PUT(kept, VL, (realv)(0));
+        const long again = channels < VL ? 0 : whole - (channels - VL);
+        store_some(ys, whole, channels - whole, GET(kept, again), accumulate);
+        return;
+    }
+    VSTORE(ys, channels - VL, value);
+}
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_forward(
     CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, TENSOR_OF(real, scratch), const long pitch,
     const long rows, const long item_rows, const long channels) {
     global real *kept = OPEN(scratch) + ITEM * pitch;
-    const real least = LEAST(scale);
-    for (long row = ITEM * item_rows; row < min((long)(ITEM + 1) * item_rows, rows); row++) {
+    ROWS {
         global const stored *xs = OPEN(x) + row * channels;
         global stored *ys = OPEN(y) + row * channels;
-        realv top = -INFINITY, sum = 0;
-        for (long i = 0; i < channels; i += VL) {
-            const realv value = load_some(xs, i, channels - i, least) * scale;
-            top = value > top ? value : top;
+        realv top = -INFINITY, end = -INFINITY, sum = 0;
+        for (long i = 0; i < whole; i += VL) {
+            const realv value = VLOAD(xs, i) * scale;
+            top = LARGER(top, value);
+        }
+        if (tail) {
+            end = LAST_OF(xs) * scale;
+            end = IS_NEW ? end : (realv)(-INFINITY);
+            top = LARGER(top, end);
         }
         const real highest = largest_lane(top);
-        for (long i = 0; i < channels; i += VL) {
-            const realv value = load_some(xs, i, channels - i, least) * scale - highest, power = exp(value);
+        for (long i = 0; i < whole; i += VL) {
+            const realv value = VLOAD(xs, i) * scale - highest, power = exp(value);
             PUT(kept, i, LOG ? value : power);
             sum += power;
         }
-        const real total = sum_of_lanes(sum);
-#if LOG
-        const real last = log(total);
-        for (long i = 0; i < channels; i += VL) store_some(ys, i, channels - i, GET(kept, i) - last, accumulate);
-#else
-        const real last = REAL(1.0) / total;
-        for (long i = 0; i < channels; i += VL) store_some(ys, i, channels - i, GET(kept, i) * last, accumulate);
-#endif
+        if (tail) {
+            const realv value = end - highest, power = exp(value);
+            end = LOG ? value : power;
+            sum += IS_NEW ? power : (realv)(0);
+        }
+        const real total = sum_of_lanes(sum), factor = LOG ? log(total) : REAL(1.0) / total;
+#define RESULT(value) (LOG ? (value) - factor : (value) * factor)
+        if (accumulate) {
+            for (long i = 0; i < whole; i += VL) VSTORE(ys, i, VLOAD(ys, i) + RESULT(GET(kept, i)));
+        } else {
+            for (long i = 0; i < whole; i += VL) VSTORE(ys, i, RESULT(GET(kept, i)));
+        }
+        if (tail) {
+            // what the whole vectors have written there is written again
+            if (whole) end = IS_NEW ? end : GET(kept, last);
+            store_last(ys, channels, RESULT(end), accumulate);
+        }
     }
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_backward(
     CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale, TENSOR_OF(real, scratch),
     const long pitch, const long rows, const long item_rows, const long channels) {
-    for (long row = ITEM * item_rows; row < min((long)(ITEM + 1) * item_rows, rows); row++) {
+    ROWS {
         global const stored *ys = OPEN(y) + row * channels, *dys = OPEN(dy) + row * channels;
-        realv sum = 0;
-        for (long i = 0; i < channels; i += VL)
-            sum += TERM(load_some(ys, i, channels - i, 0), load_some(dys, i, channels - i, 0));
-        const real total = sum_of_lanes(sum);
-        for (long i = 0; i < channels; i += VL) {
-            const realv result = load_some(ys, i, channels - i, 0), gradient = load_some(dys, i, channels - i, 0);
-            store_some(OPEN(dx) + row * channels, i, channels - i, GRADIENT(result, gradient, total) * scale, accumulate);
+        global stored *dxs = OPEN(dx) + row * channels;
+        realv sum = 0, end = 0, end_gradient = 0;
+        for (long i = 0; i < whole; i += VL) sum += TERM(VLOAD(ys, i), VLOAD(dys, i));
+        if (tail) {
+            // before dx is written, which may be dy
+            end = LAST_OF(ys);
+            end_gradient = LAST_OF(dys);
+            sum += IS_NEW ? TERM(end, end_gradient) : (realv)(0);
         }
+        const real total = sum_of_lanes(sum);
+        for (long i = 0; i < whole; i += VL) {
+            realv value = GRADIENT(VLOAD(ys, i), VLOAD(dys, i), total) * scale;
+            if (accumulate) value += VLOAD(dxs, i);
+            VSTORE(dxs, i, value);
+        }
+        if (tail) store_last(dxs, channels, GRADIENT(end, end_gradient, total) * scale, accumulate);
     }
 }
 

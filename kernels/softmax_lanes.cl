@@ -23,18 +23,48 @@ void store_some(global stored *p, const long i, const long count, realv value, c
     for (int lane = 0; lane < count; lane++) STORE(p, i + lane, lanes[lane]);
 }
 
+#if STORAGE == 64
+#define REALS(n) CAT(double, n)
+#else
+#define REALS(n) CAT(float, n)
+#endif
+#define LARGER(a, b) ((b) > (a) ? (b) : (a))
+
+// What all lanes make together, as a tree.
 real largest_lane(const realv value) {
-    real lanes[VL];
-    CAT(vstore, VL)(value, 0, lanes);
-    for (int rest = VL / 2; rest > 0; rest /= 2)
-        for (int i = 0; i < rest; i++) lanes[i] = lanes[i + rest] > lanes[i] ? lanes[i + rest] : lanes[i];
-    return lanes[0];
+#if VL == 16
+    const REALS(8) eight = LARGER(value.lo, value.hi);
+#elif VL == 8
+    const realv eight = value;
+#endif
+#if VL >= 8
+    const REALS(4) four = LARGER(eight.lo, eight.hi);
+#elif VL == 4
+    const realv four = value;
+#endif
+#if VL >= 4
+    const REALS(2) two = LARGER(four.lo, four.hi);
+#else
+    const realv two = value;
+#endif
+    return LARGER(two.x, two.y);
 }
 
 real sum_of_lanes(const realv value) {
-    real lanes[VL];
-    CAT(vstore, VL)(value, 0, lanes);
-    for (int rest = VL / 2; rest > 0; rest /= 2)
-        for (int i = 0; i < rest; i++) lanes[i] += lanes[i + rest];
-    return lanes[0];
+#if VL == 16
+    const REALS(8) eight = value.lo + value.hi;
+#elif VL == 8
+    const realv eight = value;
+#endif
+#if VL >= 8
+    const REALS(4) four = eight.lo + eight.hi;
+#elif VL == 4
+    const realv four = value;
+#endif
+#if VL >= 4
+    const REALS(2) two = four.lo + four.hi;
+#else
+    const realv two = value;
+#endif
+    return two.x + two.y;
 }
