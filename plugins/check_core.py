@@ -26,6 +26,12 @@ _SHAPES = (
     "n1 g8 ic8 ih14 iw14 oc16 kh5 kw5 sh2 sw2 ph2 pw2",
     "n2 ic4 iw31 oc6 kw3 pw1",
 )
+_DECONVOLUTIONS = (
+    "g3 n2 ic6 oc9 ih5 iw7 kh4 kw4 sh2 sw2 ph1 pw1",
+    "n2 ic5 oc7 ih6 iw5 kh3 kw3 sh2 sw2 ph1 pw1 ah1 aw1",
+    "g4 n1 ic4 oc4 ih4 iw5 kh32 kw32 sh16 sw16 ph8 pw8",
+)
+_DENSE = ("n8 i257 o129", "n1 i1000 o60", "n70 i120 o50", "n8 i130 o70 t1")
 _BATCHNORMS = (
     "forward_training n4 c5 s49",
     "forward_inference n4 c5 s49",
@@ -67,6 +73,14 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
             bias = " b1" if direction == "forward" else ""
             yield from _check(context, f"conv {direction} {word}{shape}{bias}", _convolution, repeats)
         yield from _check(context, f"conv backward_bias {word}{_SHAPES[0]}", _convolution, repeats)
+        for kind, gradient, lines, meaning in (
+            ("deconv", "backward_filter", _DECONVOLUTIONS, _deconvolution),
+            ("dense", "backward_weight", _DENSE, _dense),
+        ):
+            directions = ("forward", "backward_data", gradient, "backward_bias")
+            for direction, line in itertools.product(directions, lines[:1] if word else lines):
+                bias = " b1" if direction == "forward" else ""
+                yield from _check(context, f"{kind} {direction} {word}{line}{bias}", meaning, repeats)
         for text in _BATCHNORMS:
             direction, sizes = text.split(" ", 1)
             yield from _check(context, f"batchnorm {direction} {word}{sizes}", _batchnorm, repeats)
@@ -157,6 +171,30 @@ def _dropout_factor(x: Any, key: Any) -> Any:
     """What dropout multiplies by, from the generator in NumPy."""
     kept = uniform(x.size, [int(word) for word in key]) < np.float32(_SCALARS["keep"])
     return kept.reshape(x.shape) * _SCALARS["scale"]
+
+
+def _deconvolution(problem: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The gradients of the convolution that goes the other way, which is what a deconvolution is defined as."""
+    convolution = problem.convolution
+    if problem.direction == "forward":
+        y = _convolution(convolution, {"dy": given["x"], "w": given["w"]})["dx"]
+        return {"y": y + given["b"].reshape(-1, *(1,) * problem.ndim)}
+    if problem.direction == "backward_data":
+        return {"dx": _convolution(convolution, {"x": given["dy"], "w": given["w"]})["y"]}
+    if problem.direction == "backward_filter":
+        return {"dw": _convolution(convolution, {"x": given["dy"], "dy": given["x"]})["dw"]}
+    return {"db": given["dy"].sum(axis=(0, *range(2, given["dy"].ndim)))}
+
+
+def _dense(problem: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """A dense layer and its gradients, as products of matrices."""
+    if "w" in given:
+        w = given["w"].T if problem.transposed else given["w"]
+        return {"y": given["x"] @ w.T + given["b"]} if problem.direction == "forward" else {"dx": given["dy"] @ w}
+    if problem.direction == "backward_bias":
+        return {"db": given["dy"].sum(axis=0)}
+    dw = given["dy"].T @ given["x"]
+    return {"dw": dw.T if problem.transposed else dw}
 
 
 def _batchnorm(problem: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 TESTS = Path(__file__).parent
 CONV_CPU = "core/test_conv_cpu.py::test_matches_float64[plain-3x3-bias-%s]"
 CONV_GPU = "core/test_conv_gpu_gemm.py::test_matches_float64[plain-3x3-bias-%s]"
+DENSE = "core/test_dense.py::test_matches_float64[%s-this one]"
 DIRECT = "core/test_conv_direct.py::test_matches_float64[3x3-stride-2-%s]"
 
 # kernel file, what stands there, what is planted, the test that must notice
@@ -66,6 +67,36 @@ FAULTS = {
         "return max(count_padding ?",
         "return max(true ?",
         "core/test_pooling.py::test_matches_float64[average-count-inside-forward-this one]",
+    ),
+    "a dense layer's bias forgotten": (
+        "dense_cpu.cl",
+        "OPEN(bias) + first + r, has_bias, accumulate",
+        "OPEN(bias) + first + r, false, accumulate",
+        DENSE % "batch-8-forward",
+    ),
+    "the rest of a dense layer's rows lost": (
+        "dense_cpu.cl",
+        "weight[r] = load_part(w[r] + vectors * VL, rest);",
+        "weight[r] = 0;",
+        DENSE % "batch-8-forward",
+    ),
+    "a part of a long sum twice": (
+        "dense_cpu.cl",
+        "OPEN(partial) + part * all + at + i;",
+        "OPEN(partial) + at + i;",
+        DENSE % "long-sum-forward",
+    ),
+    "rows beyond the register tile lost": (
+        "dense_cpu.cl",
+        "for (; row < to; row++) {",
+        "for (; row < to - 1; row++) {",
+        DENSE % "batch-7-backward_data",
+    ),
+    "a large stride's padding shifted": (
+        "depthwise_strided.cl",
+        "LOAD_REALS(line + pw + at) + old",
+        "LOAD_REALS(line + at) + old",
+        "core/test_depthwise_strided.py",
     ),
     "weights not flipped": (
         "depthwise_rows.cl",
@@ -129,7 +160,7 @@ def assert_noticed(fault: tuple[str, str, str, str]) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_noticed(context, name):
-    if not context.device.is_cpu and "cpu" in FAULTS[name][0] + FAULTS[name][3]:
+    if not context.device.is_cpu and any(word in FAULTS[name][0] + FAULTS[name][3] for word in ("cpu", "strided")):
         return  # its kernel is not this device's: the suite of a CPU device plants it
     assert_noticed(FAULTS[name])
 
