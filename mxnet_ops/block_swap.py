@@ -84,7 +84,7 @@ def _graft_class(base: Any) -> type:
     def _get_graph(self: Any, *args: Any) -> Any:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
-            self._cached_graph = inputs, swap_symbol(out, select=self._grafted_select)[0]
+            self._cached_graph = inputs, swap_symbol(out, **self._grafted_options)[0]
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
@@ -95,7 +95,7 @@ def _graft_class(base: Any) -> type:
 _classes: dict[type, type] = {}
 
 
-def swap_block(net: gluon.Block, *, select: Select = None) -> Report:
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = False) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -105,6 +105,8 @@ def swap_block(net: gluon.Block, *, select: Select = None) -> Report:
         `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
     select : callable or patterns, optional
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
+    fuse : bool
+        As of `swap_symbol`; only hybridized nets have chains.
 
     Returns
     -------
@@ -112,41 +114,42 @@ def swap_block(net: gluon.Block, *, select: Select = None) -> Report:
         What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
         (``x + y``) stay MXNet's.
     """
-    report = _describe(net, select)
-    _swap(net, select)
+    options = {"select": select, "fuse": fuse}
+    report = _describe(net, options)
+    _swap(net, options)
     return report
 
 
-def _swap(block: gluon.Block, select: Select) -> None:
+def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
     for child in block._children.values():
-        _swap(child, select)
+        _swap(child, options)
     if isinstance(block, gluon.SymbolBlock):
         inputs, out = block._cached_graph
         block._clear_cached_op()
-        block._cached_graph = inputs, swap_symbol(out, select=select)[0]
+        block._cached_graph = inputs, swap_symbol(out, **options)[0]
     elif isinstance(block, gluon.HybridBlock):
         kind = type(block)
         if kind not in _classes.values():
             block.__class__ = _classes.setdefault(kind, _graft_class(kind))
-        block.__dict__["_grafted_functions"] = _Functions(select, block.prefix)
-        block.__dict__["_grafted_select"] = select
+        block.__dict__["_grafted_functions"] = _Functions(options["select"], block.prefix)
+        block.__dict__["_grafted_options"] = options
         block._clear_cached_op()
 
 
-def _describe(block: gluon.Block, select: Select) -> Report:
+def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
     """Trace what can be traced, from the top down, and say what a swap of the traced graphs does."""
     report = Report()
     if isinstance(block, gluon.HybridBlock):
         try:
             out = block._cached_graph[1] if isinstance(block, gluon.SymbolBlock) else block(mx.sym.var("data"))
             outputs = list(out) if isinstance(out, (list, tuple)) else [out]
-            return swap_symbol(mx.sym.Group(outputs), select=select)[1]
+            return swap_symbol(mx.sym.Group(outputs), **options)[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
             reason = f"could not be traced alone: {error}".splitlines()[0]
             if not block._children:
                 report.rows.append(Row(block.name, type(block).__name__, reason=reason))
     for child in block._children.values():
-        part = _describe(child, select)
+        part = _describe(child, options)
         report.rows += part.rows
         report.guards += part.guards
     return report

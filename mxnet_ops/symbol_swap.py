@@ -9,6 +9,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from clgraft.mxnet_ops import fusion
 from clgraft.mxnet_ops.guard import MARK, guard_graph, load_unguarded
 from clgraft.mxnet_ops.operator import find_operator
 from clgraft.mxnet_ops.readers import PASSING
@@ -19,7 +20,7 @@ FLOATS = ("float32", "float16", "float64")
 DENSE = ("0", "-1", None)
 
 
-def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym.Symbol, Report]:
+def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False) -> tuple[mx.sym.Symbol, Report]:
     """Give a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
 
     Parameters
@@ -29,6 +30,8 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
     select : callable or patterns, optional
         A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
         match names or operators. Everything by default.
+    fuse : bool
+        Make one operator of chains that work element by element, such as a sum and the activation behind it.
 
     Returns
     -------
@@ -63,6 +66,8 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None) -> tuple[mx.sym
         hidden = {key: value for key, value in attributes.items() if key.startswith("__")}
         node["op"], node["attrs"] = "Custom", {**translated, **hidden, "op_type": op_type}
         report.rows.append(Row(seen.name, seen.operator, op_type))
+    if fuse:
+        fusion.fuse(graph, report)
     report.guards = guard_graph(graph)
     return load_unguarded(json.dumps(graph)), report
 
