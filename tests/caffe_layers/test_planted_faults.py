@@ -10,7 +10,16 @@ caffe = pytest.importorskip("caffe")
 from caffe_nets import TEST, compare  # noqa: E402
 
 from clgraft import core  # noqa: E402
-from clgraft.caffe_layers import activation, affine, batch_norm, concat, convolution, eltwise, shaping  # noqa: E402
+from clgraft.caffe_layers import (  # noqa: E402
+    activation,
+    affine,
+    batch_norm,
+    concat,
+    convolution,
+    eltwise,
+    inner_product,
+    shaping,
+)
 from clgraft.caffe_layers.layer import buffer  # noqa: E402
 
 SHAPE = (3, 4, 5, 6)
@@ -101,6 +110,20 @@ FAULTS = {
         "buffer",
         overwrites,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
+        {},
+    ),
+    "a deconvolution's gradient that is overwritten": (
+        convolution,
+        "buffer",
+        overwrites,
+        ("Deconvolution", CONVOLUTION, {"x": SHAPE}),
+        {},
+    ),
+    "a dense layer's gradient that is overwritten": (
+        inner_product,
+        "buffer",
+        overwrites,
+        ("InnerProduct", "inner_product_param { num_output: 3 }", {"x": SHAPE}),
         {},
     ),
     "the second bottom forgotten": (
