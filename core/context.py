@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,7 +151,12 @@ class Context:
                 self._programs[key] = program_cache.build(
                     self.cl_context, self.cl_device, source, ("-cl-std=CL1.2", *options)
                 )
-            return cl.Kernel(self._programs[key], name)
+            try:
+                return cl.Kernel(self._programs[key], name)
+            except (OSError, sqlite3.Error):
+                # pyopencl keeps lists of arguments in a database in the user's home: do without
+                cl._PYOPENCL_NO_CACHE = True
+                return cl.Kernel(self._programs[key], name)
 
     def choose(self, problem: Problem, algorithm: str | None = None) -> tuple[Steps, str, tuple[tuple[str, str], ...]]:
         """Choose an implementation; give its steps, its name, and who declined and why.

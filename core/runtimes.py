@@ -6,9 +6,12 @@ loaded here by name, and a folder of the user's cache lists it together with the
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -40,6 +43,34 @@ def cache_folder() -> Path | None:
     except OSError:
         return None
     return folder if owned(folder) else None
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, which is made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _until_the_end(prefix: str) -> Path:
+    """Make a folder that goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _give_pocl_a_cache() -> None:
+    """Without a cache folder that it can write to, PoCL offers no device: it gets one until the process ends."""
+    if "POCL_CACHE_DIR" in os.environ:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    if _writable(home / "pocl"):
+        return
+    with contextlib.suppress(OSError):
+        os.environ["POCL_CACHE_DIR"] = str(_until_the_end("clgraft-pocl-"))
 
 
 def owned(path: Path) -> bool:
@@ -99,8 +130,9 @@ def vendors_folder(driver: Path) -> Path | None:
         return None  # it is installed on the system as well: one of them is enough
     key = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
     base = cache_folder()
-    folder = base / f"vendors-{key}" if base else Path(tempfile.mkdtemp(prefix="clgraft-vendors-"))
+    folder = base / f"vendors-{key}" if base else None
     try:
+        folder = folder or _until_the_end("clgraft-vendors-")
         folder.mkdir(mode=0o700, exist_ok=True)
         if not owned(folder):
             raise PermissionError(f"{folder} is not this user's alone")
@@ -122,6 +154,7 @@ def prepare() -> None:
     if _prepared:
         return
     _prepared.append(True)
+    _give_pocl_a_cache()
     if not sys.platform.startswith("linux") or {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & set(os.environ):
         return
     driver = intel_driver()
