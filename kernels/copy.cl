@@ -3,8 +3,9 @@
 // The box has 5 outer axes, outermost first, and rows of `length` elements; x and y have a step per axis, in elements.
 //   copy_rows      CPUs: rows that are contiguous in both, VL lanes at a time
 //   copy_strided   CPUs: rows with steps
+//   copy_tiles     CPUs: the fifth outer axis is contiguous in x, the row in y: VL x VL elements at a time change places in registers
 //   copy_elements  GPUs: a work-item per element
-// A work-item of a CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
+// A work-item of copy_tiles takes `rows_per_item` times VL positions of the fifth axis and whole rows, any other of a CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
 //
 // FILL  1: there is no x, `value` goes to the whole box.
 
@@ -85,6 +86,69 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_strided(SOURCE T
         for (ulong i = begin; i < end; i++) WRITE(from + i * x5, to + i * y5)
     }
 }
+
+#if !FILL
+// After the steps 1, 2, ..., VL / 2 rows are columns: a step swaps the lanes with this bit of the rows without it for those
+// without it of the rows with it.
+#define LOW(step, lane) ((lane) & (step) ? VL + (lane) - (step) : (lane))
+#define HIGH(step, lane) ((lane) & (step) ? VL + (lane) : (lane) + (step))
+#define LANES_2(F, s, l) F(s, l), F(s, l + 1)
+#define LANES_4(F, s, l) LANES_2(F, s, l), LANES_2(F, s, l + 2)
+#define LANES_8(F, s, l) LANES_4(F, s, l), LANES_4(F, s, l + 4)
+#define LANES_16(F, s, l) LANES_8(F, s, l), LANES_8(F, s, l + 8)
+#if STORAGE == 64
+typedef CAT(ulong, VL) lanesv;
+#else
+typedef CAT(uint, VL) lanesv;
+#endif
+#define EXCHANGE(step)                                                                  \
+    _Pragma("unroll") for (int i = 0; i < VL; i++) {                                    \
+        if (i & step) continue;                                                         \
+        const realv low = rows[i], high = rows[i + step];                               \
+        rows[i] = shuffle2(low, high, (lanesv)(CAT(LANES_, VL)(LOW, step, 0)));         \
+        rows[i + step] = shuffle2(low, high, (lanesv)(CAT(LANES_, VL)(HIGH, step, 0))); \
+    }
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_tiles(SOURCE TENSOR(y), const int accumulate,
+                                                                      BOX WORK VALUE_PARAMETER) {
+    OPEN_SOURCE
+    global stored *ys = OPEN(y);
+    const ulong blocks = (size4 + VL * rows_per_item - 1) / (VL * rows_per_item);
+    const ulong outer = get_global_id(0) / blocks, first = get_global_id(0) % blocks * VL * rows_per_item;
+    FIND_ROW(outer * size4)
+    // tile by tile along the longer of both axes: whose lines the hardware sees coming
+    const ulong last = min(first + VL * rows_per_item, size4);
+    const ulong across = (last - first + VL - 1) / VL, along = (length + VL - 1) / VL;
+    for (ulong tile = 0; tile < across * along; tile++) {
+        const ulong block = first + VL * (across > along ? tile % across : tile / along);
+        const ulong begin = VL * (across > along ? tile / across : tile % along);
+        if (block + VL <= last && begin + VL <= length) {
+            realv rows[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) rows[i] = VLOAD(xs, from + block + (begin + i) * x5);
+            EXCHANGE(1)
+#if VL > 2
+            EXCHANGE(2)
+#endif
+#if VL > 4
+            EXCHANGE(4)
+#endif
+#if VL > 8
+            EXCHANGE(8)
+#endif
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                const ulong at = to + (block + i) * y4 + begin;
+                if (accumulate) rows[i] += VLOAD(ys, at);
+                VSTORE(ys, at, rows[i]);
+            }
+        } else {
+            for (ulong k = block; k < min(block + VL, last); k++)
+                for (ulong i = begin; i < min(begin + VL, length); i++) WRITE(from + k + i * x5, to + k * y4 + i)
+        }
+    }
+}
+#endif
 #else
 kernel void copy_elements(SOURCE TENSOR(y), const int accumulate, BOX const ulong count VALUE_PARAMETER) {
     if (get_global_id(0) >= count) return;

@@ -180,7 +180,7 @@ def _tell(report: Report, names: set[str]) -> None:
 def _drop(graph: dict[str, Any], gone: set[int]) -> None:
     """Take nodes out of a graph, to which no other node leads any more."""
     place: dict[int, int] = {}
-    nodes = []
+    nodes: list[dict[str, Any]] = []
     for number, node in enumerate(graph["nodes"]):
         if number not in gone:
             place[number] = len(nodes)

@@ -85,6 +85,7 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
     axes = join_axes(box)
     if context.device.is_cpu and len(axes) > 1 and axes[-1][0] < SHORT and axes[-1][0] < axes[-2][0]:
         axes[-2:] = axes[:-3:-1]
+    tiled = context.device.is_cpu and _put_tiles_last(box, axes)
     if len(axes) > AXES:
         size, x, y = axes[0]
         shape, x_steps, y_steps = zip(*axes[1:])
@@ -93,10 +94,20 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
             for i in range(size)
         ]
         return tuple(launch for part in inner for launch in launches(context, part, dtype))
-    return (_launch(context, box, axes, dtype),)
+    return (_launch(context, box, axes, dtype, tiled),)
 
 
-def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype: str) -> Launch:
+def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]]) -> bool:
+    """Bring the axis that is contiguous in x next to the last, if that is contiguous in y; give whether that is so."""
+    size, x_step, y_step = axes[-1]
+    place = next((i for i, (_, x, _) in enumerate(axes) if x == 1), -1)
+    if not box.x or y_step != 1 or x_step == 1 or size < SHORT or place < 0 or axes[place][0] < SHORT:
+        return False
+    axes.insert(len(axes) - 2, axes.pop(place))
+    return True
+
+
+def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype: str, tiled: bool) -> Launch:
     count = math.prod(size for size, _, _ in axes)
     length, x_step, y_step = axes[-1]
     padded = [(1, 0, 0)] * (AXES - len(axes)) + axes
@@ -121,6 +132,11 @@ def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype:
         rows_per_item = max(1, rows // items)
         numbers += [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
         global_size, local_size = (-(-rows // rows_per_item) * pieces,), (1,)
+        if tiled:
+            name, across = "copy_tiles", padded[-2][0]
+            rows_per_item = max(1, min(-(-across // macros["VL"]), count // items // (length * macros["VL"])))
+            numbers[-1] = np.uint64(rows_per_item)
+            global_size = (rows // across * -(-across // (macros["VL"] * rows_per_item)),)
     else:
         name = "copy_elements"
         numbers.append(np.uint64(count))

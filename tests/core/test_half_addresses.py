@@ -13,6 +13,10 @@ PROBLEMS = (
     "pointwise f16 x0[1000] : y0 = 1;",
     "batchnorm f16 backward_inference n2 c3 s100",
     "pool f16 backward average n1 c2 ih8 iw8 kh8 kw8",
+    "concat forward f16 outer[2] extents[19,40] inner[3]",
+    "transpose f16 x[33,40] axes[1,0]",
+    "slice backward f16 x[3,70] y[1,33] at[1,2]",
+    "dropout forward f16 x[1000]",
     "conv f16 backward_data n1 ic1 ih20 iw40 oc2 kh1 kw1 sh2 sw2",
 )
 
