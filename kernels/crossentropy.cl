@@ -115,25 +115,37 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_planes(G
     }
 }
 
+#if WEIGHTED
+#define WEIGHED(value, weights) ((value) * (weights))
+#else
+#define WEIGHED(value, weights) (value)
+#endif
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void crossentropy_rows(GRADIENT_PARAMETERS, const long item_rows) {
+    const long rows = images;
     const realv hit = HIT, miss = MISS;
     const real factor = FACTOR;
-    real numbers[VL];
-    for (int i = 0; i < VL; i++) numbers[i] = i;
-    const realv lanes = GET(numbers, 0);
-    const long first = get_global_id(0) * item_rows;
-    for (long row = first; row < min(first + item_rows, images); row++) {
+    ROWS {
         const real given = LOAD(OPEN(label), row), name = trunc(given);
-        const long from = row * channels;
-        for (long i = 0; i < channels; i += VL) {
-            const realv own = lanes + (real)i;
-            realv value = (load_some(OPEN(y), from + i, channels - i, 0) - (own == (realv)(name) ? hit : miss)) * factor;
-#if WEIGHTED
-            value *= load_some(OPEN(dy), from + i, channels - i, 0);
-#endif
-            if (IS_IGNORED(name)) value = 0;
-            store_some(OPEN(dx), from + i, channels - i, value, accumulate);
+        const bool dropped = IS_IGNORED(name);
+        global const stored *ys = OPEN(y) + row * channels, *dys = OPEN(dy) + row * channels;
+        global stored *dxs = OPEN(dx) + row * channels;
+        realv end = 0;
+        if (tail) {
+            // before dx is written, which may be y
+            end = (LAST_OF(ys) - (lanes + (real)last == (realv)(name) ? hit : miss)) * factor;
+            end = WEIGHED(end, LAST_OF(dys));
+            if (dropped) end = 0;
         }
+        realv own = lanes;
+        for (long i = 0; i < whole; i += VL) {
+            realv value = WEIGHED((VLOAD(ys, i) - (own == (realv)(name) ? hit : miss)) * factor, VLOAD(dys, i));
+            if (dropped) value = 0;
+            if (accumulate) value += VLOAD(dxs, i);
+            VSTORE(dxs, i, value);
+            own += (real)VL;
+        }
+        if (tail) store_last(dxs, channels, end, accumulate);
     }
 }
 #else

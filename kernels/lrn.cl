@@ -81,15 +81,20 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_forward(C
     clear_sides(kept, channels);
     TILES {
         const long column = tile % tiles * WIDE, left = pixels - column;
+        const bool full = left >= WIDE;
         const long from = tile / tiles * channels * pixels + column;
-        for (long c = 0; c < channels; c++)
+        for (long c = 0; c < channels; c++) {
+#pragma unroll
             for (int v = 0; v < TV; v++)
-                PUT(kept, ROW(c) + v * VL, load_some(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
-        for (long c = 0; c < channels; c++)
+                PUT(kept, ROW(c) + v * VL, READ(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
+        }
+        for (long c = 0; c < channels; c++) {
+#pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv value = GET(kept, ROW(c) + v * VL) * power_of(level_at(kept, c, v, share, k), beta);
-                store_some(OPEN(y), from + c * pixels + v * VL, left - v * VL, value, accumulate);
+                WRITE(OPEN(y), from + c * pixels + v * VL, left - v * VL, value, accumulate)
             }
+        }
     }
 }
 
@@ -101,27 +106,34 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void lrn_columns_backward(
     clear_sides(ratios, channels);
     TILES {
         const long column = tile % tiles * WIDE, left = pixels - column;
+        const bool full = left >= WIDE;
         const long from = tile / tiles * channels * pixels + column;
-        for (long c = 0; c < channels; c++)
+        for (long c = 0; c < channels; c++) {
+#pragma unroll
             for (int v = 0; v < TV; v++)
-                PUT(kept, ROW(c) + v * VL, load_some(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
-        for (long c = 0; c < channels; c++)
+                PUT(kept, ROW(c) + v * VL, READ(OPEN(x), from + c * pixels + v * VL, left - v * VL, 0));
+        }
+        for (long c = 0; c < channels; c++) {
+#pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv level = level_at(kept, c, v, share, k);
                 const realv gradient =
-                    load_some(OPEN(dy), from + c * pixels + v * VL, left - v * VL, 0) * power_of(level, beta);
+                    READ(OPEN(dy), from + c * pixels + v * VL, left - v * VL, 0) * power_of(level, beta);
                 PUT(gradients, c * WIDE + v * VL, gradient);
                 PUT(ratios, ROW(c) + v * VL, gradient * GET(kept, ROW(c) + v * VL) / level);
             }
-        for (long c = 0; c < channels; c++)
+        }
+        for (long c = 0; c < channels; c++) {
+#pragma unroll
             for (int v = 0; v < TV; v++) {
                 realv sum = 0;
 #pragma unroll
                 for (int j = -HALF; j <= HALF; j++) sum += GET(ratios, ROW(c + j) + v * VL);
                 const realv value =
                     GET(gradients, c * WIDE + v * VL) - 2 * share * beta * GET(kept, ROW(c) + v * VL) * sum;
-                store_some(OPEN(dx), from + c * pixels + v * VL, left - v * VL, value, accumulate);
+                WRITE(OPEN(dx), from + c * pixels + v * VL, left - v * VL, value, accumulate)
             }
+        }
     }
 }
 #else

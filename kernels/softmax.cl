@@ -40,58 +40,6 @@
 
 #define ITEM get_global_id(0)
 
-// A row is whole vectors and a last one that overlaps them: its first `again` lanes have been there before. A row of fewer
-// channels than lanes is a last vector alone, whose lanes from `beyond` on are the next row's.
-#define ROWS                                                                                                     \
-    real numbers[VL];                                                                                            \
-    for (int i = 0; i < VL; i++) numbers[i] = i;                                                                 \
-    const realv lanes = GET(numbers, 0);                                                                         \
-    const long whole = channels / VL * VL, last = max(channels - VL, 0L);                                        \
-    const bool tail = whole < channels;                                                                          \
-    const realv again = channels < VL ? -REAL(1.0) : (real)(whole - last), beyond = (real)channels;              \
-    for (long row = ITEM * item_rows; row < min((long)(ITEM + 1) * item_rows, rows); row++)
-
-// Whether a lane of the last vector is a channel that no whole vector holds.
-#define IS_NEW ((lanes >= again) & (lanes < beyond))
-
-// The last vector of a row; behind the last row nothing can be read.
-#define LAST_OF(xs) (row * channels + last + VL <= rows * channels ? VLOAD(xs, last) : load_some(xs, last, channels - last, 0))
-
-#if STORAGE != 16
-#if VL == 16
-#define HALF_LANES 8
-#elif VL == 8
-#define HALF_LANES 4
-#elif VL == 4
-#define HALF_LANES 2
-#endif
-#endif
-
-// Stores the last vector of a row, of which lanes may stand there already. A row of fewer channels than lanes has more than
-// half as many, and is written as two halves that overlap.
-void store_last(global stored *ys, const long channels, const realv value, const int accumulate) {
-    if (channels < VL || accumulate) {
-        const long whole = channels / VL * VL;
-#ifdef HALF_LANES
-        if (channels >= HALF_LANES && !accumulate) {
-            real kept[VL];
-            PUT(kept, 0, value);
-            const long rest = channels - HALF_LANES;
-            CAT(vstore, HALF_LANES)(value.lo, 0, ys);
-            CAT(vstore, HALF_LANES)(CAT(vload, HALF_LANES)(0, kept + rest), 0, ys + rest);
-            return;
-        }
-#endif
-        real kept[2 * VL];
-        PUT(kept, 0, value);
-        PUT(kept, VL, (realv)(0));
-        const long again = channels < VL ? 0 : whole - (channels - VL);
-        store_some(ys, whole, channels - whole, GET(kept, again), accumulate);
-        return;
-    }
-    VSTORE(ys, channels - VL, value);
-}
-
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_forward(
     CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, TENSOR_OF(real, scratch), const long pitch,
     const long rows, const long item_rows, const long channels) {
@@ -170,6 +118,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forwa
     const real least = LEAST(scale);
     TILES {
         const long column = tile % tiles * WIDE, left = pixels - column;
+        const bool full = left >= WIDE;
         const long from = tile / tiles * channels * pixels + column;
         realv top[TV], last[TV];
 #pragma unroll
@@ -180,7 +129,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forwa
         for (long c = 0; c < channels; c++) {
 #pragma unroll
             for (int v = 0; v < TV; v++) {
-                const realv value = load_some(OPEN(x), from + c * pixels + v * VL, left - v * VL, least) * scale;
+                const realv value = READ(OPEN(x), from + c * pixels + v * VL, left - v * VL, least) * scale;
                 top[v] = value > top[v] ? value : top[v];
                 PUT(kept, c * WIDE + v * VL, value);
             }
@@ -199,8 +148,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forwa
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv value = GET(kept, c * WIDE + v * VL);
-                store_some(OPEN(y), from + c * pixels + v * VL, left - v * VL, LOG ? value - last[v] : value * last[v],
-                           accumulate);
+                WRITE(OPEN(y), from + c * pixels + v * VL, left - v * VL, LOG ? value - last[v] : value * last[v],
+                      accumulate)
             }
         }
     }
@@ -213,6 +162,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
     global real *gradients = kept + channels * WIDE;
     TILES {
         const long column = tile % tiles * WIDE, left = pixels - column;
+        const bool full = left >= WIDE;
         const long from = tile / tiles * channels * pixels + column;
         realv total[TV];
 #pragma unroll
@@ -221,8 +171,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const long at = from + c * pixels + v * VL;
-                const realv result = load_some(OPEN(y), at, left - v * VL, 0);
-                const realv gradient = load_some(OPEN(dy), at, left - v * VL, 0);
+                const realv result = READ(OPEN(y), at, left - v * VL, 0);
+                const realv gradient = READ(OPEN(dy), at, left - v * VL, 0);
                 PUT(kept, c * WIDE + v * VL, result);
                 PUT(gradients, c * WIDE + v * VL, gradient);
                 total[v] += TERM(result, gradient);
@@ -232,8 +182,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 #pragma unroll
             for (int v = 0; v < TV; v++) {
                 const realv result = GET(kept, c * WIDE + v * VL), gradient = GET(gradients, c * WIDE + v * VL);
-                store_some(OPEN(dx), from + c * pixels + v * VL, left - v * VL,
-                           GRADIENT(result, gradient, total[v]) * scale, accumulate);
+                WRITE(OPEN(dx), from + c * pixels + v * VL, left - v * VL,
+                      GRADIENT(result, gradient, total[v]) * scale, accumulate)
             }
         }
     }

@@ -81,6 +81,8 @@ def _gradient(problem: CrossEntropyProblem, context: Context) -> Steps:
         kernel = context.kernel("crossentropy.cl", "crossentropy_elements", macros, problem.dtype)
         size = -(-images * channels * pixels // LOCAL) * LOCAL
         return Steps((Launch(kernel, (size,), (LOCAL,), tuple(bound), ("dx",)),), 64)
+    if pixels == 1:
+        lanes = min(lanes, max(2, 1 << (channels - 1).bit_length()))  # as many as are of use
     shape, units, length = ("rows", images, channels) if pixels == 1 else ("planes", images * channels, pixels)
     item_units = max(1, -(-units // (device.compute_units * ITEMS_PER_UNIT)), min(units, ITEM_ELEMENTS // length))
     kernel = context.kernel("crossentropy.cl", f"crossentropy_{shape}", {**macros, "VL": lanes}, problem.dtype)
