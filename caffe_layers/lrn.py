@@ -30,6 +30,10 @@ class OclLRN(OclLayer):
         self.across = given.norm_region == ACROSS_CHANNELS
         self.expect(given.local_size % 2 == 1, f"local_size {given.local_size}", "an odd number")
         self.size, self.alpha, self.beta, self.k = given.local_size, given.alpha, given.beta, given.k
+        # roots are exact, and much faster than powers
+        usual = "real root = sqrt(level); real factor = 1 / (root * sqrt(root)); "
+        other = "real factor = pow(level, -beta); "
+        self.level = "real level = 1 + alpha * mean; " + (usual if self.beta == 0.75 else other)
 
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
@@ -68,7 +72,7 @@ class OclLRN(OclLayer):
         mean, scratch = buffer(self.mean), buffer(self.scratch)
         self.program("to = x * x;", "x").run({"x": x, "to": scratch})
         self.context.plan(self.pool).execute((scratch, mean))
-        last = self.program("to = x * pow(1 + alpha * mean, -beta);", "x mean", ("alpha", "beta"))
+        last = self.program(self.level + "to = x * factor;", "x mean", ("alpha", "beta"))
         last.run({"x": x, "mean": mean, "to": y}, (self.alpha, self.beta))
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
@@ -80,12 +84,11 @@ class OclLRN(OclLayer):
             plan.execute((x, dy, dx), (self.alpha, self.k))
             return
         mean, scratch, scalars = buffer(self.mean), buffer(self.scratch), (self.alpha, self.beta)
-        first = self.program("to = dy * x * pow(1 + alpha * mean, -beta - 1);", "dy x mean", ("alpha", "beta"))
+        first = self.program(self.level + "to = dy * x * factor / level;", "dy x mean", ("alpha", "beta"))
         first.run({"dy": dy, "x": x, "mean": mean, "to": scratch}, scalars)
         self.context.plan(self.pool.with_direction("backward")).execute((scratch, dx))
-        last = self.program(
-            "to = dy * pow(1 + alpha * mean, -beta) - 2 * alpha * beta * x * sum;", "dy x mean sum", ("alpha", "beta")
-        )
+        text = self.level + "to = dy * factor - 2 * alpha * beta * x * sum;"
+        last = self.program(text, "dy x mean sum", ("alpha", "beta"))
         last.run({"dy": dy, "x": x, "mean": mean, "sum": dx, "to": dx}, scalars)
 
 
