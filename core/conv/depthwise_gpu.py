@@ -91,7 +91,7 @@ def _rows_per_item(height: Axis, taps: int) -> int:
     """Choose the rows of a work-item: lines are shared where rows lie a dilation apart, in not too long a program."""
     if _alone(height, taps):
         return 1
-    most = 8 if taps <= 9 else 4 if taps <= 25 else 2
+    most = 8 if taps <= 25 else 2
     return min(most, -(-height.o // height.d))
 
 
@@ -129,7 +129,7 @@ def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, r
     tap_rows = height.k if taps <= MOST_SUMS else 1
     if tap_rows * width.k > MOST_SUMS:
         raise Declined(f"the sums of {width.k} taps in a row do not fit the registers")
-    rows = rows or min(_rows_per_item(height, taps), 4)
+    rows = rows or _rows_per_item(height, taps)
     strips = _strips(height, rows)
     items = _checked(problem.batch * strips * width.o)
     tap_groups = height.k // tap_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -46,12 +47,14 @@ def cache(tmp_path, monkeypatch):
 def plant(tmp_path, monkeypatch):
     """Let the processes that this test starts have other implementations of convolution."""
 
+    usual = os.environ.get("PYTHONPATH", "")
+
     def planted(implementations: str) -> None:
         folder = tmp_path / "site"
         folder.mkdir(exist_ok=True)
         text = PLANTS.format(tests=str(TESTS / "core"), implementations=implementations)
         (folder / "sitecustomize.py").write_text(text)
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), usual])))
 
     return planted
 
