@@ -12,10 +12,12 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core.dropout.reference import uniform
+from clgraft.plugins import check_softmax
 from clgraft.plugins.check import CheckRow, relative_error
 
 LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
 _SCALARS = {"eps": 1e-5, "keep": 0.9, "add_mean": 0.1, "add_var": 0.2, "scale": 1 / 0.9, "value": 0.0}
+_SCALARS.update(check_softmax.SCALARS)
 _SHAPES = (
     "n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1",
     "n1 ic3 ih23 iw23 oc8 kh7 kw7 sh2 sw2 ph3 pw3",
@@ -97,6 +99,12 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
 
             kind, rest = text.split(" ", 1)
             yield from _check(context, f"{kind} {word}{rest}", moving, repeats)
+        for text, defined in check_softmax.PROBLEMS.items():
+
+            def reduced(problem: Any, x: dict[str, Any], defined: check_softmax.Meaning = defined) -> dict[str, Any]:
+                return defined(problem, x, _SCALARS["scale"])
+
+            yield from _check(context, text.format(word), reduced, repeats)
 
 
 def _check(context: Any, text: str, reference: Callable[..., dict[str, Any]], repeats: int) -> Iterator[CheckRow]:
