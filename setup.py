@@ -30,4 +30,8 @@ def packages():
     return sorted("clgraft." + ".".join(folder.parts) for folder in folders)
 
 
-setup(packages=packages(), cffi_modules=["core/abi/build.py:ffibuilder"], cmdclass={"build_ext": BuildWithLibrary})
+setup(
+    packages=packages(),
+    cffi_modules=["core/abi/build.py:ffibuilder", "mxnet_ops/calls/build.py:ffibuilder"],
+    cmdclass={"build_ext": BuildWithLibrary},
+)

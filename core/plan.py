@@ -137,6 +137,11 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r})"
 
+    @property
+    def address(self) -> int:
+        """The runtime's handle as a number, for callers in C; good as long as this object is."""
+        return int(self._ffi.cast("uintptr_t", self._handle))
+
     def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float] = ()) -> None:
         """Run on raw host memory.
 

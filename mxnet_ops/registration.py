@@ -1,8 +1,8 @@
-"""Registers operators with MXNet through its C interface.
+"""Registers operators with MXNet through its C interface, and answers what `calls` does not know yet.
 
 `mx.operator.register` makes eleven new C callbacks and wraps every array in a Python object for each call, which
 costs more than many operators do; it also keeps one set of backward dependencies for the whole process. Here the
-callbacks are made once, find their operator by the context number that MXNet carries, and see only addresses.
+callbacks are C functions that look things up. Python is asked the first time that attributes or shapes are met.
 """
 
 from __future__ import annotations
@@ -12,254 +12,144 @@ import itertools
 import sys
 import threading
 import traceback
-from ctypes import POINTER, c_char, c_char_p, c_int, c_void_p
-from functools import cache, lru_cache
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import numpy as np
-from mxnet.base import _LIB, MXCallbackList, check_call, mx_int, mx_uint
+from mxnet.base import _LIB, check_call
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
+from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
-from clgraft.mxnet_ops.execution import Execution
-from clgraft.mxnet_ops.operator import FAMILIES, OUT, Operator, Shape, find_operator
+from clgraft.mxnet_ops.calls import ffi, lib
+from clgraft.mxnet_ops.execution import prepare
+from clgraft.mxnet_ops.operator import FAMILIES, Operator, Shape, find_operator
+from clgraft.mxnet_ops.random_numbers import Stream
 
-GROUPS = 6
 FLOATS = ("float32", "float16", "float64")
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
+TOO_LITTLE_KNOWN = 2
 
-_DELETE = ctypes.CFUNCTYPE(c_int, c_void_p)
-_LIST = ctypes.CFUNCTYPE(c_int, POINTER(POINTER(POINTER(c_char))), c_void_p)
-_INFER_SHAPE = ctypes.CFUNCTYPE(c_int, c_int, POINTER(c_int), POINTER(POINTER(mx_int)), c_void_p)
-_INFER_TYPE = ctypes.CFUNCTYPE(c_int, c_int, POINTER(c_int), c_void_p)
-_DEPENDENCIES = ctypes.CFUNCTYPE(
-    c_int, POINTER(c_int), POINTER(c_int), POINTER(c_int), POINTER(c_int), POINTER(POINTER(c_int)), c_void_p
-)
-_CREATE_OPERATOR = ctypes.CFUNCTYPE(
-    c_int, c_char_p, c_int, POINTER(POINTER(mx_uint)), POINTER(c_int), POINTER(c_int), POINTER(MXCallbackList), c_void_p
-)
-_RUN = ctypes.CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_int), POINTER(c_int), c_int, c_void_p)
-_CREATOR = ctypes.CFUNCTYPE(c_int, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p), POINTER(MXCallbackList))
-
-_PLAIN = ctypes.CFUNCTYPE(c_int)
-_numbers = itertools.count(1)  # 0 would reach a callback as None
-_alive: dict[int, Any] = {}
 _errors = threading.local()
+_numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
 
 
 def last_error() -> Exception | None:
-    """Give, once, the error that a callback of this thread met last: MXNet's own text does not carry it."""
+    """Give, once, the error that an answer in this thread met last: MXNet's own text does not carry it."""
     error = getattr(_errors, "error", None)
     _errors.error = None
     return error
 
 
-class _Call:
-    """One call of an operator as MXNet holds it: its attributes, and its operator once they have been checked."""
+def _answer(function: Callable[..., int | None]) -> Callable[..., int]:
+    """Let C ask a function of ours; 0 after an error, which is shown and kept for `last_error`."""
 
-    def __init__(self, op_type: str, given: dict[str, str]) -> None:
-        self.op_type, self.given = op_type, given
-        self.hold: dict[str, Any] = {}  # what MXNet reads after a callback has returned
-        self._operator: Operator | None = None
+    def entry(*arguments: Any) -> int:
+        try:
+            found = function(*arguments)
+        except Exception as error:
+            _errors.error = error
+            text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
+            print(f"clgraft: {text}", file=sys.stderr, flush=True)
+            return 0
+        return 1 if found is None else found
 
-    @property
-    def operator(self) -> Operator:
-        if self._operator is None:
-            self._operator = find_operator(self.op_type, self.given)
-        return self._operator
-
-
-def _callback(kind: Any) -> Callable[[Callable[..., None]], Any]:
-    """Make a C callback of a function whose last argument becomes the object behind the context number."""
-
-    def wrap(function: Callable[..., None]) -> Any:
-        def entry(*arguments: Any) -> int:
-            try:
-                function(*arguments[:-1], _alive[arguments[-1]])
-            except Exception as error:
-                _errors.error = error
-                text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-                print(f"clgraft: {text}", file=sys.stderr, flush=True)
-                return 0
-            return 1
-
-        return kind(entry)
-
-    return wrap
+    ffi.def_extern(name=f"clg_mx_py_{function.__name__}")(entry)
+    return entry
 
 
-@_DELETE
-def _delete(number: int) -> int:
-    _alive.pop(number, None)
-    return 1
+def _operator(op_type: Any, count: int, attributes: Any) -> Operator:
+    words = [ffi.string(attributes[i]).decode() for i in range(2 * count)]
+    return find_operator(ffi.string(op_type).decode(), dict(zip(words[::2], words[1::2])))
 
 
-@cache
-def _name_block(names: tuple[str, ...]) -> Any:
-    """Give names as MXNet reads them; kept, because it reads after the callback has returned."""
-    block = (c_char_p * (len(names) + 1))(*(name.encode() for name in names), None)
-    return block, ctypes.cast(block, POINTER(POINTER(c_char)))
+@_answer
+def describe(call: Any, op_type: Any, count: int, attributes: Any) -> None:
+    operator = _operator(op_type, count, attributes)
+    groups = {"argument": operator.arguments, "output": operator.outputs, "auxiliary": operator.auxiliary}
+    owners = [[ffi.new("char[]", name.encode()) for name in names] for names in groups.values()]
+    blocks = [ffi.new("char *[]", names) for names in owners]
+    signature = {
+        "backward_reads_outputs": operator.backward_reads_outputs,
+        "backward_reads_gradients": operator.backward_reads_gradients,
+        **{f"{kind}_count": len(names) for kind, names in groups.items()},
+        **dict(zip(("arguments", "outputs", "auxiliary"), blocks)),
+    }
+    if not lib.clg_mx_set_signature(call, ffi.new("clg_mx_signature *", signature)):
+        raise MemoryError
 
 
-@_callback(_LIST)
-def _list_arguments(out: Any, call: _Call) -> None:
-    out[0] = _name_block(call.operator.arguments)[1]
+def _shapes(key: Any, count: int, start: int = 0) -> list[Shape | None]:
+    """Read shapes as C writes them: the number of axes (-1: unknown), then their sizes."""
+    numbers = iter(list(key[0:count])[start:])
+    return [None if ndim < 0 else tuple(itertools.islice(numbers, ndim)) for ndim in numbers]
 
 
-@_callback(_LIST)
-def _list_outputs(out: Any, call: _Call) -> None:
-    out[0] = _name_block(call.operator.outputs)[1]
-
-
-@_callback(_LIST)
-def _list_auxiliary(out: Any, call: _Call) -> None:
-    out[0] = _name_block(call.operator.auxiliary)[1]
-
-
-@lru_cache(maxsize=4096)
-def _shape_blocks(operator: Operator, given: tuple[Shape | None, ...]) -> Any:
-    """Give inferred shapes as lengths, pointers, and the memory that these point to; None if too little is known."""
-    found = operator.infer(given)
+@_answer
+def shapes(call: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> int | None:
+    found = _operator(op_type, count, attributes).infer(tuple(_shapes(key, key_count)))
     if found is None:
-        return None
-    flat = [shape for group in found for shape in group]
-    blocks = [(mx_int * max(len(shape), 1))(*shape) for shape in flat]
-    return [len(shape) for shape in flat], [ctypes.cast(block, POINTER(mx_int)) for block in blocks], blocks
+        return TOO_LITTLE_KNOWN
+    flat: Sequence[Shape] = [shape for group in found for shape in group]
+    sizes = [size for shape in flat for size in shape]
+    if not lib.clg_mx_add_shapes(call, key, key_count, [len(shape) for shape in flat], sizes, len(flat)):
+        raise MemoryError
+    return None
 
 
-@_callback(_INFER_SHAPE)
-def _infer_shape(count: int, ndims: Any, shapes: Any, call: _Call) -> None:
-    operator = call.operator
-    inputs = len(operator.arguments)
-    given: list[Shape | None] = []
-    for i in range(inputs):
-        shape = tuple(shapes[i][j] for j in range(ndims[i]))
-        given.append(None if ndims[i] < 0 or min(shape, default=0) < 0 else shape)
-    found = call.hold["shapes"] = _shape_blocks(operator, tuple(given))
-    if found is None:  # MXNet asks again when it knows more
-        for i in range(inputs, count):
-            ndims[i] = -1
-        return
-    for i, (length, pointer) in enumerate(zip(found[0], found[1])):
-        ndims[i] = length
-        shapes[i] = pointer
+@_answer
+def refuse_types(op_type: Any, count: int, attributes: Any, types: Any) -> None:
+    operator = _operator(op_type, count, attributes)
+    known = {name: DTYPES[types[i]] for i, name in enumerate(operator.arguments) if types[i] >= 0}
+    for name, dtype in known.items():
+        if dtype not in FLOATS:
+            raise operator.error(name, f"of dtype {dtype}", f"one of {FLOATS}")
+    raise operator.error("inputs", f"of dtypes {known}", "one dtype")
 
 
-@_callback(_INFER_TYPE)
-def _infer_type(count: int, types: Any, call: _Call) -> None:
-    operator = call.operator
-    names = operator.arguments
-    known = {name: types[i] for i, name in enumerate(names) if types[i] >= 0}
-    for name, code in known.items():
-        if DTYPES[code] not in FLOATS:
-            raise operator.error(name, f"of dtype {DTYPES[code]}", f"one of {FLOATS}")
-    codes = set(known.values()) or {-1}
-    if len(codes) > 1:
-        got = {name: DTYPES[code] for name, code in known.items()}
-        raise operator.error("inputs", f"of dtypes {got}", "one dtype")
-    code = codes.pop()
-    for i in range(count):
-        types[i] = code
-
-
-@_callback(_DEPENDENCIES)
-def _dependencies(out_grad: Any, in_data: Any, out_data: Any, count: Any, found: Any, call: _Call) -> None:
-    operator = call.operator
-    numbers = [out_grad[i] for i in range(len(operator.outputs)) if operator.backward_reads_gradients]
-    numbers += [in_data[i] for i in range(len(operator.arguments))]
-    if operator.backward_reads_outputs:
-        numbers += [out_data[i] for i in range(len(operator.outputs))]
-    block = (c_int * len(numbers))(*numbers)
-    call.hold["dependencies"] = block
-    count[0] = len(numbers)
-    found[0] = ctypes.cast(block, POINTER(c_int))
-
-
-@_callback(_CREATE_OPERATOR)
-def _create_operator(device: bytes, count: int, shapes: Any, ndims: Any, types: Any, ret: Any, call: _Call) -> None:
-    operator = call.operator
-    if not device.startswith(b"cpu"):
+@_answer
+def work(
+    call: Any, op_type: Any, count: int, attributes: Any, where: Any, device: Any, key: Any, key_count: int
+) -> None:
+    operator = _operator(op_type, count, attributes)
+    place = ffi.string(where).decode()
+    if not place.startswith("cpu"):
         raise ProblemError(
-            f"[{call.op_type}] got arrays on {device.decode()}, expected arrays on the CPU: "
+            f"[{operator.op_type}] got arrays on {place}, expected arrays on the CPU: "
             "the device that computes is chosen by CLGRAFT_DEVICE"
         )
-    found = tuple(tuple(shapes[i][j] for j in range(ndims[i])) for i in range(len(operator.arguments)))
-    execution = Execution(operator, found, DTYPES[types[0]])
-    number = next(_numbers)
-    _alive[number] = execution
-    ret[0] = _RUNNING.listed(number, execution)
+    found = prepare(core.context(), operator, tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
+    if not lib.clg_mx_add_work(call, key, key_count, device, found.struct):
+        raise MemoryError
 
 
-def _take(count: int, arrays: Any, tags: Any, absent: tuple[int, ...] = ()) -> list[list[int]]:
-    """Give the arrays' addresses by tag, and free the handles, which MXNet made for this call.
-
-    Arrays of the tags `absent` are no dependencies: they hold nothing, and asking for their memory ends the process.
-    """
-    groups: list[list[int]] = [[] for _ in range(GROUPS)]
-    pointer = c_void_p()
-    for i in range(count):
-        handle = c_void_p(arrays[i])
-        if tags[i] in absent:
-            groups[tags[i]].append(0)
-        else:
-            check_call(_LIB.MXNDArrayGetData(handle, ctypes.byref(pointer)))
-            groups[tags[i]].append(pointer.value or 0)
-        check_call(_LIB.MXNDArrayFree(handle))
-    return groups
+@_answer
+def start_numbers(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
+    operator = _operator(op_type, count, attributes)
+    graft = operator.graft(tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
+    assert graft.draw is not None
+    states = []
+    for place, (shape, kind, _) in enumerate(graft.state):
+        empty = np.empty(shape, kind)
+        memory = ffi.buffer(lib.clg_mx_state_of(execution, place), empty.nbytes)
+        states.append(np.frombuffer(memory, kind).reshape(shape))
+    _numbers[int(ffi.cast("uintptr_t", execution))] = Stream(graft.draw), states
 
 
-@_callback(_RUN)
-def _forward(count: int, arrays: Any, tags: Any, requests: Any, train: int, execution: Execution) -> None:
-    groups = _take(count, arrays, tags)
-    execution.forward(bool(train), requests[: len(groups[OUT])], groups)
+@_answer
+def draw(execution: Any, train: int) -> None:
+    stream, states = _numbers[int(ffi.cast("uintptr_t", execution))]
+    stream.advance(bool(train), states)
 
 
-@_callback(_RUN)
-def _backward(count: int, arrays: Any, tags: Any, requests: Any, train: int, execution: Execution) -> None:
-    groups = _take(count, arrays, tags, execution.operator.absent_in_backward)
-    execution.backward(requests[: len(execution.operator.arguments)], groups)
-
-
-class _Callbacks:
-    """A set of callbacks, laid out once; a list of them differs only in its context numbers."""
-
-    def __init__(self, *callbacks: Any) -> None:
-        self._count = len(callbacks)
-        self._functions = (_PLAIN * self._count)(*(ctypes.cast(item, _PLAIN) for item in callbacks))
-        self._pointer = ctypes.cast(self._functions, POINTER(_PLAIN))
-        self._contexts = c_void_p * self._count
-
-    def listed(self, number: int, holder: Any) -> MXCallbackList:
-        """Give the list for a context number; `holder` keeps what it points to."""
-        contexts = holder.contexts = self._contexts(*([number] * self._count))
-        return MXCallbackList(self._count, self._pointer, ctypes.cast(contexts, POINTER(c_void_p)))
-
-
-_RUNNING = _Callbacks(_delete, _forward, _backward)
-_CALLING = _Callbacks(
-    _delete,
-    _list_arguments,
-    _list_outputs,
-    _list_auxiliary,
-    _infer_shape,
-    _dependencies,
-    _create_operator,
-    _infer_type,
-)
-
-
-@_CREATOR
-def _create(op_type: bytes, count: int, keys: Any, values: Any, ret: Any) -> int:
-    # a failure here would end the process: attributes are checked when MXNet asks for the arguments' names
-    call = _Call(op_type.decode(), {keys[i].decode(): values[i].decode() for i in range(count)})
-    number = next(_numbers)
-    _alive[number] = call
-    ret[0] = _CALLING.listed(number, call)
-    return 1
+@_answer
+def end_numbers(execution: Any) -> None:
+    _numbers.pop(int(ffi.cast("uintptr_t", execution)), None)
 
 
 def register(family: type[Operator]) -> type[Operator]:
     """Make a family known to MXNet as ``op_type=family.op_type``; use as a decorator."""
     FAMILIES[family.op_type] = family
-    check_call(_LIB.MXCustomOpRegister(family.op_type.encode(), _create))
+    creator = ctypes.c_void_p(int(ffi.cast("uintptr_t", lib.clg_mx_creator())))
+    check_call(_LIB.MXCustomOpRegister(family.op_type.encode(), creator))
     return family

@@ -1,0 +1,88 @@
+/* MXNet's calls of grafted operators, answered in C. Private to mxnet_ops.
+ *
+ * MXNet asks a Custom operator for names, shapes, types and dependencies at every imperative call, and runs it on a thread
+ * of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, and never
+ * when an operator runs (random numbers excepted: they need a new key). */
+#ifndef CLGRAFT_MXNET_CALLS_H
+#define CLGRAFT_MXNET_CALLS_H
+
+#include <stdint.h>
+
+/*cdef-begin*/
+/* MXNet's tags of a call's arrays, and the operator's own arrays. */
+enum { CLG_MX_IN, CLG_MX_OUT, CLG_MX_IN_GRAD, CLG_MX_OUT_GRAD, CLG_MX_AUX, CLG_MX_STATE, CLG_MX_GROUPS };
+
+/* One call of an operator with one set of attributes, as MXNet knows it. */
+typedef struct clg_mx_call clg_mx_call;
+/* One operator at work. */
+typedef struct clg_mx_execution clg_mx_execution;
+
+/* What an operator is called with and gives: set once its attributes have been found right. */
+typedef struct clg_mx_signature {
+    const char *const *arguments, *const *outputs, *const *auxiliary;
+    int32_t argument_count, output_count, auxiliary_count;
+    int32_t backward_reads_outputs, backward_reads_gradients;
+} clg_mx_signature;
+
+/* An argument of a problem. group -1: no array fills it, the output is left out. */
+typedef struct clg_mx_argument {
+    int32_t group, place;
+    int32_t requested; /* MXNet's write request rules it */
+    uint32_t dtype;
+    uint64_t bytes;
+} clg_mx_argument;
+
+/* A problem to run. */
+typedef struct clg_mx_step {
+    void *plan; /* clg_plan */
+    const char *problem;
+    const clg_mx_argument *arguments;
+    const double *scalars;
+    uint32_t argument_count, scalar_count;
+    int32_t always; /* it writes something that no request rules */
+    int32_t reserved;
+} clg_mx_step;
+
+typedef struct clg_mx_state {
+    const void *content;
+    uint64_t bytes;
+} clg_mx_state;
+
+typedef struct clg_mx_zero {
+    int32_t place, reserved; /* of an input's gradient */
+    uint64_t bytes;
+} clg_mx_zero;
+
+/* What an operator does for given shapes. Steps: forward not training, forward training, then backward likewise. */
+typedef struct clg_mx_work {
+    const clg_mx_step *steps;
+    uint32_t step_counts[4];
+    const clg_mx_state *state;
+    const clg_mx_zero *zeros;
+    const uint64_t *out_bytes;
+    uint32_t state_count, zero_count, out_count;
+    int32_t in_place; /* an output may be the memory of an input */
+    int32_t draws;    /* it needs random numbers */
+    int32_t absent;   /* bit t: backward does not get the arrays of tag t */
+} clg_mx_work;
+
+/* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
+typedef struct clg_mx_functions {
+    void *get_data, *free_array, *last_failure, *plan_run, *last_error;
+} clg_mx_functions;
+
+void clg_mx_start(const clg_mx_functions *functions);
+/* What MXNet is given to make a call with. */
+void *clg_mx_creator(void);
+/* Python's answers; all of them copy what they are given. */
+int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signature);
+int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count, const int32_t *ndims,
+                          const int32_t *sizes, uint32_t shape_count);
+int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device, const clg_mx_work *work);
+void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
+/* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
+int64_t clg_mx_held(void);
+int64_t clg_mx_kept(void);
+/*cdef-end*/
+
+#endif

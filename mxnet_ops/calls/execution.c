@@ -1,0 +1,195 @@
+/* An operator at work: MXNet's arrays in, one call of the runtime per problem. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum { SKIPPED, WRITTEN, IN_PLACE, ADDED }; /* MXNet's write requests */
+enum { MAX_ARGUMENTS = 64, ALIGNMENT = 128 };
+static const uint32_t MODES[] = {CLG_SKIP, CLG_OVERWRITE, CLG_OVERWRITE, CLG_ACCUMULATE};
+
+struct clg_mx_execution {
+    clg_mx_call *call;
+    const clg_mx_work *work;
+    bool train; /* of the last forward: backward follows it */
+    void *contexts[3];
+    void *state[];
+};
+
+static int fail(const char *op_type, const char *what) {
+    fprintf(stderr, "clgraft: [%s] %s\n", op_type, what);
+    fflush(stderr);
+    return 0;
+}
+
+/* Addresses by tag, one after another; first[t] is where those of tag t begin. */
+typedef struct arrays {
+    int first[CLG_MX_GROUPS + 1];
+    void **addresses;
+} arrays;
+
+/* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their memory ends the process. */
+static bool take(const clg_mx_execution *execution, int count, void **handles, const int *tags, int absent, arrays *found) {
+    int counts[CLG_MX_GROUPS] = {0}, next[CLG_MX_GROUPS];
+    for (int i = 0; i < count; i++) counts[tags[i]]++;
+    found->first[0] = 0;
+    for (int t = 0; t < CLG_MX_GROUPS; t++) {
+        next[t] = found->first[t];
+        found->first[t + 1] = found->first[t] + counts[t];
+    }
+    bool whole = true;
+    for (int i = 0; i < count; i++) {
+        void **address = &found->addresses[next[tags[i]]++];
+        *address = NULL;
+        if (!(absent >> tags[i] & 1) && mx.get_data(handles[i], address)) whole = false;
+        mx.free_array(handles[i]);
+    }
+    return whole || fail(execution->call->text, mx.last_failure());
+}
+
+static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
+    clg_buffer buffers[MAX_ARGUMENTS];
+    bool wanted = step->always;
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        const clg_mx_argument *a = &step->arguments[i];
+        uint32_t mode = a->group < 0 ? CLG_SKIP : a->requested ? MODES[requests[a->place] & 3] : CLG_OVERWRITE;
+        wanted = wanted || (a->requested && mode != CLG_SKIP);
+        void *address = mode == CLG_SKIP           ? NULL
+                        : a->group == CLG_MX_STATE ? execution->state[a->place]
+                                                   : given->addresses[given->first[a->group] + a->place];
+        buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
+                                  .handle = address, .bytes = address ? a->bytes : 0};
+    }
+    if (!wanted || !mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count)) return true;
+    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
+    fflush(stderr);
+    return false;
+}
+
+static bool run_all(const clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
+    const clg_mx_step *step = execution->work->steps;
+    for (int i = 0; i < which; i++) step += execution->work->step_counts[i];
+    for (uint32_t i = 0; i < execution->work->step_counts[which]; i++)
+        if (!run_step(execution, step + i, given, requests)) return false;
+    return true;
+}
+
+static bool overlapping(const arrays *given) {
+    for (int i = given->first[CLG_MX_IN]; i < given->first[CLG_MX_IN + 1]; i++)
+        for (int o = given->first[CLG_MX_OUT]; o < given->first[CLG_MX_OUT + 1]; o++)
+            if (given->addresses[i] == given->addresses[o]) return true;
+    return false;
+}
+
+/* For an operator whose outputs must not be the memory of its inputs, and are: into copies first. */
+static bool run_through_copies(const clg_mx_execution *execution, int which, arrays *given, const int *requests) {
+    const clg_mx_work *work = execution->work;
+    int count = given->first[CLG_MX_OUT + 1] - given->first[CLG_MX_OUT];
+    void **outputs = given->addresses + given->first[CLG_MX_OUT], *wanted[count + 1];
+    int written[count + 1];
+    written[count] = SKIPPED;
+    bool good = true;
+    for (int i = 0; i < count; i++) {
+        wanted[i] = outputs[i];
+        written[i] = requests[i] == SKIPPED ? SKIPPED : WRITTEN;
+        outputs[i] = NULL;
+        if (i < (int)work->out_count && posix_memalign(&outputs[i], ALIGNMENT, work->out_bytes[i] + 1)) {
+            outputs[i] = NULL;
+            good = fail(execution->call->text, "got no memory for a copy of an output that lies on an input");
+        }
+    }
+    good = good && run_all(execution, which, given, written);
+    for (int i = 0; i < count; i++) {
+        if (good && written[i] && outputs[i]) memcpy(wanted[i], outputs[i], work->out_bytes[i]);
+        free(outputs[i]);
+    }
+    return good;
+}
+
+static int forward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+    void *addresses[count + 1];
+    arrays given = {.addresses = addresses};
+    if (!take(execution, count, handles, tags, 0, &given)) return 0;
+    execution->train = train != 0;
+    if (execution->work->draws && !clg_mx_py_draw(execution, train)) return 0;
+    if (execution->work->in_place || !overlapping(&given)) return run_all(execution, execution->train, &given, requests);
+    return run_through_copies(execution, execution->train, &given, requests);
+}
+
+static int backward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+    void *addresses[count + 1];
+    arrays given = {.addresses = addresses};
+    const clg_mx_work *work = execution->work;
+    (void)train;
+    if (!take(execution, count, handles, tags, work->absent, &given)) return 0;
+    if (!run_all(execution, 2 + execution->train, &given, requests)) return 0;
+    for (uint32_t i = 0; i < work->zero_count; i++) {
+        int place = work->zeros[i].place;
+        if (requests[place] == WRITTEN || requests[place] == IN_PLACE)
+            memset(addresses[given.first[CLG_MX_IN_GRAD] + place], 0, work->zeros[i].bytes);
+    }
+    return 1;
+}
+
+static int delete_execution(void *state) {
+    clg_mx_execution *execution = state;
+    if (execution->work->draws) clg_mx_py_end_numbers(execution);
+    for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
+    clg_mx_release(execution->call);
+    free(execution);
+    return 1;
+}
+
+static int (*const RUNNING[3])(void) = {(int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
+
+static clg_mx_execution *new_execution(clg_mx_call *call, const clg_mx_work *work) {
+    clg_mx_execution *execution = calloc(1, sizeof *execution + (work->state_count + 1) * sizeof(void *));
+    if (!execution) return NULL;
+    *execution = (clg_mx_execution){.call = call, .work = work};
+    for (int i = 0; i < 3; i++) execution->contexts[i] = execution;
+    for (uint32_t i = 0; i < work->state_count; i++) {
+        if (posix_memalign(&execution->state[i], ALIGNMENT, work->state[i].bytes + 1)) {
+            while (i--) free(execution->state[i]);
+            free(execution);
+            return NULL;
+        }
+        memcpy(execution->state[i], work->state[i].content, work->state[i].bytes);
+    }
+    return execution;
+}
+
+int clg_mx_create_operator(const char *where, int count, unsigned **shapes, const int *ndims, const int *types,
+                           callback_list *made, clg_mx_call *call) {
+    (void)count;
+    if (!clg_mx_describe(call)) return 0;
+    const char *device = getenv("CLGRAFT_DEVICE");
+    if (!device) device = "";
+    size_t room = 1;
+    for (int i = 0; i < call->argument_count; i++) room += 1 + (size_t)ndims[i];
+    int32_t key[room];
+    uint32_t length = 0;
+    key[length++] = types[0];
+    for (int i = 0; i < call->argument_count; i++) {
+        key[length++] = ndims[i];
+        for (int j = 0; j < ndims[i]; j++) key[length++] = (int32_t)shapes[i][j];
+    }
+    known_work *found = strncmp(where, "cpu", 3) ? NULL : clg_mx_find_work(call, key, length, device);
+    if (!found) {
+        if (!clg_mx_py_work(call, call->text, call->attribute_count, call->attributes, where, device, key, length)) return 0;
+        found = clg_mx_find_work(call, key, length, device);
+        if (!found) return fail(call->text, "got no memory for an operator");
+    }
+    clg_mx_execution *execution = new_execution(call, &found->work);
+    if (!execution) return fail(call->text, "got no memory for an operator");
+    clg_mx_retain(call);
+    if (found->work.draws &&
+        !clg_mx_py_start_numbers(execution, call->text, call->attribute_count, call->attributes, key, length)) {
+        delete_execution(execution);
+        return 0;
+    }
+    *made = (callback_list){3, (int (**)(void))RUNNING, execution->contexts};
+    return 1;
+}
+
+void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place) { return execution->state[place]; }

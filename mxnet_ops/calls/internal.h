@@ -1,0 +1,91 @@
+/* What the files of this library share. */
+#ifndef CLGRAFT_MXNET_CALLS_INTERNAL_H
+#define CLGRAFT_MXNET_CALLS_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "calls.h"
+#include "clgraft.h"
+
+typedef struct callback_list { /* MXCallbackList */
+    int count;
+    int (**functions)(void);
+    void **contexts;
+} callback_list;
+
+typedef struct functions {
+    int (*get_data)(void *array, void **data);
+    int (*free_array)(void *array);
+    const char *(*last_failure)(void);
+    clg_status (*plan_run)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
+                           uint32_t scalar_count);
+    const char *(*last_error)(void);
+} functions;
+extern functions mx;
+
+enum { CALLBACKS = 8 };
+
+/* Inferred shapes for the inputs' shapes in key: per input the number of axes (-1: unknown) and their sizes. */
+typedef struct known_shapes {
+    struct known_shapes *next;
+    uint32_t key_count, shape_count;
+    int32_t *key, *ndims, *sizes;
+} known_shapes;
+
+/* A work and what it is for: dtype, inputs' shapes, and the device that was asked for. */
+typedef struct known_work {
+    struct known_work *next;
+    uint32_t key_count;
+    int32_t *key;
+    char *device;
+    clg_mx_work work;
+    void **blocks; /* what the work points to */
+    uint32_t block_count;
+    bool stale; /* made before a fork */
+} known_work;
+
+struct clg_mx_call {
+    struct clg_mx_call *next;
+    uint64_t hash;
+    size_t text_bytes;
+    char *text; /* op_type, then keys and values in turn, each with its final zero */
+    int attribute_count;
+    const char **attributes;
+    int64_t users;  /* calls and operators at work; guarded by the table's mutex */
+    bool described; /* what follows is set */
+    int argument_count, output_count, auxiliary_count, backward_reads_outputs, backward_reads_gradients;
+    char **arguments, **outputs, **auxiliary;
+    int *dependencies;
+    known_shapes *shapes;
+    known_work *works;
+    void *contexts[CALLBACKS];
+};
+
+/* table.c */
+extern pthread_mutex_t clg_mx_mutex;
+clg_mx_call *clg_mx_take(const char *op_type, int count, const char **keys, const char **values);
+bool clg_mx_describe(clg_mx_call *call);
+void clg_mx_retain(clg_mx_call *call);
+void clg_mx_release(clg_mx_call *call);
+known_shapes *clg_mx_find_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count);
+known_work *clg_mx_find_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device);
+
+/* execution.c */
+int clg_mx_create_operator(const char *device, int count, unsigned **shapes, const int *ndims, const int *types,
+                           callback_list *made, clg_mx_call *call);
+
+/* Answered by Python (cffi extern "Python"). They return 0 after an error, which has been shown. */
+int clg_mx_py_describe(clg_mx_call *call, const char *op_type, int count, const char **attributes);
+int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const char **attributes, const int32_t *key,
+                     uint32_t key_count); /* 2: too little is known */
+int clg_mx_py_refuse_types(const char *op_type, int count, const char **attributes, const int *types);
+int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char **attributes, const char *where,
+                   const char *device, const int32_t *key, uint32_t key_count);
+int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
+                            const int32_t *key, uint32_t key_count);
+int clg_mx_py_draw(clg_mx_execution *execution, int train);
+int clg_mx_py_end_numbers(clg_mx_execution *execution);
+
+#endif

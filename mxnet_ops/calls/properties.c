@@ -1,0 +1,101 @@
+/* What MXNet asks of a call before an operator is made: names, shapes, types, what backward reads. */
+#include <stdlib.h>
+
+#include "internal.h"
+
+static int delete_call(void *state) {
+    clg_mx_release(state);
+    return 1;
+}
+
+static int list_arguments(char ***names, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    *names = call->arguments;
+    return 1;
+}
+
+static int list_outputs(char ***names, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    *names = call->outputs;
+    return 1;
+}
+
+static int list_auxiliary(char ***names, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    *names = call->auxiliary;
+    return 1;
+}
+
+static int infer_shape(int count, int *ndims, int **shapes, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    size_t room = 0;
+    for (int i = 0; i < call->argument_count; i++) room += 1 + (ndims[i] > 0 ? (size_t)ndims[i] : 0);
+    int32_t small[256], *key = room > 256 ? malloc(room * sizeof *key) : small;
+    if (!key) return 0;
+    uint32_t length = 0;
+    for (int i = 0; i < call->argument_count; i++) {
+        bool known = ndims[i] >= 0;
+        for (int j = 0; j < ndims[i]; j++) known = known && shapes[i][j] >= 0;
+        key[length++] = known ? ndims[i] : -1;
+        for (int j = 0; known && j < ndims[i]; j++) key[length++] = shapes[i][j];
+    }
+    int status = 1;
+    known_shapes *found = clg_mx_find_shapes(call, key, length);
+    if (!found) {
+        status = clg_mx_py_shapes(call, call->text, call->attribute_count, call->attributes, key, length);
+        found = clg_mx_find_shapes(call, key, length);
+    }
+    if (key != small) free(key);
+    if (status == 2) { /* MXNet asks again when it knows more */
+        for (int i = call->argument_count; i < count; i++) ndims[i] = -1;
+        return 1;
+    }
+    if (!status || !found) return 0;
+    int32_t *sizes = found->sizes;
+    for (int i = 0; i < count && i < (int)found->shape_count; i++) {
+        ndims[i] = found->ndims[i];
+        shapes[i] = sizes;
+        sizes += ndims[i];
+    }
+    return 1;
+}
+
+static int infer_type(int count, int *types, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    int code = -1;
+    for (int i = 0; i < call->argument_count; i++) {
+        if (types[i] < 0) continue;
+        if (types[i] > 2 || (code >= 0 && types[i] != code)) /* float32, float64 and float16 are 0, 1 and 2 */
+            return clg_mx_py_refuse_types(call->text, call->attribute_count, call->attributes, types);
+        code = types[i];
+    }
+    for (int i = 0; i < count; i++) types[i] = code;
+    return 1;
+}
+
+static int dependencies(const int *out_grad, const int *in_data, const int *out_data, int *count, int **found, clg_mx_call *call) {
+    if (!clg_mx_describe(call)) return 0;
+    int n = 0; /* MXNet numbers a call's arrays alike every time: whoever else writes here writes the same */
+    for (int i = 0; i < call->output_count && call->backward_reads_gradients; i++) call->dependencies[n++] = out_grad[i];
+    for (int i = 0; i < call->argument_count; i++) call->dependencies[n++] = in_data[i];
+    for (int i = 0; i < call->output_count && call->backward_reads_outputs; i++) call->dependencies[n++] = out_data[i];
+    *count = n;
+    *found = call->dependencies;
+    return 1;
+}
+
+static int (*const CALLING[CALLBACKS])(void) = {
+    (int (*)(void))delete_call,    (int (*)(void))list_arguments, (int (*)(void))list_outputs,
+    (int (*)(void))list_auxiliary, (int (*)(void))infer_shape,    (int (*)(void))dependencies,
+    (int (*)(void))clg_mx_create_operator, (int (*)(void))infer_type,
+};
+
+/* A failure here would end the process: attributes are checked when MXNet asks for the arguments' names. */
+static int create(const char *op_type, int count, const char **keys, const char **values, callback_list *made) {
+    clg_mx_call *call = clg_mx_take(op_type, count, keys, values);
+    if (!call) return 0;
+    *made = (callback_list){CALLBACKS, (int (**)(void))CALLING, call->contexts};
+    return 1;
+}
+
+void *clg_mx_creator(void) { return (void *)create; }
