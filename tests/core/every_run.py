@@ -18,6 +18,8 @@ DIRECTIONS = {
     "pooling": ("forward", "backward"),
     "batchnorm": ("forward_training", "forward_inference", "backward_training", "backward_inference"),
     "pointwise": ("",),
+    "copying": ("",),
+    "dropout": ("",),
 }
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from pointwise_checks import MACHINES, planning_for
+from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core import ProblemError
@@ -14,6 +15,7 @@ from clgraft.core.dropout.reference import WORD, philox, uniform
 
 KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 SIGMAS = 5  # of a normal distribution: one in two million sound runs would fail, and runs are the same every time
+PROBLEMS = problem_lines("dropout")
 DTYPES = ("float32", "float16", "float64")
 ROUNDING = {"float32": 2e-7, "float16": 1e-3, "float64": 1e-15}
 
@@ -189,17 +191,29 @@ def test_two_runs_give_the_same_bits(context):
     assert np.array_equal(masks(context, (3, 100_003)), masks(context, (3, 100_003)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "dropout forward x[8,64,56,56]",
-        "dropout backward f16 x[8,64] mask[1,64]",
-        "dropout backward rrelu f64 x[7]",
-        "dropout forward x[]",
-    ],
-)
-def test_text_is_read_back(text):
-    assert str(core.parse(text)) == text
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_text_is_read_back(name):
+    assert str(core.parse(PROBLEMS[name])) == PROBLEMS[name]
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3])
+def test_any_problem_runs_on_any_machine(machine, rng):
+    for text in PROBLEMS.values():
+        problem = core.parse(text)
+        given = {
+            a.name: rng.standard_normal(a.shape).astype(a.dtype) for a in problem.arguments() if a.dtype != "int32"
+        }
+        y = given.popitem()[1]
+        rate = keep(0.5) if problem.operator == "dropout" else {"low": 0.25, "high": 0.25}
+        with planning_for(machine) as context:
+            y = run(context, problem, **given, **rate)
+        source = given["dy" if problem.direction == "backward" else "x"]
+        if problem.operator == "rrelu":
+            expected = np.where(given["x"] > 0, source, np.float32(0.25) * source)
+        else:
+            drawn = uniform(math.prod(problem.mask), KEY).reshape(problem.mask)
+            expected = source * np.where(drawn < 0.5, 2, 0)
+        np.testing.assert_allclose(y, expected, rtol=ROUNDING[problem.dtype], err_msg=text)
 
 
 @pytest.mark.parametrize(
