@@ -44,7 +44,7 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     with naming(Path(path)):
         if is_solver(text):
             raise CheckError(f"[check] got the solver {path}, expected a net")
-        native_text = upgrade(text).text
+        native_text = _forced(upgrade(text).text)
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
         raise CheckError(f"[check] got {path}, in which no layer has an OpenCL counterpart")
@@ -53,14 +53,16 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     native, ours = (_load(caffe, prototxt, number) for prototxt in (native_text, swapped_text))
     rng = np.random.default_rng(11)
     _set_weights(native, rng)
-    training = _training_batch_norms(native_text, phase)
+    training, labels = _training_batch_norms(native_text, phase), _labels(native_text)
     blobs, our_blobs = list(native.blobs.values()), list(ours.blobs.values())
     for index, (layer, twin) in enumerate(zip(native.layers, ours.layers)):
         name = native._layer_names[index]
         bottoms, tops = list(native._bottom_ids(index)), list(native._top_ids(index))
         if layer.type == "Input":
             for top in tops:
-                blobs[top].data[...] = rng.normal(size=blobs[top].data.shape)
+                shape = blobs[top].data.shape
+                named = list(native.blobs)[top] in labels
+                blobs[top].data[...] = rng.integers(0, 2, shape) if named else rng.normal(size=shape)
         swapped = twin.type == "Python" and layer.type != "Python"
         for blob, other in zip(layer.blobs, twin.blobs):
             other.data[...] = blob.data
@@ -151,9 +153,19 @@ def _training_batch_norms(text: str, phase: str) -> set[str]:
     return found
 
 
+def _labels(text: str) -> set[str]:
+    """Return the names of the blobs that hold numbers of classes."""
+    layers = schema.parse("NetParameter", text).layer
+    ending = ("Loss", "Accuracy")
+    return {layer.bottom[1] for layer in layers if layer.type.endswith(ending) and len(layer.bottom) > 1}
+
+
+def _forced(text: str) -> str:
+    """Return a net that computes gradients even without a loss; the swap of losses has to see that."""
+    return re.sub(r"(?m)^\s*force_backward\s*:\s*\w+\s*[;,]?", "", text) + "\nforce_backward: true\n"
+
+
 def _load(caffe: Any, text: str, phase: int) -> Any:
-    # without it a net that has no loss computes no gradient
-    text = re.sub(r"(?m)^\s*force_backward\s*:\s*\w+\s*[;,]?", "", text) + "\nforce_backward: true\n"
     handle, path = tempfile.mkstemp(suffix=".prototxt")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:

@@ -18,6 +18,8 @@ from clgraft.caffe_layers import (  # noqa: E402
     convolution,
     eltwise,
     inner_product,
+    loss,
+    lrn,
     shaping,
 )
 from clgraft.caffe_layers.layer import buffer  # noqa: E402
@@ -69,6 +71,20 @@ def crossed_parts(self, direction, *buffers, run=concat.Joining.run):
 
 
 FAULTS = {
+    "a loss weight of 1 whatever it is": (
+        loss.Loss,
+        "weight",
+        lambda self, top: 1.0,
+        ("EuclideanLoss", "", {"x": SHAPE, "t": SHAPE}),
+        {"frame": "loss_weight: 3"},
+    ),
+    "windows of another size": (
+        lrn.OclLRN,
+        "size",
+        property(lambda self: 3, lambda self, size: None),
+        ("LRN", "lrn_param { alpha: 1 }", {"x": (2, 7, 3, 3)}),
+        {},
+    ),
     "a forward that writes nothing": (activation.Activation, "compute", writes_nothing, ("TanH", "", {"x": SHAPE}), {}),
     "a backward that writes nothing": (
         activation.Activation,
