@@ -180,7 +180,9 @@ def _insert_behind(document: Document, layer: Message, anchor: Field, texts: lis
         place = anchor.after + len(after.rstrip("\r"))
     else:
         between, place = " ", anchor.after
-    edits.insert(place, "".join(between + text for text in texts))
+    following = document.text[place : place + 1]
+    close = ";" if texts[-1][-1].isalnum() and (following.isalnum() or following in "_.-+") else ""
+    edits.insert(place, "".join(between + text for text in texts) + close)
 
 
 def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
@@ -261,7 +263,7 @@ def _remove_inserted(document: Document, item: Field, edits: Edits) -> None:
             start -= 1
     elif start and text[start - 1] == " ":
         start -= 1
-    edits.replace(start, item.end, "")
+    edits.replace(start, item.end + text.startswith(";", item.end), "")
 
 
 def _shift(text: str, indent: str) -> str:
