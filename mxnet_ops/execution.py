@@ -1,4 +1,4 @@
-"""What an operator does for given shapes, written down for C: the problems' plans, and which array fills which argument."""
+"""What an operator does for given shapes, written down for C: plans, and which array fills which argument."""
 
 from __future__ import annotations
 
