@@ -44,7 +44,7 @@ def losses(kind, fields, data, *, tops="y", frame="", forced=True):
         for name, values in data.items():
             net.blobs[name].data[...] = values
         for blob in net.blobs.values():
-            blob.diff[...] = np.nan
+            blob.diff[...] = 0 if source is text else np.nan  # with BLAS, 0 * NaN in what is overwritten is NaN
         for top in tops:  # the loss weights stand where they were put
             net.blobs[top].diff[...] = 0
         for number, top in enumerate(tops):
