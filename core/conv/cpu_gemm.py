@@ -6,6 +6,7 @@ packing of the second matrix replaced by im2col: no im2col buffer ever leaves th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clgraft.core.conv import cpu_gemm_filter
-from clgraft.core.conv.cpu_gemm_blocking import Blocking, choose_blocking
+from clgraft.core.conv.cpu_gemm_blocking import Blocking, Work, blockings, choose_blocking
 from clgraft.core.conv.cpu_gemm_grid import (
     Grid,
     Tile,
@@ -35,31 +36,66 @@ NAME = "cpu_gemm"
 OPTIONS = ("-cl-mad-enable",)
 ALIGN = 256  # bytes, of parts of the workspace
 PACK_ELEMENTS = 16384  # of a work-item that packs weights
+# what is searched: vectors of the register tile, KiB of a panel, and of all splits the best by their estimates
+VECTORS = (3, 2, 1)
+PANELS = (448, 224, 704)
+EACH, MOST = 8, 32
 
 
-def register_tile(context: Context, dtype: str) -> Tile:
-    """Give the tile that fills the device's vector registers: 32 of 512 bits, or 16 of 256."""
+def register_tile(context: Context, dtype: str, vectors: int = 3) -> Tile:
+    """Give the tile that fills the device's vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
     lanes = max(context.device.vector_width, 4)
     rows = 8 if lanes >= 16 else 4
-    return Tile(rows, 3, lanes // 2 if dtype == "float64" else lanes)
+    return Tile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
 
 
-def plan(problem: ConvProblem, context: Context) -> Steps:
+def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then those with the least estimated times.
+
+    ``vectors`` of the register tile; for one product ``tiles`` of pixels and ``row_tiles`` of a work-item and the
+    ``panel`` in KiB; where the stride has phases whether they are ``merged``; `cpu_gemm_filter`'s for filters.
+    """
+    if not context.device.is_cpu or problem.direction == "backward_bias":
+        return
+    if problem.direction == "backward_filter":
+        yield from cpu_gemm_filter.candidates(problem, context)
+        return
+    yield {}
+    if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride):
+        for vectors in VECTORS:
+            for merged in (0, 1):
+                yield {"vectors": vectors, "merged": merged}
+        return
+    grid = forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
+    listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
+    for vectors in VECTORS:
+        planner = _Planner(problem, context, {"vectors": vectors})
+        work = planner.work(grid, planner.outputs)
+        for panel in PANELS:
+            for cost, b in blockings(work, planner.tile, context.device, panel * 1024)[:EACH]:
+                listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
+    for _, vectors, panel, tiles, row_tiles in sorted(listed.values())[:MOST]:
+        yield {"vectors": vectors, "panel": panel, "tiles": tiles, "row_tiles": row_tiles}
+
+
+def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan the packing of the weights and a product of matrices for each grid; filters are `cpu_gemm_filter`'s."""
     if not context.device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_filter":
-        return cpu_gemm_filter.plan(problem, context)
+        return cpu_gemm_filter.plan(problem, context, settings)
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
-    planner = _Planner(problem, context)
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    planner = _Planner(problem, context, chosen)
     if problem.direction == "forward":
         return planner.steps([planner.product(forward_grid(problem))])
     apart = [planner.product(grid) for grid in backward_data_grids(problem)]
     if all(stride == 1 for stride in problem.stride):
         return planner.steps(apart)
     merged = planner.product(merged_data_grid(problem), phases=prod(problem.stride))
-    return planner.steps([merged] if merging_pays(merged, apart) else apart)
+    pays = bool(chosen["merged"]) if chosen else merging_pays(merged, apart)
+    return planner.steps([merged] if pays else apart)
 
 
 @dataclass(frozen=True)
@@ -81,9 +117,13 @@ def merging_pays(merged: _Product, apart: list[_Product]) -> bool:
 class _Planner:
     """What the launches of one problem share."""
 
-    def __init__(self, problem: ConvProblem, context: Context) -> None:
-        self.problem, self.context = problem, context
-        self.tile = register_tile(context, problem.dtype)
+    def __init__(self, problem: ConvProblem, context: Context, chosen: Mapping[str, int] | None = None) -> None:
+        self.problem, self.context, self.chosen = problem, context, chosen or {}
+        self.tile = register_tile(context, problem.dtype, self.chosen.get("vectors", 3))
+        phased = problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
+        expected = {"vectors", "merged"} if phased else {"vectors", "panel", "tiles", "row_tiles"}
+        if self.chosen and (set(self.chosen) not in ({"vectors"}, expected) or self.chosen["vectors"] not in VECTORS):
+            raise Declined(f"got settings {self.chosen}, expected {sorted(expected)}, vectors of {VECTORS}")
         self.size = itemsize(problem.dtype)
         inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
         taps = prod(problem.kernel)
@@ -97,20 +137,21 @@ class _Planner:
             self.source, self.target = "dy", "dx"
             self.channels, self.outputs, self.weight_steps = outputs, inputs, steps[::-1]
 
+    def work(self, grid: Grid, rows: int) -> Work:
+        """Describe a grid's product for the choice of its blocking."""
+        keep = self.problem.dtype == "float16"
+        return Work(grid, -(-rows // self.tile.rows), self.channels, self.problem.groups, self.size, keep)
+
     def product(self, grid: Grid, phases: int = 1) -> _Product:
-        """Choose the blocking of a grid's product."""
+        """Choose the blocking of a grid's product, or take it from the settings."""
         rows = self.outputs * phases
-        cost, blocking = choose_blocking(
-            grid,
-            self.tile,
-            -(-rows // self.tile.rows),
-            self.channels,
-            self.problem.groups,
-            self.size,
-            self.problem.dtype == "float16",  # keeps sums in arithmetic precision between the parts of a panel
-            self.context.device,
-        )
-        return _Product(grid, phases, rows, blocking, cost)
+        work = self.work(grid, rows)
+        if "panel" not in self.chosen:
+            return _Product(grid, phases, rows, *choose_blocking(work, self.tile, self.context.device)[::-1])
+        for cost, blocking in blockings(work, self.tile, self.context.device, self.chosen["panel"] * 1024):
+            if (blocking.tiles, blocking.row_tiles) == (self.chosen["tiles"], self.chosen["row_tiles"]):
+                return _Product(grid, phases, rows, blocking, cost)
+        raise Declined(f"settings {self.chosen} are no split of {work.m_tiles} row tiles that fits local memory")
 
     def steps(self, products: list[_Product]) -> Steps:
         """Give the launches of all products, each with its weights in the workspace."""

@@ -25,7 +25,7 @@ class Blocking:
 
 
 def _blockings(
-    grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, keep: bool, local_memory: int
+    grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, keep: bool, local_memory: int, panel_bytes: int
 ) -> Iterator[Blocking]:
     rows = grid.source_rows * channels
     row_size = max(grid.row_taps, 1) * tile.columns
@@ -36,7 +36,7 @@ def _blockings(
         for row_tiles in sorted({-(-m_tiles // n) for n in range(1, m_tiles + 1)}):
             kept = row_tiles * tiles * tile.rows * tile.columns * size if keep else size
             rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
-            part = (min(PANEL_BYTES, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+            part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
             if part < 1 and rows:
                 continue
             parts = max(-(-rows // max(part, 1)), 1)
@@ -45,31 +45,53 @@ def _blockings(
             yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
 
 
-def choose_blocking(
-    grid: Grid, tile: Tile, m_tiles: int, channels: int, groups: int, size: int, keep: bool, device: Any
-) -> tuple[float, Blocking]:
-    """Choose the split whose longest thread is estimated shortest; give that estimate, too.
+@dataclass(frozen=True)
+class Work:
+    """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
+
+    `keep` says whether sums are kept in arithmetic precision between the parts of a panel.
+    """
+
+    grid: Grid
+    m_tiles: int
+    channels: int
+    groups: int
+    size: int
+    keep: bool
+
+
+def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = PANEL_BYTES) -> list[tuple[float, Blocking]]:
+    """Give the splits that fit local memory, the one whose longest thread is estimated shortest first.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
+    """
+    grid, m_tiles = work.grid, work.m_tiles
+    depth = grid.taps * work.channels
+    found: list[tuple[float, int, int, Blocking]] = []
+    local_memory = device.local_memory
+    for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, local_memory, panel_bytes):
+        blocks = -(-grid.pixels // (b.tiles * tile.columns))
+        items = blocks * -(-m_tiles // b.row_tiles) * work.groups
+        parts = -(-grid.source_rows * work.channels // b.part)
+        pixel_tiles = min(b.tiles, -(-grid.pixels // tile.columns))
+        panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
+        weights = depth * tile.rows * work.size / (16 if m_tiles * tile.rows * depth * work.size > 2**19 else 48)
+        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
+        item = panel + b.row_tiles * (weights + tiles) + 2000
+        found.append((-(-items // device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
+    # of equals the last one
+    return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
+
+
+def choose_blocking(work: Work, tile: Tile, device: Any) -> tuple[float, Blocking]:
+    """Choose the split whose longest thread is estimated shortest; give that estimate, too.
 
     Raises
     ------
     Declined
         If not even one source row of a panel fits local memory.
     """
-    depth = grid.taps * channels
-    blocks_of = {}
-    for b in _blockings(grid, tile, m_tiles, channels, size, keep, device.local_memory):
-        blocks = -(-grid.pixels // (b.tiles * tile.columns))
-        items = blocks * -(-m_tiles // b.row_tiles) * groups
-        parts = -(-grid.source_rows * channels // b.part)
-        pixel_tiles = min(b.tiles, -(-grid.pixels // tile.columns))
-        panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
-        weights = depth * tile.rows * size / (16 if m_tiles * tile.rows * depth * size > 2**19 else 48)
-        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
-        item = panel + b.row_tiles * (weights + tiles) + 2000
-        blocks_of[-(-items // device.compute_units) * item * (1 + 0.3 / items), -items] = b
-    if not blocks_of:
-        raise Declined(f"a row of {grid.row_taps} taps does not fit {device.local_memory} bytes of local memory")
-    best = min(blocks_of)
-    return best[0], blocks_of[best]
+    listed = blockings(work, tile, device)
+    if not listed:
+        raise Declined(f"a row of {work.grid.row_taps} taps does not fit {device.local_memory} bytes of local memory")
+    return listed[0]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from clgraft.core.plan import Steps
     from clgraft.core.problem import Problem
 
-SLOW = 1.5  # times the best: a candidate that is so slow twice is stopped
-HOPELESS = 8.0  # times the best: once is enough
+# times the best: a candidate whose first run is that slow is stopped, and one whose best of two or three runs is
+SLOW = (8.0, 3.0, 1.5)
 FIRST_RUNS = 5
-FIRST_SECONDS = 0.3  # of a candidate's first runs; two of them in any case
+FIRST_SECONDS = 0.3  # of a candidate's first runs; three of them in any case
 FINALISTS = 4
 MARGIN = 1.05  # times faster than the heuristic, in the median of the rounds
 MOST_OF_ROUNDS = 0.75  # of the rounds in which a winner was faster
@@ -177,12 +177,12 @@ class Search:
     def _time(self, choice: Choice, runner: Runner, error: float) -> Candidate:
         """Time a right candidate, unless it is slow; keep the runners of the best few."""
         best = min(self._measured.values(), default=float("inf"))
-        if runner.first > 2 * HOPELESS * best:  # a first run also fills caches
-            return Candidate(choice, "slow", f"more than {HOPELESS:.0f} times the best's time", None, error)
+        if runner.first > 2 * SLOW[0] * best:  # a first run also fills caches
+            return Candidate(choice, "slow", f"more than {SLOW[0]:.0f} times the best's time", None, error)
         times: list[float] = []
-        while len(times) < 2 or (len(times) < FIRST_RUNS and sum(times) < FIRST_SECONDS):
+        while len(times) < 3 or (len(times) < FIRST_RUNS and sum(times) < FIRST_SECONDS):
             times.append(runner.seconds())
-            if min(times) > (HOPELESS if len(times) == 1 else SLOW) * best:
+            if min(times) > SLOW[min(len(times), len(SLOW)) - 1] * best:
                 reason = f"{min(times) / best:.1f} times the best's time"
                 return Candidate(choice, "slow", reason, summary(times), error)
         timing = summary(times)
