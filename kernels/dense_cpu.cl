@@ -35,11 +35,15 @@ realv sums_of_lanes(realv *a) {
     return a[0];
 }
 
-// packed[t / VL][n][VL] = a[n][t] for NB rows of a, `step` elements apart, of which the last one is `last`; zeros behind `count`.
+// packed[t / VL][n][VL] = a[n][t] for NB rows of a, `step` elements apart; zeros behind the row `last` and behind `count`.
 void pack_batch(local real *packed, global const stored *a, const long step, const int last, const int count) {
     const int vectors = count / VL, rest = count % VL;
     for (int n = 0; n < NB; n++) {
-        global const stored *from = a + min(n, last) * step;
+        if (n > last) {
+            for (int v = 0; v < vectors + (rest > 0); v++) STORE_REALS(packed + (v * NB + n) * VL, (realv)(0));
+            continue;
+        }
+        global const stored *from = a + n * step;
         for (int v = 0; v < vectors; v++) STORE_REALS(packed + (v * NB + n) * VL, VLOAD(from, v * VL));
         if (rest) STORE_REALS(packed + (vectors * NB + n) * VL, load_part(from + vectors * VL, rest));
     }
@@ -68,6 +72,13 @@ void store_row(global stored *c, local const real *values, const int step, const
     _Pragma("unroll") for (int n_ = 0; n_ < NB; n_++) { \
         const realv x_ = LOAD_REALS((x) + n_ * VL); \
         _Pragma("unroll") for (int r_ = 0; r_ < NR; r_++) acc[r_][n_] = fma(w[r_], x_, acc[r_][n_]); \
+    }
+
+// sum[r] += the sum over n of factor[r][n] * x[n], where x lies packed.
+#define MULTIPLY_OUTER(sum, factor, x) \
+    _Pragma("unroll") for (int n_ = 0; n_ < NB; n_++) { \
+        const realv x_ = LOAD_REALS((x) + n_ * VL); \
+        _Pragma("unroll") for (int r_ = 0; r_ < NR; r_++) sum[r_] = fma(factor[r_][n_], x_, sum[r_]); \
     }
 
 // One work-item: a block of rows, a block of the batch, a part of the columns. sums holds a vector for each of its results.
@@ -257,4 +268,68 @@ kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR
             STORE(OPEN(c), at + i + l, value);
         }
     }
+}
+
+#if STORAGE == 16
+#define STORE_PAST_CACHES(p, i, value) VSTORE(p, i, value)
+#else
+#define STORE_PAST_CACHES(p, i, value) __builtin_nontemporal_store((value), (global realv *)((p) + (i)))
+#endif
+
+// One work-item: a block of rows of c and a block of its columns, for a batch of at most NB. With `stream`, what is
+// overwritten goes past the caches where its address allows that: the lines need not be read from memory first.
+kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int accumulate, const int batch, const int rows,
+                        const int columns, const int item_rows, const int item_columns, const int stream, local real *packed) {
+    const int first = get_global_id(0) * item_columns, count = min(item_columns, columns - first);
+    const int from = get_global_id(1) * item_rows, to = min(from + item_rows, rows);
+    const int whole = count / VL, rest = count % VL;
+    pack_batch(packed, OPEN(b) + first, columns, batch - 1, count);
+    global stored *cs = OPEN(c) + first;
+    const bool past = stream && !accumulate && columns % VL == 0 && (ulong)cs % (VL * sizeof(real)) == 0;
+    for (int row = from; row < to; row += NR) {
+        realv factor[NR][NB];
+        global stored *target[NR];
+#pragma unroll
+        for (int r = 0; r < NR; r++) {
+            const int s = min(row + r, to - 1);  // the last row again, with the same result
+            target[r] = cs + (long)s * columns;
+#pragma unroll
+            for (int n = 0; n < NB; n++) factor[r][n] = n < batch ? LOAD(OPEN(a), (long)min(n, batch - 1) * rows + s) : 0;
+        }
+        local const real *x = packed;
+        for (int v = 0; v < whole; v++) {
+            realv sum[NR];
+#pragma unroll
+            for (int r = 0; r < NR; r++) sum[r] = 0;
+            MULTIPLY_OUTER(sum, factor, x)
+            x += NB * VL;
+            if (past) {
+#pragma unroll
+                for (int r = 0; r < NR; r++) STORE_PAST_CACHES(target[r], v * VL, sum[r]);
+            } else if (accumulate) {
+#pragma unroll
+                for (int r = 0; r < NR; r++) {
+                    if (row + r < to) VSTORE(target[r], v * VL, sum[r] + VLOAD(target[r], v * VL));
+                }
+            } else {
+#pragma unroll
+                for (int r = 0; r < NR; r++) VSTORE(target[r], v * VL, sum[r]);
+            }
+        }
+        if (rest) {
+            realv sum[NR];
+#pragma unroll
+            for (int r = 0; r < NR; r++) sum[r] = 0;
+            MULTIPLY_OUTER(sum, factor, x)
+            for (int r = 0; r < NR && row + r < to; r++) {
+                real lanes[VL];
+                STORE_REALS(lanes, sum[r]);
+                for (int l = 0; l < rest; l++) {
+                    const int at = whole * VL + l;
+                    STORE(target[r], at, lanes[l] + (accumulate ? LOAD(target[r], at) : 0));
+                }
+            }
+        }
+    }
+    if (past) mem_fence(CLK_GLOBAL_MEM_FENCE);
 }

@@ -26,9 +26,10 @@ MOST_BATCH = 64  # of a work-item
 MOST_COLUMN_BATCH = 16  # beyond, results go through the cache too often
 SUM_BYTES = 192 * 1024
 ITEMS_PER_UNIT = 4
+STREAM_BYTES = 8 * 2**20  # of a gradient that no cache will keep
+OUTER_ITEM_BYTES = 2**20
 PART = 2048  # rows or columns that are worth a part of their own
 SUM_RANGE = 4096  # elements of a work-item that adds parts
-LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -65,52 +66,67 @@ def plan(problem: DenseProblem, context: Context) -> Steps:
         return _rows(problem, context, product, shape)
     if product.form == "nn":
         return _columns(problem, context, product, shape)
-    raise Declined("has no backward_weight")
+    return _outer(problem, context, product, shape)
 
 
-def _ints(*values: int) -> tuple[Constant, ...]:
+def ints(*values: int) -> tuple[Constant, ...]:
     return tuple(Constant(np.int32(v)) for v in values)
 
 
-def _parts(items: int, depth: int, units: int) -> tuple[int, int]:
+def parts_of(items: int, depth: int, units: int) -> tuple[int, int]:
     """Choose into how many parts a sum is split so that all cores are busy; give their number and length."""
     parts = max(min(-(-ITEMS_PER_UNIT * units // items), depth // PART), 1) if items < 2 * units else 1
     length = -(-depth // parts)
     return -(-depth // length), length
 
 
-def _even(size: int, step: int, wanted: int, units: int) -> int:
+def even_blocks(size: int, step: int, wanted: int, units: int) -> int:
     """Cut `size` into about equal blocks, multiples of `step` of at most about `wanted`: as many for each core."""
     blocks = -(-size // wanted)
     blocks = -(-blocks // units) * units
     return max(-(-size // (blocks * step)), 1) * step
 
 
-def _finish(
-    problem: DenseProblem, context: Context, product: Product, shape: _Shape, first: Any, parts: int, size: int
+def finish(
+    problem: DenseProblem,
+    context: Context,
+    product: Product,
+    lanes: int,
+    launches: tuple[Launch, ...],
+    partial: Workspace,
+    parts: int,
+    size: int,
 ) -> Steps:
-    """Give the steps of a product whose launch is `first`, with the sum of its parts."""
+    """Give the steps of a product, with the sum of its parts where there are several.
+
+    Parameters
+    ----------
+    partial : Workspace
+        Where the parts stand, [part][batch][size], behind everything else in the workspace.
+    size : int
+        Results for each of the batch.
+    """
+    nbytes = partial.offset_bytes + parts * product.r * size * partial.itemsize
     if parts == 1:
-        return Steps((first,), 256)
-    has_bias = problem.bias
+        return Steps(launches, max(partial.offset_bytes, 256))
     total = Launch(
-        context.kernel(FILE, "dense_sum", shape.defines(), problem.dtype, OPTIONS),
+        context.kernel(FILE, "dense_sum", {"VL": lanes}, problem.dtype, OPTIONS),
         (-(-size // SUM_RANGE), product.r),
         (1, 1),
         (
-            *(Workspace(0, shape.size), Buffer("b" if has_bias else product.a), Buffer(product.c)),
-            *(*_ints(has_bias), Accumulate(product.c), *_ints(size, parts, SUM_RANGE)),
+            *(partial, Buffer("b" if problem.bias else product.a), Buffer(product.c)),
+            *(*ints(problem.bias), Accumulate(product.c), *ints(size, parts, SUM_RANGE)),
         ),
         (product.c,),
     )
-    return Steps((first, total), parts * product.r * size * shape.size)
+    return Steps((*launches, total), nbytes)
 
 
 def _operands(problem: DenseProblem, product: Product, shape: _Shape) -> tuple[Any, ...]:
     return (
         *(Buffer(product.a), Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c)),
-        *(Workspace(0, shape.size), *_ints(problem.bias), Accumulate(product.c)),
-        *_ints(product.r, product.s, product.t),
+        *(Workspace(0, shape.size), *ints(problem.bias), Accumulate(product.c)),
+        *ints(product.r, product.s, product.t),
     )
 
 
@@ -119,26 +135,26 @@ def _rows(problem: DenseProblem, context: Context, product: Product, shape: _Sha
     chunk = max(PACKED_BYTES // (vector * shape.batch), 1) * shape.lanes
     chunk = min(chunk, -(-product.t // shape.lanes) * shape.lanes)
     packed = (chunk + shape.lanes) * shape.batch * shape.size
-    item_rows = _even(product.s, shape.rows, ITEM_ROWS, shape.units)
+    item_rows = even_blocks(product.s, shape.rows, ITEM_ROWS, shape.units)
     most = min(SUM_BYTES, shape.local_bytes - packed) // (item_rows * vector) // shape.batch * shape.batch
     item_batch = min(max(most, shape.batch), MOST_BATCH, -(-product.r // shape.batch) * shape.batch)
     sums = item_rows * item_batch * vector
     if packed + sums > shape.local_bytes:
         raise Declined(f"{packed + sums} bytes of sums do not fit {shape.local_bytes} bytes of local memory")
     blocks = (-(-product.s // item_rows), -(-product.r // item_batch))
-    parts, length = _parts(blocks[0] * blocks[1], product.t, shape.units)
+    parts, length = parts_of(blocks[0] * blocks[1], product.t, shape.units)
     launch = Launch(
         context.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, OPTIONS),
         (*blocks, parts),
         (1, 1, 1),
         (
             *_operands(problem, product, shape),
-            *_ints(item_rows, item_batch, length, chunk),
+            *ints(item_rows, item_batch, length, chunk),
             *(Local(packed), Local(sums)),
         ),
         (product.c,),
     )
-    return _finish(problem, context, product, shape, launch, parts, product.s)
+    return finish(problem, context, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.s)
 
 
 def _columns(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
@@ -146,19 +162,42 @@ def _columns(problem: DenseProblem, context: Context, product: Product, shape: _
         raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
     batch = -(-product.r // shape.batch) * shape.batch
     wanted = max(PACKED_BYTES * 4 // 3 // (shape.batch * shape.size), shape.lanes)
-    item_columns = _even(product.t, shape.lanes, wanted, shape.units)
+    item_columns = even_blocks(product.t, shape.lanes, wanted, shape.units)
     sums = item_columns * batch * shape.size
     blocks = -(-product.t // item_columns)
-    parts, length = _parts(blocks, product.s, shape.units)
+    parts, length = parts_of(blocks, product.s, shape.units)
     launch = Launch(
         context.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, OPTIONS),
         (blocks, parts),
         (1, 1),
         (
             *_operands(problem, product, shape),
-            *_ints(item_columns, length, 16 * shape.rows),
+            *ints(item_columns, length, 16 * shape.rows),
             Local(sums),
         ),
         (product.c,),
     )
-    return _finish(problem, context, product, shape, launch, parts, product.t)
+    return finish(problem, context, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.t)
+
+
+def _outer(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
+    if product.r > shape.batch:
+        raise Declined(f"has backward_weight of batches of at most {shape.batch}")
+    wanted = max(PACKED_BYTES // (shape.batch * shape.size), shape.lanes)
+    item_columns = even_blocks(product.t, shape.lanes, wanted, 1)
+    blocks = -(-product.t // item_columns)
+    most = max(OUTER_ITEM_BYTES // (item_columns * shape.size), 1)
+    item_rows = even_blocks(product.s, shape.rows, most, 1 if blocks >= ITEMS_PER_UNIT * shape.units else shape.units)
+    stream = product.s * product.t * shape.size >= STREAM_BYTES
+    launch = Launch(
+        context.kernel(FILE, "dense_outer", shape.defines(), problem.dtype, OPTIONS),
+        (blocks, -(-product.s // item_rows)),
+        (1, 1),
+        (
+            *(Buffer(product.a), Buffer(product.b), Buffer(product.c), Accumulate(product.c)),
+            *ints(product.r, product.s, product.t, item_rows, item_columns, stream),
+            Local((item_columns + shape.lanes) * shape.batch * shape.size),
+        ),
+        (product.c,),
+    )
+    return Steps((launch,), 256)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problem_sets import problem_lines
@@ -9,6 +11,7 @@ from rounding_bounds import hold_to_bound
 
 from clgraft import core
 from clgraft.core import DenseProblem, ProblemError
+from clgraft.core.context import Context
 
 LINES = problem_lines("dense")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_weight": "dw", "backward_bias": "db"}
@@ -59,6 +62,69 @@ def test_matches_float64(context, name: str, direction: str, algorithm: str | No
     problem = DenseProblem(**{**vars(problem), "direction": direction})
     check(context, problem, algorithm)
     check(context, problem, algorithm, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("name", ["batch-17", "batch-64", "batch-67", "f16-batch-20"])
+def test_small_batches_kernel_serves_large_ones(context, name: str) -> None:
+    if context.device.is_cpu:  # on others it declines
+        check(context, core.parse(LINES[name]), "cpu")
+
+
+def fresh_context(**changes: int) -> Context:
+    """Give a context without plans, of this device with changes."""
+    context = Context.on(None)
+    context.device = replace(context.device, **changes)
+    return context
+
+
+@pytest.fixture(scope="module", params=["64 cores", "256-bit vectors", "little local memory"])
+def other_device(request: pytest.FixtureRequest) -> Context:
+    """A context that plans for a different machine, and runs on this one."""
+    changes = {
+        "64 cores": {"compute_units": 64},
+        "256-bit vectors": {"vector_width": 8},
+        "little local memory": {"local_memory": 64 * 1024},
+    }
+    return fresh_context(**changes[request.param])
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_weight"])
+@pytest.mark.parametrize("name", ["batch-1", "batch-3", "batch-8", "batch-67", "long-sum", "transposed-batch-33"])
+def test_plans_for_other_machines(other_device: Context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(other_device, problem, None)
+    check(other_device, problem, None, accumulate=True)
+
+
+def test_gradients_past_the_caches(context) -> None:
+    """A gradient of weights that no cache keeps, at addresses that allow whole vectors and at those that do not."""
+    problem = core.parse("dense backward_weight n3 i2080 o1024")
+    rng = np.random.default_rng(0)
+    x, dy = (rng.standard_normal(a.shape).astype("float32") for a in problem.arguments()[:2])
+    raw = np.empty(problem.arguments()[2].size + 32, np.float32)
+    start = -raw.ctypes.data // 4 % 16
+    expected = dy.T.astype("float64") @ x
+    for shift in (0, 1):
+        dw = raw[start + shift : start + shift + expected.size].reshape(expected.shape)
+        dw[...] = np.nan
+        context.plan(problem).run(x=x, dy=dy, dw=dw)
+        assert np.abs(dw - expected).max() <= 8 * 2.0**-24 * np.abs(expected).max() + 1e-6
+
+
+@pytest.mark.parametrize("name", ["batch-3", "batch-5", "batch-67", "transposed-batch-8"])
+def test_infinities_stay_where_they_belong(context, name: str) -> None:
+    problem = core.parse(LINES[name])
+    n, i, o = problem.batch, problem.inputs, problem.outputs
+    x, dy = np.ones((n, i), np.float32), np.ones((n, o), np.float32)
+    x[-1, -1] = np.inf
+    w = np.ones((i, o) if problem.transposed else (o, i), np.float32)
+    y, dw = np.full((n, o), np.nan, np.float32), np.full(w.shape, np.nan, np.float32)
+    problem = DenseProblem("forward", n, i, o, problem.transposed)
+    context.plan(problem).run(x=x, w=w, y=y)
+    assert (y[:-1] == i).all() and np.isposinf(y[-1]).all()
+    context.plan(problem.with_direction("backward_weight")).run(x=x, dy=dy, dw=dw)
+    dw = dw if problem.transposed else dw.T
+    assert (dw[:-1] == n).all() and np.isposinf(dw[-1]).all()
 
 
 @pytest.mark.parametrize("direction", OUTPUTS)

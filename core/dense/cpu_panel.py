@@ -1,0 +1,73 @@
+"""Dense layers of large batches along the weights' rows on CPU devices: the batch, turned once, is the vectors' axis.
+
+The method of Goto and van de Geijn (Anatomy of high-performance matrix multiplication, 2008), with only the smaller
+matrix packed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clgraft.core.dense.cpu import even_blocks, finish, ints, parts_of
+from clgraft.core.dense.matrices import product_of
+from clgraft.core.dense.problem import DenseProblem
+from clgraft.core.errors import Declined
+from clgraft.core.plan import Accumulate, Buffer, Launch, Local, Steps, Workspace
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "cpu_panel"
+FILE = "dense_cpu_panel.cl"
+OPTIONS = ("-cl-mad-enable",)
+# vectors of the batch in a register tile -> rows of weights, for 32 vector registers and for 16
+ROWS = {True: {4: 6, 3: 8, 2: 12}, False: {2: 6, 3: 4}}
+LEAST_BATCH = 17
+CHUNK_BYTES = 32 * 1024  # of the turned batch, which stay in the L1 cache
+ITEM_ROWS = 48
+TURN_RANGE = 512  # columns of a work-item that turns the batch
+ALIGN = 256  # bytes, of parts of the workspace
+
+
+def plan(problem: DenseProblem, context: Context) -> Steps:
+    """Plan the turning of the batch, the product and, where its sums are split, the launch that adds the parts."""
+    device = context.device
+    if not device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    product = product_of(problem)
+    if product.form != "nt" or product.r < LEAST_BATCH:
+        raise Declined(f"is for sums along the weights' rows, for batches from {LEAST_BATCH}")
+    size = 8 if problem.dtype == "float64" else 4
+    lanes = max(device.vector_width * 4 // size, 4)
+    tiles = ROWS[device.vector_width >= 16]
+    vectors = min(tiles, key=lambda v: (-(-product.r // (v * lanes)) * v, -v))
+    rows, columns = tiles[vectors], vectors * lanes
+    defines = {"VL": lanes, "NV": vectors, "MR": rows}
+    blocks = -(-product.r // columns)
+    item_rows = even_blocks(product.s, rows, ITEM_ROWS, device.compute_units)
+    row_blocks = -(-product.s // item_rows)
+    parts, length = parts_of(row_blocks * blocks, product.t, device.compute_units)
+    turned_bytes = -(-blocks * product.t * columns * size // ALIGN) * ALIGN
+    turned, partial = Workspace(0, size), Workspace(turned_bytes, size)
+    turn = Launch(
+        context.kernel(FILE, "dense_turn", defines, problem.dtype, OPTIONS),
+        (-(-product.t // TURN_RANGE), blocks),
+        (1, 1),
+        (Buffer(product.a), turned, *ints(product.r, product.t, TURN_RANGE)),
+        (product.c,),
+    )
+    multiply = Launch(
+        context.kernel(FILE, "dense_panel", defines, problem.dtype, OPTIONS),
+        (row_blocks, blocks, parts),
+        (1, 1, 1),
+        (
+            *(turned, Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c), partial),
+            *(*ints(problem.bias), Accumulate(product.c), *ints(product.r, product.s, product.t)),
+            *ints(item_rows, length, max(CHUNK_BYTES // (columns * size), 16)),
+            Local(item_rows * columns * size),
+        ),
+        (product.c,),
+    )
+    return finish(problem, context, product, lanes, (turn, multiply), partial, parts, product.s)
