@@ -7,7 +7,7 @@ from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which 
 
 import mxnet
 
-from clgraft.mxnet_ops import guard, random_numbers
+from clgraft.mxnet_ops import guard, random_numbers, unguard
 from clgraft.mxnet_ops.activation import Activation
 from clgraft.mxnet_ops.batchnorm import BatchNorm
 from clgraft.mxnet_ops.block_swap import swap_block
@@ -19,6 +19,7 @@ from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.fully_connected import FullyConnected
 from clgraft.mxnet_ops.guard import guard_symbol
 from clgraft.mxnet_ops.lrn import LRN
+from clgraft.mxnet_ops.norms import InstanceNorm, L2Normalization, LayerNorm
 from clgraft.mxnet_ops.pointwise import Pointwise
 from clgraft.mxnet_ops.pooling import Pooling
 from clgraft.mxnet_ops.reduction import Reduce
@@ -43,6 +44,9 @@ __all__ = [
     "Dropout",
     "Eltwise",
     "FullyConnected",
+    "InstanceNorm",
+    "L2Normalization",
+    "LayerNorm",
     "Node",
     "Pad",
     "Pointwise",
@@ -65,6 +69,7 @@ __all__ = [
 ]
 
 guard.install()
+unguard.install()
 random_numbers.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
 # first, and finalizers, which free the core's plans, are one of them: it has to be there before this one

@@ -14,7 +14,7 @@ from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as grafted_ops
-from clgraft.mxnet_ops import calls, guard
+from clgraft.mxnet_ops import calls, guard, unguard
 
 REPEATS = 8
 
@@ -193,6 +193,20 @@ def test_json_that_has_no_guards_is_guarded_when_it_is_loaded(case, tmp_path):
     assert grafted_ops.guard_symbol(symbol) is symbol
 
 
+def test_an_executor_runs_without_guards_and_keeps_names():
+    symbol = traced()
+    executor = symbol.simple_bind(mx.cpu(), data=(2, 8, 5, 6))
+    bound = executor._symbol
+    assert guard.MARK in symbol.tojson() and guard.MARK not in bound.tojson()
+    assert bound.list_arguments() == symbol.list_arguments()
+    assert bound.list_auxiliary_states() == symbol.list_auxiliary_states()
+    assert bound.list_outputs() == symbol.list_outputs()
+    plain = mx.sym.var("x") + 1
+    assert unguard.unguard_symbol(plain) is plain
+    grafted = mx.sym.Custom(mx.sym.var("x"), op_type="ocl_activation", act_type="relu", name="a")
+    assert list(grafted.bind(mx.cpu(), {"x": mx.nd.ones((1, 2))}).output_dict) == ["a_output"]
+
+
 def test_exported_and_imported(case, tmp_path):
     x, head, values, expected = case
     block = Chain(True)
@@ -247,6 +261,7 @@ for mode in test_guard.MODES:
     for operator in ("Convolution", "BatchNorm", "Activation", "broadcast_add"):
         test_guard.test_swapped_in_part(mode, [operator], case)
 test_guard.test_written_by_hand_in_a_symbol_block(case)
+test_guard.test_written_by_hand_in_a_module(case)
 print("right")
 """
 
