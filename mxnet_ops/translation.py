@@ -47,7 +47,10 @@ SAME = {
     "Deconvolution": "ocl_deconv",
     "Dropout": "ocl_dropout",
     "FullyConnected": "ocl_fully_connected",
+    "InstanceNorm": "ocl_instance_norm",
+    "L2Normalization": "ocl_l2_normalization",
     "LRN": "ocl_lrn",
+    "LayerNorm": "ocl_layer_norm",
     "Pooling": "ocl_pooling",
     "softmax_cross_entropy": "ocl_softmax_cross_entropy",
 }

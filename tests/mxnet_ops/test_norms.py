@@ -1,0 +1,102 @@
+"""Layer norm, instance norm and L2 normalisation beside MXNet's own."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from graft_checks import MODES, assert_close, compare, numeric_gradients, random
+from mxnet import gluon
+
+import clgraft.mxnet_ops as ops
+from clgraft import core
+
+
+def pair(name: str, **keys):
+    inputs = [mx.sym.var("data")] + [mx.sym.var(key) for key in ("gamma", "beta") if name != "L2Normalization"]
+    native = getattr(mx.sym, name)(*inputs, name="op", **keys)
+    swapped, report = ops.swap_symbol(native)
+    assert len(report.replaced) == 1 and not report.kept
+    return swapped, native
+
+
+def values(rng, shape, axis, dtype="float32"):
+    arrays = {"data": 2 * random(rng, *shape, dtype=dtype) + 5}
+    if axis is not None:
+        arrays.update({name: random(rng, shape[axis], dtype=dtype) for name in ("gamma", "beta")})
+    return arrays
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((7, 33), -1), ((2, 5, 64), -1), ((3, 8, 5, 4), 1), ((6, 3, 2), 0), ((4, 2), 1)], ids=str
+)
+def test_layer_norm_is_mxnets(shape, axis, rng):
+    """In double precision: MXNet's own in single precision loses digits where the mean is large."""
+    arrays = values(rng, shape, axis, "float64")
+    compare(*pair("LayerNorm", axis=axis, eps=0.01), arrays, rng, dtype="float64")
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 11), (2, 5, 6, 7), (1, 4, 3, 2, 5)], ids=str)
+def test_instance_norm_is_mxnets(shape, rng):
+    compare(*pair("InstanceNorm", eps=0.01), values(rng, shape, 1), rng)
+    compare(*pair("InstanceNorm"), values(rng, shape, 1), rng, requests=["write"])
+
+
+@pytest.mark.parametrize("mode", ["instance", "channel", "spatial"])
+@pytest.mark.parametrize("shape", [(3, 5, 7, 2), (2, 16, 9)], ids=str)
+def test_l2_normalization_is_mxnets(shape, mode, rng):
+    compare(*pair("L2Normalization", mode=mode, eps=0.1), values(rng, shape, None), rng)
+    compare(*pair("L2Normalization", mode=mode), values(rng, shape, None, "float64"), rng, dtype="float64")
+
+
+@pytest.mark.parametrize("name, keys", [("LayerNorm", {"axis": 1}), ("InstanceNorm", {}), ("L2Normalization", {})])
+def test_numeric_gradients(name, keys, rng):
+    numeric_gradients(pair(name, **keys)[0], values(rng, (3, 4, 6), None if "L2" in name else 1, "float64"), rng)
+
+
+def test_a_mean_far_from_the_values(rng):
+    """The variance is that of differences: single precision keeps its digits."""
+    x = (1e4 + random(rng, 4, 300, dtype="float64")).astype("float32")
+    arrays = [mx.nd.array(value) for value in (x, np.ones(300), np.zeros(300))]
+    got = mx.nd.Custom(*arrays, op_type="ocl_layer_norm").asnumpy()
+    exact = x.astype("float64") - x.astype("float64").mean(1, keepdims=True)
+    exact /= np.sqrt((exact**2).mean(1, keepdims=True) + 1e-5)
+    assert np.abs(got - exact).max() < 2e-3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gluon_blocks_are_swapped(mode, rng):
+    x, found = mx.nd.array(random(rng, 4, 6, 5)), []
+    for swapped in (False, True):
+        net = gluon.nn.HybridSequential()
+        net.add(gluon.nn.InstanceNorm(in_channels=6), gluon.nn.LayerNorm(in_channels=5))
+        net.initialize()
+        if swapped:
+            report = ops.swap_block(net)
+            assert [row.graft for row in report.replaced] == ["ocl_instance_norm", "ocl_layer_norm"]
+        if mode != "plain":
+            net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
+        x.attach_grad()
+        with mx.autograd.record():
+            y = net(x)
+        y.backward(y + mx.nd.arange(5))
+        found.append((y.asnumpy(), x.grad.asnumpy()))
+    for got, expected in zip(found[1], found[0]):
+        assert_close(got, expected, what=mode)
+
+
+@pytest.mark.parametrize(
+    "op_type, keys, shape, part",
+    [
+        ("ocl_layer_norm", {"axis": 3}, (2, 3), "axis 3"),
+        ("ocl_layer_norm", {"output_mean_var": True}, (2, 3), "output_mean_var True"),
+        ("ocl_instance_norm", {}, (2, 3), "at least 3 axes"),
+        ("ocl_l2_normalization", {"mode": "spatial"}, (2, 3), "at least 3 axes"),
+        ("ocl_l2_normalization", {"mode": "global"}, (2, 3), "'global'"),
+    ],
+)
+def test_what_is_refused(op_type, keys, shape, part):
+    arrays = [mx.nd.zeros(shape)] + ([] if "l2" in op_type else [mx.nd.zeros((3,))] * 2)
+    with pytest.raises(core.ProblemError) as caught:
+        mx.nd.Custom(*arrays, op_type=op_type, **keys)
+    assert f"[{op_type}] got " in str(caught.value) and part in str(caught.value)
