@@ -7,6 +7,7 @@ Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRA
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,10 @@ SLICE_BYTES = 768 * 1024  # of the L2 cache
 OWN_WEIGHTS_BYTES = 6 * 2**20  # of a core's part of the L3 cache
 PART_BYTES = 2 * 2**20  # of a core's caches
 MOST_PARTS = 64
+# what is searched: bytes of a slice, and parts of a filter's gradient
+SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
+MOST_SLICE_BYTES = 16 * 2**20
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 RESULT_CHANNELS = 16  # of a work-item of filter_result, the kernels' CHANNELS
 WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
 
@@ -96,11 +101,58 @@ def _split(cores: int, all_rows: int, tile_w: int, blocks: int, padded_channels:
     return Split(rows, block_rows, -(-blocks // min(blocks, -(-cores // row_items))), False)
 
 
-def plan(problem: ConvProblem, context: Context) -> Steps:
+def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then other splits of the work.
+
+    ``rows`` of tiles of a work-item, ``block_rows`` of them at a time, its ``blocks`` of outputs, and ``own``: whether
+    it transforms its weights itself. For filters the number of ``parts``.
+    """
+    _check(problem, context)
+    yield {}
+    cores = context.device.compute_units
+    if problem.direction == "backward_filter":
+        all_rows = problem.batch * -(-problem.out_size[0] // 4)
+        for parts in sorted({min(parts, all_rows) for parts in PARTS}):
+            yield {"parts": parts}
+        return
+    forward = problem.direction == "forward"
+    target_size = problem.out_size if forward else problem.in_size
+    channels, outputs = (problem.in_channels, problem.out_channels)[:: 1 if forward else -1]
+    tile = register_tile(context, outputs)
+    tile_h, tile_w = (-(-size // 4) for size in target_size)
+    all_rows, blocks = problem.batch * tile_h, -(-outputs // tile.columns)
+    row_bytes = ELEMENTS * 4 * (-(-channels // CHUNK) * CHUNK + tile.columns) * tile_w
+    splits: dict[Split, None] = {}
+    for items in (cores, 2 * cores, 4 * cores):
+        row_items = min(items, all_rows)
+        rows = -(-all_rows // row_items)
+        for nbytes in SLICES:
+            block_rows = -(-rows // -(-rows // min(max(nbytes // row_bytes, 1), rows)))
+            splits[Split(rows, block_rows, -(-blocks // min(blocks, -(-cores // row_items))), False)] = None
+    for parts in (1, cores, 2 * cores):
+        if parts <= blocks:
+            splits[Split(all_rows, all_rows, -(-blocks // parts), True)] = None
+    for split in splits:
+        if split.block_rows * row_bytes <= MOST_SLICE_BYTES:
+            yield {**split._asdict(), "own_weights": int(split.own_weights)}
+
+
+def _given_split(chosen: Mapping[str, int], all_rows: int, blocks: int) -> Split:
+    if set(chosen) != set(Split._fields):
+        raise Declined(f"got settings {dict(chosen)}, expected {Split._fields}")
+    split = Split(chosen["rows"], chosen["block_rows"], chosen["blocks"], bool(chosen["own_weights"]))
+    good = 1 <= split.block_rows <= split.rows <= all_rows and 1 <= split.blocks <= blocks
+    if not good or (split.own_weights and split.block_rows != all_rows):
+        raise Declined(f"{split} does not split {all_rows} rows and {blocks} blocks")
+    return split
+
+
+def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan the transform of the weights and the convolution, with a slice of the workspace for each work-item."""
     _check(problem, context)
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
     if problem.direction == "backward_filter":
-        return plan_filter(problem, context)
+        return plan_filter(problem, context, chosen)
     if problem.direction == "forward":
         source, target = "x", "y"
         channels, outputs = problem.in_channels, problem.out_channels
@@ -125,7 +177,10 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     blocks = -(-outputs // tile.columns)
     padded_channels = -(-channels // CHUNK) * CHUNK
 
-    split = _split(context.device.compute_units, all_rows, tile_w, blocks, padded_channels, tile)
+    if chosen:
+        split = _given_split(chosen, all_rows, blocks)
+    else:
+        split = _split(context.device.compute_units, all_rows, tile_w, blocks, padded_channels, tile)
     tiles = -(-split.block_rows * tile_w // tile.rows) * tile.rows
     slice_size = tiles * (padded_channels + tile.columns) + 2 * PAD
     if split.own_weights:
@@ -172,7 +227,7 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     return Steps(tuple(launches), weight_bytes + items * slice_bytes)
 
 
-def plan_filter(problem: ConvProblem, context: Context) -> Steps:
+def plan_filter(problem: ConvProblem, context: Context, chosen: Mapping[str, int]) -> Steps:
     """Plan the gradient of the weights: parts of the tiles, transformed and multiplied one after the other."""
     channels, outputs = problem.in_channels, problem.out_channels
     tile_h, tile_w = (-(-size // 4) for size in problem.out_size)
@@ -185,6 +240,10 @@ def plan_filter(problem: ConvProblem, context: Context) -> Steps:
     blocks, chunks = -(-outputs // tile.columns), -(-channels // CHUNK)
     row_bytes = ELEMENTS * 4 * (chunks * CHUNK + blocks * tile.columns) * tile_w
     parts = min(-(-all_rows * row_bytes // (PART_BYTES * context.device.compute_units)), MOST_PARTS, all_rows)
+    if chosen:
+        parts = chosen.get("parts", 0)
+        if set(chosen) != {"parts"} or not 1 <= parts <= all_rows:
+            raise Declined(f"got settings {dict(chosen)}, expected parts from 1 to {all_rows}")
     part_rows = -(-all_rows // parts)
     tiles = part_rows * tile_w
     source_bytes = -(-ELEMENTS * (chunks * tiles * CHUNK + PAD) * 4 // ALIGN) * ALIGN

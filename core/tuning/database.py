@@ -25,7 +25,7 @@ TABLES = """
 create table if not exists candidates (
     device text not null, problem text not null, choice text not null,
     outcome text not null, reason text not null, runs integer not null,
-    mean real, median real, spread real, error real, measured real not null,
+    mean real, median real, spread real, least real, error real, measured real not null,
     primary key (device, problem, choice));
 create table if not exists winners (
     device text not null, problem text not null, choice text not null, complete integer not null,
@@ -40,12 +40,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one run: arithmetic mean, median, and spread as the interquartile range over the median."""
+    """Seconds of one run: arithmetic mean, median, spread as the interquartile range over the median, and the least."""
 
     runs: int
     mean: float
     median: float
     spread: float
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,12 @@ class Database:
         """Give what is known of a problem's candidates."""
 
         def read(connection: sqlite3.Connection) -> dict[Choice, Candidate]:
-            columns = "choice, outcome, reason, runs, mean, median, spread, error"
+            columns = "choice, outcome, reason, error, runs, mean, median, spread, least"
             where = "device = ? and problem = ?"
             found = connection.execute(f"select {columns} from candidates where {where}", (self.device, problem))
             known = {}
-            for choice, outcome, reason, runs, mean, median, spread, error in found:
-                timing = None if median is None else Timing(runs, mean, median, spread)
+            for choice, outcome, reason, error, *times in found:
+                timing = Timing(*times) if times[0] else None
                 known[Choice.parse(choice)] = Candidate(Choice.parse(choice), outcome, reason, timing, error)
             return known
 
@@ -149,7 +150,7 @@ class Database:
     def add(self, problem: str, candidate: Candidate) -> bool:
         """Keep a candidate's row; say whether it could be written."""
         t = candidate.timing
-        values = (t.runs, t.mean, t.median, t.spread) if t else (0, None, None, None)
+        values = (t.runs, t.mean, t.median, t.spread, t.least) if t else (0, None, None, None, None)
         row = (self.device, problem, str(candidate.choice), candidate.outcome, candidate.reason[:2000], *values)
         return self._write("candidates", (*row, candidate.error, time.time()))
 

@@ -128,7 +128,7 @@ class Search:
             before = self.known.get(choice)
             if before is not None and before.outcome in SETTLED and choice != HEURISTIC:
                 if before.outcome == "measured" and before.timing:
-                    self._measured[choice] = before.timing.median
+                    self._measured[choice] = before.timing.least
                 continue
             if choice != HEURISTIC and time.perf_counter() > end:
                 self.complete = False
@@ -186,7 +186,7 @@ class Search:
                 reason = f"{min(times) / best:.1f} times the best's time"
                 return Candidate(choice, "slow", reason, summary(times), error)
         timing = summary(times)
-        self._measured[choice] = min(times)  # what else runs on the machine only adds
+        self._measured[choice] = timing.least  # what else runs on the machine only adds
         self._runners[choice] = runner
         for surplus in sorted(self._runners, key=self._measured.__getitem__)[FINALISTS:]:
             if surplus != HEURISTIC:

@@ -136,7 +136,7 @@ def summary(times: Sequence[float]) -> Timing:
     median = statistics.median(ordered)
     quarter = len(ordered) // 4
     spread = (ordered[-1 - quarter] - ordered[quarter]) / median if median else 0.0
-    return Timing(len(ordered), statistics.fmean(ordered), median, spread)
+    return Timing(len(ordered), statistics.fmean(ordered), median, spread, ordered[0])
 
 
 def in_turn(runners: Sequence[Runner], rounds: int, most_seconds: float) -> list[list[float]]:

@@ -201,7 +201,7 @@ def test_a_timing_names_its_spread():
     times = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     from clgraft.core.tuning.timing import summary
 
-    assert summary(times) == Timing(8, 4.5, 4.5, pytest.approx(3.0 / 4.5))
+    assert summary(times) == Timing(8, 4.5, 4.5, pytest.approx(3.0 / 4.5), 1.0)
     assert Candidate(Choice("a"), "measured").timing is None
 
 
