@@ -11,7 +11,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
 
 DIRECTIONS = ("forward", "backward")
-WORD = re.compile(r"(n|c|s|size)(\d+)|(beta)(-?[\d.]+(?:e-?\d+)?)")
+WORD = re.compile(r"(n|c|s|size)(\d+)|beta(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,18 @@ class LRNProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> LRNProblem:
-        direction, dtype, beta = "forward", "float32", 0.75
+        direction, dtype = "forward", "float32"
         numbers: dict[str, int] = {}
+        powers: list[float] = []
         for word in text.split():
             found = WORD.fullmatch(word)
             if word in DIRECTIONS:
                 direction = word
             elif word in DTYPE_WORDS:
                 dtype = DTYPE_WORDS[word]
-            elif found and found[3]:
-                beta = float(found[4])
-            elif found and found[1] not in numbers:
+            elif found and found[3] and not powers:
+                powers.append(float(found[3]))
+            elif found and found[1] and found[1] not in numbers:
                 numbers[found[1]] = int(found[2])
             else:
                 raise ProblemError(
@@ -104,4 +105,5 @@ class LRNProblem(Problem):
                 )
         if not {"n", "c"} <= set(numbers):
             raise ProblemError(f"[lrn] got {text!r}, expected n and c in it")
+        beta = powers[0] if powers else 0.75
         return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), numbers.get("size", 5), beta, dtype)

@@ -20,6 +20,9 @@ DIRECTIONS = {
     "pointwise": ("",),
     "copying": ("",),
     "dropout": ("",),
+    "softmax": ("forward", "backward"),
+    "crossentropy": ("forward", "count", "backward"),
+    "lrn": ("forward", "backward"),
 }
 
 

@@ -17,6 +17,9 @@ PROBLEMS = (
     "transpose f16 x[33,40] axes[1,0]",
     "slice backward f16 x[3,70] y[1,33] at[1,2]",
     "dropout forward f16 x[1000]",
+    "softmax forward f16 n3 c40",
+    "softmax backward f16 n1 c3 s100",
+    "lrn forward f16 n1 c3 s100 size3 beta0.75",
     "conv f16 backward_data n1 ic1 ih20 iw40 oc2 kh1 kw1 sh2 sw2",
 )
 
