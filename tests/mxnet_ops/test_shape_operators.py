@@ -5,9 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import compare, evaluate, random
+from graft_checks import MODES, compare, evaluate, random
+from mxnet import autograd, gluon
 
-from clgraft.mxnet_ops import swap_symbol
+from clgraft.mxnet_ops import swap_block, swap_symbol
 
 X = (3, 4, 6, 5)
 
@@ -186,3 +187,40 @@ def test_errors_name_the_attribute(keys, text):
     with pytest.raises(ClgraftError) as error:
         mx.nd.Custom(mx.nd.ones(X), **keys)
     assert text in str(error.value) and str(error.value).startswith(f"[{keys['op_type']}]"), error.value
+
+
+class Everything(gluon.HybridBlock):
+    """Calls as user code makes them, by position and by name."""
+
+    def hybrid_forward(self, F, x):
+        x = F.relu(x)
+        parts = F.split(x, 2, axis=1)
+        y = F.concat(parts[1], F.slice_axis(x, 1, 0, 2), dim=1)
+        y = F.transpose(y, (0, 2, 3, 1))
+        y = F.swapaxes(y, 1, 3)
+        y = F.UpSampling(y, scale=2, sample_type="nearest")
+        y = F.pad(y, mode="reflect", pad_width=(0, 0, 0, 0, 1, 1, 2, 2))
+        y = F.broadcast_add(y, F.mean(y, axis=(2, 3), keepdims=True))
+        y = F.stack(y, F.clip(y, 0, 1), axis=1)
+        y = F.sum(y, 1)
+        return F.Dropout(F.tile(y, reps=(1, 1, 2, 1)), 0.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_in_gluon(mode, rng):
+    native, swapped = Everything(), Everything()
+    report = swap_block(swapped)
+    assert len(report.replaced) >= 10, report
+    if mode != "plain":
+        swapped.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
+    values = random(rng, *X)
+    results = []
+    for net in (native, swapped):
+        x = mx.nd.array(values)
+        x.attach_grad()
+        with autograd.record():
+            y = net(x)
+        y.backward(mx.nd.array(np.random.default_rng(4).standard_normal(y.shape)))
+        results.append((y.asnumpy(), x.grad.asnumpy()))
+    for got, expected in zip(results[1], results[0]):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
