@@ -92,6 +92,18 @@ FAULTS = {
         "for (; row < to - 1; row++) {",
         DENSE % "batch-7-backward_data",
     ),
+    "taps between two rows taken": (
+        "deconv_columns.cl",
+        "qh % sh || ",
+        "",
+        "core/test_deconvolution.py::test_matches_float64[twice-3x3-adj-forward]",
+    ),
+    "a panel's rest of the batch in the wrong lanes": (
+        "dense_cpu_panel.cl",
+        "out[(long)t * COLS + lane + i] = i < count ? LOAD(as, (long)i * columns + t) : 0;",
+        "out[(long)t * COLS + lane + i] = LOAD(as, (long)max(count - 1 - i, 0) * columns + t);",
+        DENSE % "batch-67-forward",
+    ),
     "a large stride's padding shifted": (
         "depthwise_strided.cl",
         "LOAD_REALS(line + pw + at) + old",
@@ -190,7 +202,9 @@ def assert_noticed(fault: tuple[str, str, str, str]) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_noticed(context, name):
-    if not context.device.is_cpu and any(word in FAULTS[name][0] + FAULTS[name][3] for word in ("cpu", "strided")):
+    if not context.device.is_cpu and any(
+        word in FAULTS[name][0] + FAULTS[name][3] for word in ("cpu", "strided", "columns")
+    ):
         return  # its kernel is not this device's: the suite of a CPU device plants it
     assert_noticed(FAULTS[name])
 

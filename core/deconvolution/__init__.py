@@ -1,8 +1,8 @@
-"""Deconvolution (transposed convolution): the problem and its implementation."""
+"""Deconvolution (transposed convolution): the problem and its implementations in order of preference."""
 
-from clgraft.core.deconvolution import through_convolution
+from clgraft.core.deconvolution import cpu_columns, through_convolution
 from clgraft.core.deconvolution.problem import DeconvProblem
 
-IMPLEMENTATIONS = (through_convolution,)
+IMPLEMENTATIONS = (cpu_columns, through_convolution)
 
 __all__ = ["IMPLEMENTATIONS", "DeconvProblem"]

@@ -122,7 +122,7 @@ class DeconvProblem(Problem):
 
     @property
     def convolution(self) -> ConvProblem:
-        """The convolution of which this is the transpose: from this one's output to its input, with the same weights."""
+        """The convolution that this one transposes: from its output to its input, with the same weights."""
         return ConvProblem(
             direction=TRANSPOSED[self.direction],
             batch=self.batch,

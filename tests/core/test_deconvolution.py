@@ -70,7 +70,13 @@ def terms(problem: DeconvProblem) -> int:
     return channels // problem.groups * int(np.prod(problem.kernel)) + 2
 
 
-def check(context: core.Context, problem: DeconvProblem, accumulate: bool = False, seed: int = 0) -> np.ndarray:
+def check(
+    context: core.Context,
+    problem: DeconvProblem,
+    accumulate: bool = False,
+    seed: int = 0,
+    algorithm: str | None = None,
+) -> np.ndarray:
     rng = np.random.default_rng(seed)
     shapes = {a.name: a.shape for d in OUTPUTS for a in problem.with_direction(d).arguments() if a.role == "in"}
     arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
@@ -80,7 +86,7 @@ def check(context: core.Context, problem: DeconvProblem, accumulate: bool = Fals
     if accumulate:
         result[...] = base = rng.standard_normal(exact.shape).astype(problem.dtype)
         exact, bound = exact + base, bound + np.abs(base)
-    plan = context.plan(problem)
+    plan = context.plan(problem, algorithm=algorithm)
     given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
     plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
     hold_to_bound(str(problem), result, exact, bound, terms(problem), problem.dtype, 1 + problem.bias)
@@ -94,8 +100,9 @@ def test_matches_float64(context, name: str, direction: str) -> None:
     if direction == "forward":
         assert core.parse(str(problem)) == problem
     problem = DeconvProblem(**{**vars(problem), "direction": direction})
-    check(context, problem)
-    check(context, problem, accumulate=True, seed=3)
+    for algorithm in (None, "through_convolution"):
+        check(context, problem, algorithm=algorithm)
+        check(context, problem, accumulate=True, seed=3, algorithm=algorithm)
 
 
 @pytest.mark.parametrize("seed", range(24))
