@@ -139,14 +139,16 @@ def caffe_chains(count: int) -> Calls:
     sys.modules["benchmark_empty"].Empty = Empty  # type: ignore[attr-defined]
     python = 'type: "Python" python_param {{ module: "{}" layer: "{}" }}'
     kinds = {
-        "ours": python.format("clgraft.caffe_layers", "ReLU"),
+        "ours": python.format("clgraft.caffe_layers", "OclReLU"),
         "native": 'type: "ReLU"',
         "empty Python layer": python.format("benchmark_empty", "Empty"),
     }
     found: Calls = {}
     for name, kind in kinds.items():
         sizes = " ".join(f"dim: {size}" for size in SHAPE)
-        text = f'force_backward: true layer {{ name: "b0" type: "Input" top: "b0" input_param {{ shape {{ {sizes} }} }} }}'
+        text = (
+            f'force_backward: true layer {{ name: "b0" type: "Input" top: "b0" input_param {{ shape {{ {sizes} }} }} }}'
+        )
         for i in range(count):
             text += f'\nlayer {{ name: "b{i + 1}" bottom: "b{i}" top: "b{i + 1}" {kind} }}'
         with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:

@@ -1,6 +1,7 @@
 /* Handles as numbers: (generation, slot, kind) packed into a pointer-sized value that is looked up, never followed.
  * A slot's generation changes when its object goes, so old handles are recognised. */
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "internal.h"
@@ -18,13 +19,13 @@ static slot *slots;
 static uint32_t slot_count;
 static unsigned fork_count;
 
-static void before_fork(void) { pthread_mutex_lock(&mutex); }
-static void after_fork_parent(void) { pthread_mutex_unlock(&mutex); }
-static void after_fork_child(void) {
+/* The mutex is not held over the fork, as it often is: a host may stop its threads first, as MXNet does, and those that
+ * run a plan need it to finish. Every change leaves the table readable, and the child uses it only to refuse. */
+static void after_fork_in_child(void) {
+    pthread_mutex_init(&mutex, NULL);
     fork_count++;
-    pthread_mutex_unlock(&mutex);
 }
-static void watch_forks(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
 
 unsigned clg_fork_count(void) { return fork_count; }
 
@@ -52,15 +53,17 @@ void *clg_handle_new(uint32_t kind, void *object, clg_free_fn release) {
     while (index < slot_count && slots[index].object) index++;
     if (index == slot_count) {
         uint32_t more = slot_count ? slot_count * 2 : 64;
-        slot *grown = realloc(slots, more * sizeof *grown);
+        slot *grown = malloc(more * sizeof *grown), *outgrown = slots;
         if (!grown) {
             pthread_mutex_unlock(&mutex);
             return NULL;
         }
-        slots = grown;
+        if (slot_count) memcpy(grown, slots, slot_count * sizeof *grown);
         for (uint32_t i = slot_count; i < more; i++)
-            slots[i] = (slot){.generation = (uint32_t)(clock() * 2654435761u + i * 40503u) >> 2};
+            grown[i] = (slot){.generation = (uint32_t)(clock() * 2654435761u + i * 40503u) >> 2};
+        slots = grown;
         slot_count = more;
+        free(outgrown);
     }
     slots[index] = (slot){object, release, (slots[index].generation + 1) & 0x7fffffffu, kind, 0, true};
     void *handle = pack(index);
