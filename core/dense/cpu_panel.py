@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 NAME = "cpu_panel"
 FILE = "dense_cpu_panel.cl"
 OPTIONS = ("-cl-mad-enable",)
-# vectors of the batch in a register tile -> rows of weights, for 32 vector registers and for 16
-ROWS = {True: {4: 6, 3: 8, 2: 12}, False: {2: 6, 3: 4}}
-LEAST_BATCH = 17
+# vectors of the batch in a register tile -> rows of weights beside them, and the tile's cost in tiles of one vector at
+# full speed; for 32 vector registers and for 16
+TILES = {True: {4: (6, 4.0), 2: (12, 2.2), 1: (8, 1.6)}, False: {2: (6, 2.0), 1: (8, 1.3)}}
+LEAST_BATCH = 9
 CHUNK_BYTES = 32 * 1024  # of the turned batch, which stay in the L1 cache
 ITEM_ROWS = 48
 TURN_RANGE = 512  # columns of a work-item that turns the batch
@@ -41,9 +42,9 @@ def plan(problem: DenseProblem, context: Context) -> Steps:
         raise Declined(f"is for sums along the weights' rows, for batches from {LEAST_BATCH}")
     size = 8 if problem.dtype == "float64" else 4
     lanes = max(device.vector_width * 4 // size, 4)
-    tiles = ROWS[device.vector_width >= 16]
-    vectors = min(tiles, key=lambda v: (-(-product.r // (v * lanes)) * v, -v))
-    rows, columns = tiles[vectors], vectors * lanes
+    tiles = TILES[device.vector_width >= 16]
+    vectors = min(tiles, key=lambda v: -(-product.r // (v * lanes)) * tiles[v][1])
+    rows, columns = tiles[vectors][0], vectors * lanes
     defines = {"VL": lanes, "NV": vectors, "MR": rows}
     blocks = -(-product.r // columns)
     item_rows = even_blocks(product.s, rows, ITEM_ROWS, device.compute_units)
