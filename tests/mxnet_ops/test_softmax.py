@@ -136,6 +136,19 @@ def test_softmax_output_is_mxnets(name, rng):
         compare_loss(*pair("SoftmaxOutput", **keys), arrays, rng, dtype=dtype)
 
 
+@pytest.mark.parametrize("name", ["rows", "valid", "smooth", "places"])
+def test_softmax_output_in_half_precision(name, rng):
+    """Beside MXNet's own in double precision."""
+    shape, label, keys = OUTPUTS[name]
+    classes = shape[1 if keys.get("multi_output") else -1]
+    arrays = {"data": random(rng, *shape, dtype="float16"), "label": rng.integers(0, classes, label).astype("float16")}
+    grafted, native = pair("SoftmaxOutput", **keys)
+    wide = {key: value.astype("float64") for key, value in arrays.items()}
+    expected, got = evaluate(native, wide, [], requests=HEAD_ONLY), evaluate(grafted, arrays, [])
+    assert_close(got.outputs[0], expected.outputs[0], "float16")
+    assert_close(got.gradients["data"], expected.gradients["data"], "float16")
+
+
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("probabilities", [False, True])
 def test_gradients_weighted_by_the_outputs_gradient(probabilities, places, rng):
@@ -199,15 +212,26 @@ def test_regression_outputs_are_mxnets(shape, label, name, rng):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gluons_losses_are_swapped(mode, rng):
-    """Its cross entropy is a log_softmax, a choice of elements and a mean."""
-    x, y = mx.nd.array(random(rng, 6, 9)), mx.nd.array(rng.integers(0, 9, 6))
+@pytest.mark.parametrize(
+    "make, label",
+    [
+        (lambda: gluon.loss.SoftmaxCELoss(), "classes"),
+        (lambda: gluon.loss.SoftmaxCELoss(sparse_label=False, axis=1), "shares"),
+        (lambda: gluon.loss.KLDivLoss(from_logits=False), "shares"),
+    ],
+    ids=["classes", "shares", "divergence"],
+)
+def test_gluons_losses_are_swapped(make, label, mode, rng, monkeypatch):
+    """They call log_softmax, with its axis by position."""
+    called, custom = [], mx.nd.Custom
+    monkeypatch.setattr(mx.nd, "Custom", lambda *a, **k: called.append(k["op_type"]) or custom(*a, **k))
+    x = mx.nd.array(random(rng, 6, 9))
+    y = mx.nd.array(rng.integers(0, 9, 6) if label == "classes" else rng.random((6, 9)))
     found = []
     for swapped in (False, True):
-        loss = gluon.loss.SoftmaxCELoss()
+        loss = make()
         if swapped:
-            report = ops.swap_block(loss)
-            assert mode == "plain" or report is not None
+            ops.swap_block(loss)
         if mode != "plain":
             loss.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
         x.attach_grad()
@@ -215,8 +239,9 @@ def test_gluons_losses_are_swapped(mode, rng):
             value = loss(x, y)
         value.backward()
         found.append((value.asnumpy(), x.grad.asnumpy()))
-    for got, expected in zip(*found):
-        assert_close(expected, got)
+    for expected, got in zip(*found):
+        assert_close(got, expected)
+    assert "ocl_softmax" in (called if mode == "plain" else loss._cached_graph[1].tojson())
 
 
 def test_a_module_trains_to_the_same_weights(rng):
