@@ -192,10 +192,13 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
     """
     notes, texts = [], []
     tops = len(layer.values("top"))
+    inside = [document.root.messages(f"{prefix}net_param") for prefix in ("", "train_", "test_")]
+    nets = [document.root, *(net for messages in inside for net in messages)]
     if not tops:
-        used = {document.span(value) for other in document.root.messages("layer") for value in other.values("top")}
+        layers = (other for net in nets for other in net.messages("layer"))
+        used = {value.value for other in layers for value in other.values("top") if isinstance(value, Scalar)}
         name = layer.text("name") or "loss"
-        while quote(name) in used:
+        while name in used:
             name += "_loss"
         texts.append(f"top: {quote(name)}")
         notes.append("# clgraft top was null")
@@ -204,7 +207,7 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
         notes.append("# clgraft loss_weight was null")
     if texts:
         _insert_behind(document, layer, (layer.all("top") or layer.all("type"))[-1], texts, edits)
-    if document.root.text("force_backward") in _TRUE:
+    if any(net.text("force_backward") in _TRUE for net in nets):
         notes.append(FORCED)
     return notes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clgraft.caffe_layers.swap import swap_back, swap_net
+from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
 
 caffe = pytest.importorskip("caffe")
 
@@ -209,6 +209,16 @@ def test_swap_says_what_a_native_loss_has_by_itself_and_takes_it_back(text):
     net = load(swapped)
     tops = [name for name in net.outputs if name not in ("z", "label")]
     assert len(tops) == max(1, text.count("top:"))
+
+
+def test_swap_of_a_net_inside_of_a_solver(tmp_path):
+    net = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "z" bottom: "label" }'
+    other = 'layer { name: "early" type: "Split" bottom: "z" top: "loss" } force_backward: true'
+    text = f"train_net_param {{ {net} {other} }} base_lr: 0.1"
+    (tmp_path / "solver.prototxt").write_text(text)
+    swap_file(tmp_path / "solver.prototxt", tmp_path / "swapped.prototxt")
+    swapped = (tmp_path / "swapped.prototxt").read_text()
+    assert 'top: "loss_loss" loss_weight: 1' in swapped and "clgraft force_backward" in swapped
 
 
 def test_swap_keeps_parameters_that_stand_apart():
