@@ -16,7 +16,12 @@ MAY_IMPORT = {
     "plugins": {"core", "mxnet_ops", "caffe_layers"},
 }
 FRAMEWORKS = {"mxnet", "caffe", "torch", "onnx", "tensorflow"}
-MAY_IMPORT_FRAMEWORK = {"core": set(), "mxnet_ops": {"mxnet"}, "caffe_layers": {"caffe"}, "plugins": {"mxnet", "caffe"}}
+MAY_IMPORT_FRAMEWORK = {
+    "core": set(),
+    "mxnet_ops": {"mxnet"},
+    "caffe_layers": {"caffe"},
+    "plugins": {"mxnet", "caffe", "torch"},  # torch is a peer of the benchmarks
+}
 
 
 def imports(path: Path):
