@@ -39,6 +39,8 @@
 #include "softmax_lanes.cl"
 
 #define ITEM get_global_id(0)
+// Channels whose sum is taken by itself: rounding grows with the longest sum.
+#define BLOCK 32
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_forward(
     CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, TENSOR_OF(real, scratch), const long pitch,
@@ -134,13 +136,20 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_forwa
                 PUT(kept, c * WIDE + v * VL, value);
             }
         }
-        for (long c = 0; c < channels; c++) {
+        for (long block = 0; block < channels; block += BLOCK) {
+            realv part[TV];
 #pragma unroll
-            for (int v = 0; v < TV; v++) {
-                const realv value = GET(kept, c * WIDE + v * VL) - top[v], power = exp(value);
-                PUT(kept, c * WIDE + v * VL, LOG ? value : power);
-                last[v] += power;
+            for (int v = 0; v < TV; v++) part[v] = 0;
+            for (long c = block; c < min(block + BLOCK, channels); c++) {
+#pragma unroll
+                for (int v = 0; v < TV; v++) {
+                    const realv value = GET(kept, c * WIDE + v * VL) - top[v], power = exp(value);
+                    PUT(kept, c * WIDE + v * VL, LOG ? value : power);
+                    part[v] += power;
+                }
             }
+#pragma unroll
+            for (int v = 0; v < TV; v++) last[v] += part[v];
         }
 #pragma unroll
         for (int v = 0; v < TV; v++) last[v] = LOG ? log(last[v]) : REAL(1.0) / last[v];
@@ -167,16 +176,23 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
         realv total[TV];
 #pragma unroll
         for (int v = 0; v < TV; v++) total[v] = 0;
-        for (long c = 0; c < channels; c++) {
+        for (long block = 0; block < channels; block += BLOCK) {
+            realv part[TV];
 #pragma unroll
-            for (int v = 0; v < TV; v++) {
-                const long at = from + c * pixels + v * VL;
-                const realv result = READ(OPEN(y), at, left - v * VL, 0);
-                const realv gradient = READ(OPEN(dy), at, left - v * VL, 0);
-                PUT(kept, c * WIDE + v * VL, result);
-                PUT(gradients, c * WIDE + v * VL, gradient);
-                total[v] += TERM(result, gradient);
+            for (int v = 0; v < TV; v++) part[v] = 0;
+            for (long c = block; c < min(block + BLOCK, channels); c++) {
+#pragma unroll
+                for (int v = 0; v < TV; v++) {
+                    const long at = from + c * pixels + v * VL;
+                    const realv result = READ(OPEN(y), at, left - v * VL, 0);
+                    const realv gradient = READ(OPEN(dy), at, left - v * VL, 0);
+                    PUT(kept, c * WIDE + v * VL, result);
+                    PUT(gradients, c * WIDE + v * VL, gradient);
+                    part[v] += TERM(result, gradient);
+                }
             }
+#pragma unroll
+            for (int v = 0; v < TV; v++) total[v] += part[v];
         }
         for (long c = 0; c < channels; c++) {
 #pragma unroll
