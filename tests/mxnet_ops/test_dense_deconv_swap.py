@@ -9,6 +9,7 @@ from graft_checks import MODES, assert_close, compare, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
+from clgraft.core import ClgraftError
 
 
 def generator() -> gluon.nn.HybridSequential:
@@ -93,3 +94,18 @@ def test_left_alone_with_a_reason():
     ):
         _, report = ops.swap_symbol(native)
         assert reason in {row.name: row.reason for row in report.kept}["n"]
+
+
+@pytest.mark.parametrize("operator, op_type", [("Convolution", "ocl_conv"), ("Deconvolution", "ocl_deconv")])
+@pytest.mark.parametrize("layout", ["NHWC", "NDHWC"])
+def test_layouts_that_mxnet_has_on_no_cpu_are_refused_and_left_alone(operator, op_type, layout):
+    ndim = len(layout) - 2
+    keys = {"kernel": (3,) * ndim, "num_filter": 4, "no_bias": True, "layout": layout}
+    native = getattr(mx.sym, operator)(mx.sym.var("data"), name="n", **keys)
+    shape = (1, *(6,) * ndim, 3)
+    with pytest.raises(mx.MXNetError):
+        native.simple_bind(mx.cpu(), data=shape).forward()[0].wait_to_read()
+    with pytest.raises(ClgraftError, match=f"layout '{layout}', expected"):
+        mx.sym.Custom(mx.sym.var("data"), op_type=op_type, **keys)
+    _, report = ops.swap_symbol(native)
+    assert f"layout '{layout}'" in report.kept[0].reason
