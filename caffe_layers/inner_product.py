@@ -25,7 +25,7 @@ class OclInnerProduct(OclLayer):
         self.outputs, self.transposed = given.num_output, bool(given.transpose)
         self.expect(self.outputs > 0, f"num_output {self.outputs}", "at least 1")
         w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
-        blobs = [(w, given.weight_filler)]
+        blobs: list = [(w, given.weight_filler)]
         if given.bias_term:
             blobs.append(((self.outputs,), given.bias_filler))
         self.bias = bool(given.bias_term)
