@@ -71,7 +71,7 @@ def test_any_problem_survives_its_text(data, ndim):
         ("conv n1 ic0 iw4 oc1 kw3", "in_channels 0"),
         ("conv sideways n1 ic1 iw4 oc1 kw3", "'sideways'"),
         ("conv n1 ic1 iw99999999999 oc1 kw3", "in_size"),
-        ("deconv n1", "'deconv'"),
+        ("convolve n1", "'convolve'"),
         ("", "''"),
     ],
 )
