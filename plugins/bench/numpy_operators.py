@@ -39,7 +39,10 @@ def sides(case: Case) -> dict[str, Side]:
 
     forward()
     ours = core_operators.side(case, arrays)
-    return {"native": Side(forward, None, lambda: [kept["y"]]), "clgraft": Side(ours.forward, None, lambda: ours.results()[:1])}
+    return {
+        "native": Side(forward, None, lambda: [kept["y"]]),
+        "clgraft": Side(ours.forward, None, lambda: ours.results()[:1]),
+    }
 
 
 def _apply(work: Any, inputs: list[np.ndarray]) -> np.ndarray:
