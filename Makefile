@@ -47,7 +47,7 @@ lint: install
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python benchmarks/convolution.py resnet50
+	$(BIN)/clgraft bench
 
 clean:
 	rm -rf .venv-3.* build *.egg-info
