@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-FARTHEST = 1.5
+FARTHEST = 1.0
 # kind -> words that are sizes; the kinds that are missing have no neighbours
 SIZES = {
     "conv": ("n", "ic", "oc", "id", "ih", "iw"),
