@@ -1,0 +1,46 @@
+"""Whole nets, native against swapped in a real Caffe: outputs, the input's gradient and every parameter's."""
+
+from __future__ import annotations
+
+import pytest
+
+caffe = pytest.importorskip("caffe", reason="Caffe is not installed for this Python")
+
+import net_comparison  # noqa: E402
+from net_comparison import compare_nets  # noqa: E402
+from net_styles import STYLES, full, small  # noqa: E402
+
+from clgraft.caffe_layers.swap import swap_back, swap_net  # noqa: E402
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_swapped_nets_compute_the_same(style, tmp_path):
+    compared = compare_nets(small(style), str(tmp_path / "native.caffemodel"))
+    assert not compared.failures
+    assert [row.kind for row in compared.report.left if row.kind not in ("Input", "Flatten")] == []
+
+
+def test_a_wrong_layer_is_noticed(tmp_path, monkeypatch):
+    def wrong(text):
+        swapped, report = swap_net(text)
+        assert "beta: 0.75" in swapped
+        return swapped.replace("beta: 0.75", "beta: 0.76", 1), report
+
+    monkeypatch.setattr(net_comparison, "swap_net", wrong)
+    assert compare_nets(small("caffenet"), str(tmp_path / "native.caffemodel")).failures
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_nets_of_full_size_come_back_to_the_byte(style):
+    text = full(style)
+    swapped, report = swap_net(text)
+    assert report.swapped and swapped != text
+    assert swap_back(swapped)[0] == text
+
+
+@pytest.mark.parametrize("style", ["alexnet", "squeezenet", "fcn"])
+def test_caffe_takes_swapped_nets_of_full_size(style, tmp_path):
+    path = tmp_path / "net.prototxt"
+    path.write_text(swap_net(full(style))[0])
+    net = caffe.Net(str(path), caffe.TEST)
+    assert net.blobs["loss"].data.shape == ()
