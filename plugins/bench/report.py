@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from clgraft.plugins.bench.cases import GROUPS
 from clgraft.plugins.bench.peaks import Peaks
-from clgraft.plugins.bench.results import Results, Row, summaries
+from clgraft.plugins.bench.results import Results, Row, Summary, summaries
 
 HEADER = (
     f"{'set':10} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
@@ -38,37 +38,59 @@ def sums(rows: Iterable[Row]) -> str:
 
 
 def markdown(runs: Sequence[Results]) -> str:
-    """Give the table of one or more runs: groups down, peers across, `forward / backward` in each cell."""
-    parts = []
+    """Give the tables of one or more runs: what was measured where, the groups, and the whole nets.
+
+    A cell of the groups is ``forward / backward (worst)``; columns are a peer beside a runtime.
+    """
+    parts = ["| device | cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
-        found = summaries(run.rows)
-        peers = [peer for peer in run.peers if any(key[2] == peer and key[0] in GROUPS for key in found)]
-        parts += [f"### {run.device}", "", f"`{run.command}`", ""]
-        parts += [
-            f"{run.threads} cores; peaks in the same run: {Peaks(run.peak_flops, run.peak_bandwidth)}. "
-            f"Peers: {', '.join(run.peers[peer] for peer in run.peers)}.",
-            "",
-        ]
-        if peers:
-            parts += ["| set | " + " | ".join(f"{peer}, forward / backward (worst)" for peer in peers) + " |"]
-            parts += ["|" + "---|" * (1 + len(peers))]
-            for group, title in GROUPS.items():
-                cells = []
-                for peer in peers:
-                    both = [found.get((group, direction, peer)) for direction in ("forward", "backward")]
-                    cells.append(
-                        " / ".join("-" if one is None else f"{one.mean:.2f}x ({one.worst:.2f})" for one in both)
-                    )
-                if any(cell != "- / -" for cell in cells):
-                    parts.append(f"| {title} | " + " | ".join(cells) + " |")
-            parts.append("")
-        nets = [row for row in run.rows if row.set == "nets"]
-        if nets:
-            parts += ["| whole net | | peer | native ms | ours ms | ratio |", "|---|---|---|---|---|---|"]
-            parts += [
-                f"| {row.name} | {row.direction} | {row.peer} | {row.native * 1e3:.1f} | {row.ours * 1e3:.1f} "
-                f"| {row.ratio:.2f}x |"
-                for row in nets
-            ]
-            parts.append("")
-    return "\n".join(parts)
+        peaks, peers = Peaks(run.peak_flops, run.peak_bandwidth), ", ".join(run.peers.values())
+        parts.append(f"| {run.device} | {run.threads} | {peaks} | {peers} | `{run.command}` |")
+    return "\n".join([*parts, "", *_groups(runs), *_nets(runs)])
+
+
+def _runtime(run: Results) -> str:
+    """Give the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
+    return run.device.split(" ", 1)[-1].split(" /")[0]
+
+
+def _groups(runs: Sequence[Results]) -> list[str]:
+    columns: dict[tuple[str, str], dict[tuple[str, str], Summary]] = {}
+    for run in runs:
+        for (group, direction, peer), found in summaries(run.rows).items():
+            if group in GROUPS:
+                columns.setdefault((peer, _runtime(run)), {})[group, direction] = found
+    if not columns:
+        return []
+    order = sorted(columns, key=lambda column: [peer for run in runs for peer in run.peers].index(column[0]))
+    heads = [f"{peer}: {runtime}" for peer, runtime in order]
+    lines = ["| set | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for group, title in GROUPS.items():
+        cells = []
+        for column in order:
+            both = [columns[column].get((group, direction)) for direction in ("forward", "backward")]
+            worst = min((one.worst for one in both if one), default=0.0)
+            text = " / ".join(f"{one.mean:.2f}x" if one else "-" for one in both)
+            cells.append(f"{text} ({worst:.2f})" if worst else "-")
+        if set(cells) != {"-"}:
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _nets(runs: Sequence[Results]) -> list[str]:
+    names = list(dict.fromkeys(_runtime(run) for run in runs))
+    found = {
+        (row.peer, row.name, row.direction, _runtime(run)): row
+        for run in runs
+        for row in run.rows
+        if row.group not in GROUPS
+    }
+    if not found:
+        return []
+    lines = ["| whole net | | peer | " + " | ".join(f"{name}: native, ours, ratio" for name in names) + " |"]
+    lines.append("|---" * (3 + len(names)) + "|")
+    for peer, name, direction in dict.fromkeys(key[:3] for key in found):
+        rows = [found.get((peer, name, direction, runtime)) for runtime in names]
+        cells = [f"{r.native * 1e3:.0f} ms, {r.ours * 1e3:.0f} ms, {r.ratio:.2f}x" if r else "-" for r in rows]
+        lines.append(f"| {name} | {direction} | {peer} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
