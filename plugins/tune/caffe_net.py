@@ -10,7 +10,7 @@ from clgraft.caffe_layers.swap import is_solver, naming, swap_net
 from clgraft.caffe_layers.swap.files import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
-from clgraft.plugins.check_caffe import _load
+from clgraft.plugins.check_caffe import _forced, _load
 from clgraft.plugins.tune.supervise import TuneError
 
 
@@ -32,7 +32,8 @@ def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
     with naming(Path(path)):
         if is_solver(text):
             raise TuneError(f"[tune] got the solver {path}, expected a net")
-        swapped, _ = swap_net(upgrade(text).text)
+        native = upgrade(text).text
+        swapped, _ = swap_net(_forced(native) if training else native)
     caffe.set_mode_cpu()
     net: Any = _load(caffe, swapped, caffe.TRAIN if training else caffe.TEST)
     net.forward()
