@@ -44,7 +44,7 @@ def test_an_untuned_problem_builds_at_most_one_program(name, policy, monkeypatch
 
 
 def test_a_second_process_compiles_nothing():
-    """The convolutions of a ResNet-50, gradients too: half a second of a processor, of which a busy one may take more."""
+    """The convolutions of a ResNet-50, gradients too: half a second of a processor, more of a busy one."""
     for _ in range(2):
         child = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
         compiled, seconds = json.loads(child.stdout)
