@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -234,23 +233,38 @@ def compare_net(
 SEEDS = (3, 4, 5)  # of small images; larger ones take one
 HEADER = """# The nets of Gluon's model zoo
 
-Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters; one step of training: the
-output and the gradient of *every* parameter and of the data. The judge is the native net in float64; the unit is the error that
-the native net has in float32 (relative, 2-norm, the worst array). Below 1: nearer to float64 than MXNet's own.
-"float64": the worst relative difference of any array where the swapped net computes in float64 too.
+Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters; one step
+of training: the output and the gradient of *every* parameter and of the data. The judge is the native net in
+float64; the unit is the error that the native net has in float32 (relative, 2-norm, the worst array). Below 1:
+nearer to float64 than MXNet's own. "float64": the worst relative difference of any array where the swapped net
+computes in float64 too.
 
-A rectifier's input, or two values in a pooling's window, that are equal to rounding can fall to either side in float32, and then
-the gradient jumps, in the one net or in the other: small images are compared with three seeds, units are their medians, errors the largest.
+A rectifier's input, or two values in a pooling's window, that are equal to rounding can fall to either side in
+float32, and then the gradient jumps, in the one net or in the other: small images are compared with three seeds,
+units are their medians, errors the largest.
 
-Inits are He's, gammas and betas random, {batch} images (of the smallest size that a net allows), batch statistics, dropout off.
+Inits are He's, gammas and betas random, {batch} images (of the smallest size that a net allows), batch statistics,
+dropout off.
 
     python tests/mxnet_ops/zoo_comparison.py    # writes this page
 
 Device: {device}.
 
-| net | images | operators replaced | left alone | arithmetic replaced | output, units | gradients, units | worst gradient error | native's | float64 |
+| {columns} |
 |---|---|---|---|---|---|---|---|---|---|
 """
+COLUMNS = (
+    "net",
+    "images",
+    "operators replaced",
+    "left alone",
+    "arithmetic replaced",
+    "output, units",
+    "gradients, units",
+    "worst gradient error",
+    "native's",
+    "float64",
+)
 
 
 def row(name: str, batch: int) -> str:
@@ -278,7 +292,9 @@ def main() -> None:
     from clgraft import core
 
     device = core.context().device
-    page = [HEADER.format(batch=arguments.batch, device=f"{device.platform}, {device.name}")]
+    page = [
+        HEADER.format(batch=arguments.batch, device=f"{device.platform}, {device.name}", columns=" | ".join(COLUMNS))
+    ]
     for name in arguments.nets or NETS:
         start = time.perf_counter()
         page.append(row(name, arguments.batch) + "\n")
