@@ -78,13 +78,13 @@ def _graft_class(base: Any) -> type:
 
     def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
         if F is mx.nd:
-            F = self._grafted_functions
+            F = _settings(self)["_grafted_functions"]
         return base.hybrid_forward(self, F, *args, **kwargs)
 
     def _get_graph(self: Any, *args: Any) -> Any:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
-            self._cached_graph = inputs, swap_symbol(out, **self._grafted_options)[0]
+            self._cached_graph = inputs, swap_symbol(out, **_settings(self)["_grafted_options"])[0]
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
@@ -93,6 +93,21 @@ def _graft_class(base: Any) -> type:
 
 
 _classes: dict[type, type] = {}
+
+
+def _settings(block: gluon.Block) -> dict[str, Any]:
+    """Give what `_swap` left in a block; one that was made of its class, such as a slice of a net, has its parts'."""
+    found = block.__dict__
+    if "_grafted_options" not in found:
+        parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
+        options = next((part for part in parts if part is not None), {"select": None, "fuse": False})
+        _settle(block, options)
+    return found
+
+
+def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
+    block.__dict__["_grafted_functions"] = _Functions(options["select"], block.prefix)
+    block.__dict__["_grafted_options"] = options
 
 
 def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = False) -> Report:
@@ -131,8 +146,7 @@ def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
         kind = type(block)
         if kind not in _classes.values():
             block.__class__ = _classes.setdefault(kind, _graft_class(kind))
-        block.__dict__["_grafted_functions"] = _Functions(options["select"], block.prefix)
-        block.__dict__["_grafted_options"] = options
+        _settle(block, options)
         block._clear_cached_op()
 
 
