@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core import abi, devices, program_cache, tuning
+from clgraft.core import abi, devices, program_cache, runtimes, tuning
 from clgraft.core.errors import BuildError, Declined, ExecutionError, ProblemError
 from clgraft.core.plan import (
     DTYPE_CODES,
@@ -151,12 +150,10 @@ class Context:
                 self._programs[key] = program_cache.build(
                     self.cl_context, self.cl_device, source, ("-cl-std=CL1.2", *options)
                 )
-            try:
-                return cl.Kernel(self._programs[key], name)
-            except (OSError, sqlite3.Error):
-                # pyopencl keeps lists of arguments in a database in the user's home: do without
+            if not runtimes.caches_can_grow():
+                # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
                 cl._PYOPENCL_NO_CACHE = True
-                return cl.Kernel(self._programs[key], name)
+            return cl.Kernel(self._programs[key], name)
 
     def choose(self, problem: Problem, algorithm: str | None = None) -> tuple[Steps, str, tuple[tuple[str, str], ...]]:
         """Choose an implementation; give its steps, its name, and who declined and why.

@@ -36,8 +36,7 @@ def cache_folder() -> Path | None:
     chosen = os.environ.get("CLGRAFT_CACHE", "")
     if chosen == "off":
         return None
-    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    folder = Path(chosen) if chosen else base / "clgraft"
+    folder = Path(chosen) if chosen else _home_cache() / "clgraft"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
@@ -46,13 +45,22 @@ def cache_folder() -> Path | None:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made if it is not there."""
+    """Whether files can be made in a folder, which is made if it is not there, and a page be written to them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            return file.write(bytes(4096)) == 4096
     except OSError:
         return False
+
+
+def _home_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+
+
+def caches_can_grow() -> bool:
+    """Whether there is room for the caches that libraries keep in the user's cache folder."""
+    return _writable(_home_cache())
 
 
 def _until_the_end(prefix: str) -> Path:
@@ -66,8 +74,7 @@ def _give_pocl_a_cache() -> None:
     """Without a cache folder that it can write to, PoCL offers no device: it gets one until the process ends."""
     if "POCL_CACHE_DIR" in os.environ:
         return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    if _writable(home / "pocl"):
+    if _writable(_home_cache() / "pocl"):
         return
     with contextlib.suppress(OSError):
         os.environ["POCL_CACHE_DIR"] = str(_until_the_end("clgraft-pocl-"))
