@@ -64,7 +64,7 @@ class Builder:
         return self.add("Pooling", self.fresh("pool"), (x,), f"pooling_param {{ pool: {how} {window} }}")
 
     def lrn(self, x: str) -> str:
-        """Normalisation across five channels; alpha is far above the usual 1e-4, with which it would change next to nothing."""
+        """Normalisation across five channels; with the usual alpha of 1e-4 it would change next to nothing."""
         return self.add("LRN", self.fresh("norm"), (x,), "lrn_param { local_size: 5 alpha: 0.5 beta: 0.75 }")
 
     def concat(self, *bottoms: str) -> str:
