@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
 WORD = re.compile(r"([ncs])(\d+)")
@@ -94,20 +95,8 @@ class BatchNormProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> BatchNormProblem:
-        direction, dtype = "", "float32"
-        numbers: dict[str, int] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS and not direction:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[batchnorm] got word {word!r}, expected a direction, a dtype, n8, c64 or s3136, once"
-                )
-        if not direction or len(numbers) < 3:
-            raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS} and n, c and s")
-        return cls(direction, numbers["n"], numbers["c"], numbers["s"], dtype)
+        expected = "a direction, a dtype, n8, c64 or s3136"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        if "direction" not in words.choices:
+            raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS}")
+        return cls(words.choices["direction"], words.take("n"), words.take("c"), words.take("s"), words.dtype)

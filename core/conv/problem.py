@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
-AXES = "dhw"
+
 LARGEST = 2**31 - 1  # of any single number; sizes in elements and bytes are 64-bit
 # letter -> (field, default per axis); None: must be given
 SPATIAL = {
@@ -183,47 +184,22 @@ class ConvProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> ConvProblem:
-        direction, dtype = "forward", "float32"
-        numbers: dict[str, int] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[conv] got word {word!r}, expected a direction, a dtype or a number such as 'kh3', once"
-                )
-        axes = [a for a in AXES if f"i{a}" in numbers]
-        if axes != list(AXES[3 - len(axes) :]) or not axes:
-            raise ProblemError(f"[conv] got {text!r}, expected iw, or ih iw, or id ih iw")
-
-        def need(word: str) -> int:
-            if word not in numbers:
-                raise ProblemError(f"[conv] got {text!r}, expected a word {word}N in it")
-            return numbers.pop(word)
-
+        expected = "a direction, a dtype or a number such as 'kh3'"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        axes = words.axes()
         sizes: dict[str, tuple[int, ...]] = {}
         for letter, (name, default) in SPATIAL.items():
-            if letter == "q":
-                sizes[name] = tuple(numbers.pop(f"q{a}", p) for a, p in zip(axes, sizes["pad_begin"]))
-            elif default is None:
-                sizes[name] = tuple(need(f"{letter}{a}") for a in axes)
-            else:
-                sizes[name] = tuple(numbers.pop(f"{letter}{a}", default) for a in axes)
+            usual = sizes["pad_begin"] if letter == "q" else (default,) * len(axes)
+            sizes[name] = tuple(words.take(letter + axis, u) for axis, u in zip(axes, usual))
         problem = cls(
-            direction=direction,
-            dtype=dtype,
-            batch=need("n"),
-            in_channels=need("ic"),
-            out_channels=need("oc"),
-            groups=numbers.pop("g", 1),
-            bias=bool(numbers.pop("b", 0)),
+            direction=words.choices.get("direction", "forward"),
+            dtype=words.dtype,
+            batch=words.take("n"),
+            in_channels=words.take("ic"),
+            out_channels=words.take("oc"),
+            groups=words.take("g", 1),
+            bias=bool(words.take("b", 0)),
             **sizes,
         )
-        if numbers:
-            raise ProblemError(f"[conv] got {sorted(numbers)}, expected only axes {axes}")
+        words.expect_none_left(axes)
         return problem

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "count", "backward")
 FLAGS = ("ignoring", "weighted", "by_count")
@@ -110,23 +111,8 @@ class CrossEntropyProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> CrossEntropyProblem:
-        direction, dtype = "forward", "float32"
-        numbers: dict[str, int] = {}
-        flags: set[str] = set()
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif word in FLAGS:
-                flags.add(word)
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                expected = f"a direction, a dtype, one of {FLAGS}, n8, c21 or s49, once"
-                raise ProblemError(f"[crossentropy] got word {word!r}, expected {expected}")
-        if not {"n", "c"} <= set(numbers):
-            raise ProblemError(f"[crossentropy] got {text!r}, expected n and c in it")
-        given = (flag in flags for flag in FLAGS)
-        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), *given, dtype=dtype)
+        expected = f"a direction, a dtype, one of {FLAGS}, n8, c21 or s49"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS}, FLAGS)
+        direction = words.choices.get("direction", "forward")
+        sizes = words.take("n"), words.take("c"), words.take("s", 1)
+        return cls(direction, *sizes, *(flag in words.flags for flag in FLAGS), dtype=words.dtype)

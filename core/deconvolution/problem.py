@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgraft.core.conv.problem import AXES, DIRECTIONS, LARGEST, ConvProblem
+from clgraft.core.conv.problem import DIRECTIONS, LARGEST, ConvProblem
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import AXES, read_words
 
 # letter -> (field, least value, default per axis); None: must be given, and a pad_end is pad_begin by default
 SPATIAL = {
@@ -177,43 +178,22 @@ class DeconvProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> DeconvProblem:
-        direction, dtype = "forward", "float32"
-        numbers: dict[str, int] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[deconv] got word {word!r}, expected a direction, a dtype or a number such as 'kh3', once"
-                )
-        axes = [a for a in AXES if f"i{a}" in numbers]
-        if axes != list(AXES[3 - len(axes) :]) or not axes:
-            raise ProblemError(f"[deconv] got {text!r}, expected iw, or ih iw, or id ih iw")
-
-        def take(word: str, default: int | None = None) -> int:
-            if word not in numbers and default is None:
-                raise ProblemError(f"[deconv] got {text!r}, expected a word {word}N in it")
-            return numbers.pop(word, default or 0)
-
+        expected = "a direction, a dtype or a number such as 'kh3'"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        axes = words.axes()
         sizes: dict[str, tuple[int, ...]] = {}
         for letter, (name, _, default) in SPATIAL.items():
             usual = sizes["pad_begin"] if letter == "q" else (default,) * len(axes)
-            sizes[name] = tuple(take(letter + axis, u) for axis, u in zip(axes, usual))
+            sizes[name] = tuple(words.take(letter + axis, u) for axis, u in zip(axes, usual))
         problem = cls(
-            direction=direction,
-            dtype=dtype,
-            batch=take("n"),
-            in_channels=take("ic"),
-            out_channels=take("oc"),
-            groups=take("g", 1),
-            bias=bool(take("b", 0)),
+            direction=words.choices.get("direction", "forward"),
+            dtype=words.dtype,
+            batch=words.take("n"),
+            in_channels=words.take("ic"),
+            out_channels=words.take("oc"),
+            groups=words.take("g", 1),
+            bias=bool(words.take("b", 0)),
             **sizes,
         )
-        if numbers:
-            raise ProblemError(f"[deconv] got {sorted(numbers)}, expected only axes {axes}")
+        words.expect_none_left(axes)
         return problem

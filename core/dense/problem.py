@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
 LARGEST = 2**31 - 1
@@ -98,29 +99,14 @@ class DenseProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> DenseProblem:
-        direction, dtype = "forward", "float32"
-        numbers: dict[str, int] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[dense] got word {word!r}, expected a direction, a dtype or a number such as 'n8', once"
-                )
-        for word in "nio":
-            if word not in numbers:
-                raise ProblemError(f"[dense] got {text!r}, expected a word {word}N in it")
+        expected = "a direction, a dtype or a number such as 'n8'"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
         return cls(
-            direction=direction,
-            dtype=dtype,
-            batch=numbers["n"],
-            inputs=numbers["i"],
-            outputs=numbers["o"],
-            transposed=bool(numbers.get("t")),
-            bias=bool(numbers.get("b")),
+            direction=words.choices.get("direction", "forward"),
+            dtype=words.dtype,
+            batch=words.take("n"),
+            inputs=words.take("i"),
+            outputs=words.take("o"),
+            transposed=bool(words.take("t", 0)),
+            bias=bool(words.take("b", 0)),
         )

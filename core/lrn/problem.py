@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward")
-WORD = re.compile(r"(n|c|s|size)(\d+)|beta(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+WORD = re.compile(r"(n|c|s|size)(\d+)|(beta)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -86,24 +87,8 @@ class LRNProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> LRNProblem:
-        direction, dtype = "forward", "float32"
-        numbers: dict[str, int] = {}
-        powers: list[float] = []
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[3] and not powers:
-                powers.append(float(found[3]))
-            elif found and found[1] and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[lrn] got word {word!r}, expected a direction, a dtype, n8, c64, s49, size5 or beta0.75, once"
-                )
-        if not {"n", "c"} <= set(numbers):
-            raise ProblemError(f"[lrn] got {text!r}, expected n and c in it")
-        beta = powers[0] if powers else 0.75
-        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), numbers.get("size", 5), beta, dtype)
+        expected = "a direction, a dtype, n8, c64, s49, size5 or beta0.75"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        direction = words.choices.get("direction", "forward")
+        sizes = words.take("n"), words.take("c"), words.take("s", 1), words.take("size", 5)
+        return cls(direction, *sizes, float(words.numbers.get("beta", 0.75)), words.dtype)

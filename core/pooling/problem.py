@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward")
 OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
 NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
 ROUNDINGS = ("floor", "ceil", "ceil_inside")
-AXES = "dhw"
+
 LARGEST = 2**31 - 1
 WORD = re.compile(r"(n|c|[ikspq][dhw])(\d+)")
 
@@ -158,50 +159,24 @@ class PoolProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> PoolProblem:
-        choices = {"direction": "forward", "operator": "", "rounding": "floor", "dtype": "float32"}
-        meaning = {word: "direction" for word in DIRECTIONS}
-        meaning.update({word: "operator" for word in OPERATORS})
-        meaning.update({word: "rounding" for word in ROUNDINGS})
-        numbers: dict[str, int] = {}
-        count_padding = True
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in meaning:
-                choices[meaning[word]] = word
-            elif word in DTYPE_WORDS:
-                choices["dtype"] = DTYPE_WORDS[word]
-            elif word == "count_inside":
-                count_padding = False
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[pool] got word {word!r}, expected a direction, an operator or a number as 'kh3', once"
-                )
-        axes = [a for a in AXES if f"i{a}" in numbers]
-        if not axes or axes != list(AXES[3 - len(axes) :]):
-            raise ProblemError(f"[pool] got {text!r}, expected iw, or ih iw, or id ih iw")
-
-        def need(word: str) -> int:
-            if word not in numbers:
-                raise ProblemError(f"[pool] got {text!r}, expected a word {word}N in it")
-            return numbers.pop(word)
-
-        begin = tuple(numbers.pop(f"p{a}", 0) for a in axes)
+        choices = {"direction": DIRECTIONS, "operator": OPERATORS, "rounding": ROUNDINGS}
+        expected = "a direction, an operator or a number as 'kh3'"
+        words = read_words(cls.kind, text, WORD, expected, choices, ("count_inside",))
+        axes = words.axes()
+        begin = tuple(words.take(f"p{axis}", 0) for axis in axes)
         problem = cls(
-            direction=choices["direction"],
-            operator=choices["operator"],
-            rounding=choices["rounding"],
-            dtype=choices["dtype"],
-            count_padding=count_padding,
-            batch=need("n"),
-            channels=need("c"),
-            in_size=tuple(need(f"i{a}") for a in axes),
-            kernel=tuple(need(f"k{a}") for a in axes),
-            stride=tuple(numbers.pop(f"s{a}", 1) for a in axes),
+            direction=words.choices.get("direction", "forward"),
+            operator=words.choices.get("operator", ""),
+            rounding=words.choices.get("rounding", "floor"),
+            dtype=words.dtype,
+            count_padding="count_inside" not in words.flags,
+            batch=words.take("n"),
+            channels=words.take("c"),
+            in_size=tuple(words.take(f"i{axis}") for axis in axes),
+            kernel=tuple(words.take(f"k{axis}") for axis in axes),
+            stride=tuple(words.take(f"s{axis}", 1) for axis in axes),
             pad_begin=begin,
-            pad_end=tuple(numbers.pop(f"q{a}", p) for a, p in zip(axes, begin)),
+            pad_end=tuple(words.take(f"q{axis}", p) for axis, p in zip(axes, begin)),
         )
-        if numbers:
-            raise ProblemError(f"[pool] got {sorted(numbers)}, expected only axes {axes}")
+        words.expect_none_left(axes)
         return problem

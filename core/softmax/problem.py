@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward")
 WORD = re.compile(r"([ncs])(\d+)")
@@ -86,22 +87,8 @@ class SoftmaxProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> SoftmaxProblem:
-        direction, dtype, log = "forward", "float32", False
-        numbers: dict[str, int] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif word == "log":
-                log = True
-            elif found and found[1] not in numbers:
-                numbers[found[1]] = int(found[2])
-            else:
-                raise ProblemError(
-                    f"[softmax] got word {word!r}, expected a direction, a dtype, log, n8, c21 or s49, once"
-                )
-        if not {"n", "c"} <= set(numbers):
-            raise ProblemError(f"[softmax] got {text!r}, expected n and c in it")
-        return cls(direction, numbers["n"], numbers["c"], numbers.get("s", 1), log, dtype)
+        expected = "a direction, a dtype, log, n8, c21 or s49"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS}, ("log",))
+        direction = words.choices.get("direction", "forward")
+        sizes = words.take("n"), words.take("c"), words.take("s", 1)
+        return cls(direction, *sizes, "log" in words.flags, words.dtype)

@@ -208,7 +208,7 @@ def test_update_statistics(channels: int) -> None:
     [
         ("batchnorm n2 c3 s4", "expected one of"),
         ("batchnorm forward n2 c3 s4", "'forward'"),
-        ("batchnorm forward_training n2 c3", "n, c and s"),
+        ("batchnorm forward_training n2 c3", "expected a word sN"),
         ("batchnorm forward_training n2 n2 c3 s4", "'n2'"),
         ("batchnorm forward_training n2 c0 s4", "channels 0"),
     ],

@@ -106,7 +106,7 @@ def test_every_implementation_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("lrn forward n1", "expected n and c"),
+        ("lrn forward n1", "expected a word cN"),
         ("lrn forward n1 c2 size4", "an odd number"),
         ("lrn forward n1 c2 size0", "size 0"),
         ("lrn forward n1 c2 gamma3", "'gamma3'"),

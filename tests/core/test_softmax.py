@@ -188,10 +188,10 @@ def test_every_implementation_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("softmax forward n1", "expected n and c"),
+        ("softmax forward n1", "expected a word cN"),
         ("softmax forward n1 c2 s3 s4", "'s4'"),
         ("softmax sideways n1 c2", "'sideways'"),
-        ("crossentropy backward c1", "expected n and c"),
+        ("crossentropy backward c1", "expected a word nN"),
         ("crossentropy backward n1 c1 heavy", "'heavy'"),
     ],
 )
