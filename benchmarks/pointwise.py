@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, PointwiseProblem, Reduction, activation, eltwise
-from clgraft.core.plan import Accumulate, Buffer, Constant, Scalar, Workspace
+from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Scalar, Workspace
 
 
 def problems(batch: int) -> dict[str, core.Problem]:
@@ -69,6 +69,8 @@ def bound(context: core.Context, problem: core.Problem) -> tuple[Callable[[], No
                 values.append(item.value)
             elif isinstance(item, Scalar):
                 values.append(np.dtype(item.dtype).type(1e-3))
+            elif isinstance(item, Local):
+                values.append(cl.LocalMemory(item.nbytes))
         launch.kernel.set_args(*values)
 
     def enqueue() -> None:
