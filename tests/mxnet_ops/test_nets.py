@@ -16,18 +16,23 @@ import clgraft.mxnet_ops as ops
 # one net of each kind that test_swap_block has not; all of them: zoo_comparison.py
 TRAINED = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1"]
 ROUNDING_GROWTH = 1e-10
-UNITS = 100  # of native's own error: one rectifier on the other side is a jump that native has with other numbers
+UNITS = 8  # of native's own error: Winograd's method rounds more than the direct one
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_gradient_of_a_net(name):
-    found = compare_net(name, wanted=("swapped", "double"))
+    found = compare_net(name, wanted=("double",))
     error, whose = max((error, name) for name, error in found.double.items())
     assert error < ROUNDING_GROWTH, f"{whose}: {error:.1e}"
-    limit = max(UNITS * worst(found.native, "gradient")[0], 1e-3)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_gradient_in_single_precision_is_as_near_to_float64_as_mxnets(name):
+    # where a rectifier's input is zero to rounding, a gradient jumps: a net without kinks shows rounding alone
+    found = compare_net(name, wanted=("swapped",), smooth=True)
     for kind in ("output", "gradient"):
-        error, whose = worst(found.swapped, kind)
-        assert error < limit, f"{whose} in float32: {error:.1e}, native {worst(found.native, kind)[0]:.1e}"
+        (error, whose), (native, _) = worst(found.swapped, kind), worst(found.native, kind)
+        assert error < UNITS * max(native, 1e-6), f"{whose}: {error:.1e}, native {native:.1e}"
 
 
 @pytest.mark.parametrize("name", NETS)
