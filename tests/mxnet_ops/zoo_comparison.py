@@ -25,7 +25,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "mxnet-nets.md"
 CLASSES = 7
 Arrays = dict  # of names to numpy arrays
 
-# the smallest images that the poolings of a net allow
+# small images, where the poolings of a net allow them; 48 for the others
 SIZES = {"squeezenet": 224, "densenet": 224, "inception": 299, "alexnet": 64, "vgg": 32}
 RESNETS = [f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)]
 NETS = [
@@ -267,7 +267,7 @@ gradient errors are where they are many times the unit. "Without kinks" the same
 averages for maxima (relu6, a clip, stays): then rounding is all there is. Small images are compared with three seeds,
 units are their medians, errors the largest.
 
-Inits are He's, gammas and betas random, {batch} images (of the smallest size that a net allows), batch statistics,
+Inits are He's, gammas and betas random, {batch} images (small ones where the net allows), batch statistics,
 dropout off.
 
     python tests/mxnet_ops/zoo_comparison.py    # writes this page
