@@ -12,7 +12,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core.dropout.reference import uniform
-from clgraft.plugins import check_softmax
+from clgraft.plugins import check_pooling, check_softmax
 from clgraft.plugins.check import CheckRow, relative_error
 
 LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
@@ -99,6 +99,9 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
 
             kind, rest = text.split(" ", 1)
             yield from _check(context, f"{kind} {word}{rest}", moving, repeats)
+        for direction, text in itertools.product(("forward", "backward"), check_pooling.SHAPES):
+            line = f"pool {direction} {text.format(word)}"
+            yield from _check(context, line, check_pooling.pooling, repeats, check_pooling.arrays)
         for text, defined in check_softmax.PROBLEMS.items():
 
             def reduced(problem: Any, x: dict[str, Any], defined: check_softmax.Meaning = defined) -> dict[str, Any]:
@@ -107,15 +110,21 @@ def rows(repeats: int = 3) -> Iterator[CheckRow]:
             yield from _check(context, text.format(word), reduced, repeats)
 
 
-def _check(context: Any, text: str, reference: Callable[..., dict[str, Any]], repeats: int) -> Iterator[CheckRow]:
+def _check(
+    context: Any,
+    text: str,
+    reference: Callable[..., dict[str, Any]],
+    repeats: int,
+    arrays: Callable[..., dict[str, Any]] | None = None,
+) -> Iterator[CheckRow]:
     problem = core.parse(text)
     plan = context.plan(problem)
     rng = np.random.default_rng(7)
-    given, outputs = {}, {}
+    given, outputs = (arrays(problem, rng) if arrays else {}), {}
     for argument in problem.arguments():
         if argument.role == "out":
             outputs[argument.name] = np.full(argument.shape, np.nan, argument.dtype)
-        else:
+        elif argument.name not in given:
             low = 0.5 if "var" in argument.name else -1.0
             given[argument.name] = rng.uniform(low, 1.5, argument.shape).astype(argument.dtype)
             if argument.role == "inout":
