@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from clgraft.core.errors import ClgraftError
 
@@ -120,6 +120,12 @@ def run(module: str, arguments: dict[str, Any], device: str | None = None) -> It
             words.seek(0)
             last = [line.rstrip() for line in words if line.strip()][-8:]
             raise CheckError("\n".join([f"[check] the process ended with status {status}; its last words:", *last]))
+
+
+def show_progress(rows: list[CheckRow], stream: TextIO) -> None:
+    """Say how far a check is: on a terminal in one line that changes, else in a line for each row."""
+    line = f"{len(rows)} rows, {sum(not row.passed for row in rows)} failed: {rows[-1].name}"
+    print(f"\r{line:<79.79}" if stream.isatty() else line, end="" if stream.isatty() else "\n", file=stream, flush=True)
 
 
 def as_json(rows: list[CheckRow], device: str) -> str:

@@ -32,16 +32,16 @@ def pooling(problem: Any, given: dict[str, Any]) -> dict[str, Any]:
     if problem.direction == "forward":
         y = np.zeros((*shape, *problem.out_size))
         for place, part, divisor in _windows(problem):
-            held = given["x"][(..., *part)].reshape(*shape, -1)
-            y[(..., *place)] = _value(problem.operator, held, divisor)
+            held = given["x"][part].reshape(*shape, -1)
+            y[place] = _value(problem.operator, held, divisor)
         return {"y": y}
     dx = np.zeros((*shape, *problem.in_size))
     for place, part, divisor in _windows(problem):
-        dy = given["dy"][(..., *place)][..., None]
-        size = dx[(..., *part)].shape
-        held = given["x"][(..., *part)].reshape(*shape, -1) if "x" in given else np.ones((*shape, math.prod(size[2:])))
-        y = given["y"][(..., *place)][..., None] if "y" in given else None
-        dx[(..., *part)] += (dy * _slope(problem.operator, held, y, divisor)).reshape(size)
+        dy = given["dy"][place][..., None]
+        size = dx[part].shape
+        held = given["x"][part].reshape(*shape, -1) if "x" in given else np.ones((*shape, math.prod(size[2:])))
+        y = given["y"][place][..., None] if "y" in given else None
+        dx[part] += (dy * _slope(problem.operator, held, y, divisor)).reshape(size)
     return {"dx": dx}
 
 
@@ -77,10 +77,11 @@ def _slope(operator: str, held: Any, y: Any, divisor: int) -> Any:
     return (held / y) ** (int(operator[2:]) - 1)
 
 
-def _windows(problem: Any) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], int]]:
-    """Give every window's place, the part of the input that it holds, and what an average divides by."""
+def _windows(problem: Any) -> Iterator[tuple[Any, Any, int]]:
+    """Give the indices of every window in y, and of what it holds in x, and what an average divides by."""
     for place in itertools.product(*map(range, problem.out_size)):
-        part, divisor = [], 1
+        part: list[slice] = []
+        divisor = 1
         for at, size, kernel, stride, begin_pad, end_pad in zip(
             place, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.pad_end
         ):
@@ -89,4 +90,4 @@ def _windows(problem: Any) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...],
             part.append(inside)
             counted = min(first + kernel, size + end_pad) - first
             divisor *= counted if problem.count_padding else inside.stop - inside.start
-        yield place, tuple(part), divisor
+        yield (..., *place), (..., *part), divisor

@@ -98,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
         "--shape", type=_shape, action="append", default=[], metavar="NAME=N,N", help="an input's shape, of a symbol"
     )
     check.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each is timed (default: 3)")
-    check.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
+    check.add_argument("--json", action="store_true", help="print JSON, and the rows on stderr")
+    check.add_argument(
+        "--progress", action="store_true", help="count rows on stderr (default: when it alone is a terminal)"
+    )
     check.set_defaults(run=_check)
 
     bench.add(commands)
@@ -155,11 +158,17 @@ def _check(options: argparse.Namespace) -> int:
         else:
             arguments["shapes"] = dict(options.shape)
     output = sys.stderr if options.json else sys.stdout
+    # where the rows are to be seen, they are the progress
+    shown = options.progress or (sys.stderr.isatty() and not output.isatty())
     print(f"on {device}\n{check.HEADER}", file=output, flush=True)
     rows = []
     for row in check.run(module, arguments, options.device):
         rows.append(row)
         print(row, file=output, flush=True)
+        if shown:
+            check.show_progress(rows, sys.stderr)
+    if shown and sys.stderr.isatty():
+        print(file=sys.stderr)
     failed = [row for row in rows if not row.passed]
     print(f"{len(rows) - len(failed)} of {len(rows)} rows pass", file=output)
     if options.json:

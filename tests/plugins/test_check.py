@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import textwrap
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def test_every_operator_passes(capfd):
         assert wanted in names
     assert "batchnorm backward_training" in names
     assert any(row["name"].startswith("pointwise") for row in found["rows"])
+    for operator in ("max", "average", "sum", "lp2"):
+        for direction in ("forward", "backward"):
+            assert any(row["name"].startswith(f"pool {direction} {operator}") for row in found["rows"])
     assert all(row["error"] <= row["limit"] for row in found["rows"])
     assert max(row["error"] for row in found["rows"]) > 0
 
@@ -88,6 +92,35 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
     monkeypatch.setattr(check, "run", lambda *_: iter([row]))
     assert main(["check"]) == 1
     assert "0 of 1 rows pass" in capfd.readouterr().out
+
+
+def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
+    (tmp_path / "planted.py").write_text(
+        "import mutant, shutil\nfrom clgraft.plugins import check_core\n"
+        "def rows(**arguments):\n"
+        "    folder = mutant.plant('pooling_operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
+        "    try:\n        yield from check_core.rows(**arguments)\n"
+        "    finally:\n        shutil.rmtree(folder)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(NETS.parent.parent)]))
+    run = check.run
+    monkeypatch.setattr(check, "run", lambda module, *rest: run("planted", *rest))
+    assert main(["check", "--json", "--repeats", "1"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    assert found["passed"] is False
+    failed = [row["name"] for row in found["rows"] if not row["passed"]]
+    assert failed and all(name.startswith("pool forward max") for name in failed)
+
+
+def test_progress_goes_to_stderr(monkeypatch, capfd):
+    rows = [check.CheckRow("conv", "y", 0.0, 1e-4), check.CheckRow("pool", "y", 1.0, 1e-4)]
+    monkeypatch.setattr(check, "run", lambda *_: iter(rows))
+    assert main(["check", "--progress"]) == 1
+    captured = capfd.readouterr()
+    assert captured.err.splitlines() == ["1 rows, 0 failed: conv", "2 rows, 1 failed: pool"]
+    assert "rows, " not in captured.out
+    assert main(["check"]) == 1
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
