@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 pytest.importorskip("caffe")
 
 from caffe_nets import layer
+
+from clgraft.caffe_layers.swap import swap_file
 
 needs_command = pytest.mark.skipif(not shutil.which("caffe"), reason="this Caffe comes without the caffe command")
 
@@ -51,3 +54,60 @@ def test_an_error_is_printed_before_the_command_ends(tmp_path):
     done = train(tmp_path, "num_output: 2 kernel_size: 9", ours=True)
     assert done.returncode != 0
     assert "clgraft: OclConvolution 'op' failed in reshape: [conv] got kernel (9, 9), expected" in done.stderr
+
+
+@needs_command
+def test_a_swapped_solver_trains_tests_and_is_timed_as_natively(tmp_path):
+    """Batch statistics in training, the stored ones in testing; the data are the same in every run."""
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(20)
+    with h5py.File(str(tmp_path / "data.h5"), "w") as file:
+        file["x"] = rng.standard_normal((12, 3, 8, 8)).astype("f4")
+        file["label"] = rng.integers(0, 3, 12).astype("f4")
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/data.h5\n")
+    statistics = "param { lr_mult: 0 } " * 3
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x" type: "HDF5Data" top: "x" top: "label" '
+        f'hdf5_data_param {{ source: "{tmp_path}/list.txt" batch_size: 4 }} }}\n'
+        + layer(
+            "Convolution",
+            'convolution_param { num_output: 4 kernel_size: 3 bias_term: false weight_filler { type: "msra" } }',
+            ours=False,
+        )
+        + layer("BatchNorm", ours=False, name="bn", bottoms=["y"], tops=["y"], frame=statistics)
+        + layer("Scale", "scale_param { bias_term: true }", ours=False, name="scale", bottoms=["y"], tops=["y"])
+        + layer("ReLU", ours=False, name="relu", bottoms=["y"], tops=["y"])
+        + layer(
+            "InnerProduct",
+            'inner_product_param { num_output: 3 weight_filler { type: "xavier" } }',
+            ours=False,
+            name="score",
+            bottoms=["y"],
+            tops=["score"],
+        )
+        + layer("SoftmaxWithLoss", ours=False, name="loss", bottoms=["score", "label"], tops=["loss"])
+    )
+    (tmp_path / "native.prototxt").write_text(
+        f'net: "{tmp_path}/net.prototxt" base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 '
+        f'lr_policy: "fixed" max_iter: 6 display: 1 random_seed: 3 solver_mode: CPU snapshot_prefix: "{tmp_path}/snap" '
+        "test_iter: 3 test_interval: 3"
+    )
+    swap_file(tmp_path / "native.prototxt", tmp_path / "ours.prototxt")
+
+    def command(*words) -> str:
+        done = subprocess.run(["env", "GLOG_minloglevel=0", "caffe", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stderr
+
+    seen = []
+    for solver, net in (("native", "net"), ("ours", "net_ocl")):
+        files = [f"--model={tmp_path}/{net}.prototxt", f"--weights={tmp_path}/snap_iter_6.caffemodel", "--iterations=3"]
+        trained = command("train", f"--solver={tmp_path}/{solver}.prototxt")
+        tested = command("test", *files)
+        timed = command("time", f"--model={tmp_path}/{net}.prototxt", "--iterations=1")
+        assert "Average Forward-Backward" in timed
+        numbers = [float(loss) for loss in re.findall(r"loss = ([0-9.e+-]+)", trained + tested)]
+        assert len(numbers) > 15
+        seen.append(numbers)
+    assert seen[1] == pytest.approx(seen[0], rel=1e-4)
+    assert 'layer: "OclBatchNorm"' in (tmp_path / "net_ocl.prototxt").read_text()
