@@ -21,6 +21,7 @@ VERSION = "0.1.0"
 FOLDER = "programs"
 # environment variables that change what PoCL, Intel's compilers and pyopencl make of a source
 STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")
+STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # of those that start like it
 
 
 def _folder() -> Path | None:
@@ -38,7 +39,9 @@ def _folder() -> Path | None:
 def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
     """Give the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
     platform = cl_device.platform
-    steering = {name: value for name, value in os.environ.items() if name.startswith(STEERING)}
+    steering = {
+        name: value for name, value in os.environ.items() if name.startswith(STEERING) and name not in STEERING_NOTHING
+    }
     return json.dumps(
         {
             "clgraft": VERSION,

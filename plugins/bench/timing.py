@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+SETTLE = 0.04  # seconds; OpenBLAS's threads wait actively for 2^26 cycles
+TURN = 4  # timed calls in a row at most
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -23,8 +26,14 @@ class Timing:
         return Timing(middle, min(times), (high - low) / middle)
 
 
-def compare(contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0, least: int = 7) -> dict[str, Timing]:
-    """Time calls in turn, A B A B ..., after one warm-up each.
+def compare(
+    contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0, least: int = 7, settle: float = SETTLE
+) -> dict[str, Timing]:
+    """Time calls in turn: A A, B B, A A, ..., after one warm-up each.
+
+    At each turn a contender waits until the other's threads have gone to sleep, and is called once untimed: thread
+    pools keep a core busy for a while after their last work, which would slow down whoever comes next, and sleeping
+    threads take their time to wake up.
 
     Parameters
     ----------
@@ -33,7 +42,9 @@ def compare(contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0
     seconds : float
         About how long to measure, all together.
     least : int
-        The least number of rounds.
+        The least number of timed calls of each.
+    settle : float
+        Seconds to wait at each turn.
 
     Returns
     -------
@@ -45,9 +56,15 @@ def compare(contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0
     end = time.perf_counter() + seconds
     while min(map(len, times.values())) < least or time.perf_counter() < end:
         for name, call in contenders.items():
-            start = time.perf_counter()
+            time.sleep(settle)
             call()
-            times[name].append(time.perf_counter() - start)
+            stop = time.perf_counter() + settle
+            while True:
+                start = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - start)
+                if start > stop or len(times[name]) % TURN == 0:
+                    break
     return {name: Timing.of(values) for name, values in times.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -86,3 +87,28 @@ def test_a_broken_driver_does_not_hide_the_others(tmp_path, monkeypatch):
     )
     done = run_python(program, CLGRAFT_DEVICE="", CLGRAFT_CACHE=str(tmp_path / "cache"))
     assert int(done.stdout) >= 1, done.stderr
+
+
+PINNED = """
+import os, sys
+if sys.argv[1] == "one":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from clgraft.core import runtimes
+runtimes.prepare()
+print({name: os.environ.get(name) for name in runtimes.PINNING})
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+def test_threads_are_pinned_unless_somebody_chose_otherwise():
+    clean = {name: value for name, value in os.environ.items() if name not in runtimes.PINNING}
+
+    def found(word, **more):
+        command = [sys.executable, "-c", PINNED, word]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**clean, **more})
+        return ast.literal_eval(done.stdout)
+
+    everywhere = os.sched_getaffinity(0) == set(range(os.cpu_count()))
+    assert found("all") == (runtimes.PINNING if everywhere else dict.fromkeys(runtimes.PINNING))
+    assert found("one") == dict.fromkeys(runtimes.PINNING)
+    assert found("all", POCL_AFFINITY="0")["POCL_AFFINITY"] == "0"

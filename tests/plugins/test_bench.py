@@ -84,8 +84,8 @@ def test_a_side_that_computes_something_else_is_not_measured(monkeypatch):
 
 def test_timing_is_interleaved():
     calls = []
-    compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=3)
-    assert calls == ["a", "b"] * 4
+    compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=5, settle=0.001)
+    assert "".join(calls) == "ab" + 2 * ("aaaaa" + "bbbbb")  # of each five the first is not timed
 
 
 def test_sums_by_group():
