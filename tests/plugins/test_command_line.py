@@ -111,6 +111,17 @@ def test_devices(capfd):
         assert device["name"] in text
 
 
+def test_devices_say_why_a_runtime_cannot_be_used(monkeypatch, capfd):
+    from clgraft.core import devices
+
+    monkeypatch.setattr(devices, "unusable", lambda: ["broken.so: no such library"])
+    assert main(["devices"]) == 0
+    assert "not usable: broken.so: no such library" in capfd.readouterr().out
+    monkeypatch.setattr(devices, "available", lambda: [])
+    assert main(["devices", "--json"]) == 1
+    assert json.loads(capfd.readouterr().out)["not_usable"] == ["broken.so: no such library"]
+
+
 def test_a_reader_that_goes_away_is_no_traceback(net):
     long = "".join(f'layer {{ name: "r{i}" type: "ReLU" bottom: "x" top: "x" }}\n' for i in range(5000))
     Path("long.prototxt").write_text(long)
