@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from clgraft.core import DeviceError, devices
+from clgraft.core import DeviceError, devices, runtimes
 
 
 def test_what_is_said_of_devices():
