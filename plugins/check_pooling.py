@@ -30,7 +30,7 @@ def pooling(problem: Any, given: dict[str, Any]) -> dict[str, Any]:
     """
     shape = (problem.batch, problem.channels)
     if problem.direction == "forward":
-        y = np.zeros((*shape, *problem.out_size))
+        y: Any = np.zeros((*shape, *problem.out_size))
         for place, part, divisor in _windows(problem):
             held = given["x"][part].reshape(*shape, -1)
             y[place] = _value(problem.operator, held, divisor)
