@@ -93,9 +93,10 @@ class Context:
         import pyopencl as cl
 
         _refuse_after_fork()
-        device = devices.select(selector)
-        cl_context = cl.Context([device])
-        return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)
+        with runtimes.affinity_kept():
+            device = devices.select(selector)
+            cl_context = cl.Context([device])
+            return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)
 
     def _check(self, status: int) -> None:
         if status:
@@ -145,7 +146,7 @@ class Context:
             lines["__builtin_prefetch(...)"] = "((void)0)"
         source = "".join(f"#define {key} {value}\n" for key, value in lines.items()) + kernel_source(file)
         key = (source, options)
-        with self._lock:
+        with self._lock, runtimes.affinity_kept():
             if key not in self._programs:
                 self._programs[key] = program_cache.build(
                     self.cl_context, self.cl_device, source, ("-cl-std=CL1.2", *options)

@@ -36,19 +36,22 @@ def _folder() -> Path | None:
     return folder if runtimes.owned(folder) else None
 
 
+def steering() -> list[tuple[str, str]]:
+    """Give the environment variables that change what compilers make of a source, with their values, sorted."""
+    names = (name for name in os.environ if name.startswith(STEERING) and name not in STEERING_NOTHING)
+    return [(name, os.environ[name]) for name in sorted(names)]
+
+
 def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
     """Give the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
     platform = cl_device.platform
-    steering = {
-        name: value for name, value in os.environ.items() if name.startswith(STEERING) and name not in STEERING_NOTHING
-    }
     return json.dumps(
         {
             "clgraft": VERSION,
             "platform": [platform.name, platform.version],
             "device": [cl_device.name, cl_device.version, cl_device.driver_version, cl_device.vendor],
             "options": options,
-            "environment": sorted(steering.items()),
+            "environment": steering(),
             "source": source,
         },
         sort_keys=True,

@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def _pin_threads() -> None:
     if os.sched_getaffinity(0) == set(range(os.cpu_count() or 0)):
         for name, value in PINNING.items():
             os.environ.setdefault(name, value)
+
+
+@contextlib.contextmanager
+def affinity_kept() -> Iterator[None]:
+    """Give the calling thread its affinity back: Intel's runtime pins every thread that enters it, not only its own."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        yield
+    finally:
+        if os.sched_getaffinity(0) != before:
+            os.sched_setaffinity(0, before)
 
 
 def owned(path: Path) -> bool:

@@ -101,7 +101,10 @@ clg_status clg_context_finish(clg_context context) {
     if (c->fork_count != clg_fork_count())
         status = clg_fail(CLG_FORKED, "[context] got a context from before fork(), expected one made in this process");
     else {
+        clg_affinity affinity;
+        clg_affinity_keep(&affinity);
         int32_t code = cl_finish(c->queue);
+        clg_affinity_restore(&affinity);
         if (code) status = clg_cl_fail("clFinish", code);
     }
     clg_handle_drop(c);

@@ -25,6 +25,14 @@ clg_status clg_handle_destroy(const void *handle, uint32_t kind);
 void clg_handle_destroy_if(uint32_t kind, bool (*test)(void *object, void *with), void *with);
 unsigned clg_fork_count(void);
 
+/* affinity.c: where the calling thread may run, before and after a driver's calls */
+typedef struct clg_affinity {
+    bool known;
+    uint64_t cores[16];
+} clg_affinity;
+void clg_affinity_keep(clg_affinity *kept);
+void clg_affinity_restore(const clg_affinity *kept);
+
 /* context.c */
 typedef struct clg_pooled {
     cl_object mem;

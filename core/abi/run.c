@@ -207,9 +207,12 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
                           p->scalar_count);
     for (uint32_t i = 0; i < buffer_count && !status; i++) status = check_buffer(p, i, &buffers[i]);
     if (!status) {
+        clg_affinity affinity;
+        clg_affinity_keep(&affinity);
         pthread_mutex_lock(&p->context->mutex);
         status = run_locked(p, buffers, scalars);
         pthread_mutex_unlock(&p->context->mutex);
+        clg_affinity_restore(&affinity);
     }
     clg_handle_drop(p);
     return status;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -56,7 +55,6 @@ def source_digest() -> str:
 
 def device_key(device: DeviceInfo) -> str:
     """Give the text that has to be equal for a result to count: device, driver, what steers it, sources, version."""
-    steering = {name: value for name, value in os.environ.items() if name.startswith(program_cache.STEERING)}
     return json.dumps(
         {
             "clgraft": program_cache.VERSION,
@@ -66,7 +64,7 @@ def device_key(device: DeviceInfo) -> str:
             "driver": [device.driver, device.version],
             "units": device.compute_units,
             "lanes": device.vector_width,
-            "environment": sorted(steering.items()),
+            "environment": program_cache.steering(),
         },
         sort_keys=True,
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from clgraft.core.abi.build import SOURCES
+
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
-SOURCES = ("errors.c", "handles.c", "context.c", "plan.c", "run.c")
 CLANG = shutil.which("clang") or shutil.which("clang-14")
 SECONDS = 10
 ENVIRONMENT = {"ASAN_OPTIONS": "allocator_may_return_null=1", "TSAN_OPTIONS": "allocator_may_return_null=1"}

@@ -264,18 +264,19 @@ def test_data_loaders_that_fork_after_opencl_was_used():
 
 
 def test_threads_that_each_train_a_net_of_their_own(rng):
-    x = mx.nd.array(random(rng, 4, *SHAPE))
+    data = mx.nd.array(random(rng, 4, *SHAPE))
     nets = []
     for number in range(3):
         mx.random.seed(number)
         net = block()
         net.initialize(mx.init.Xavier(), force_reinit=True)
-        net(x)
+        net(data)
         ops.swap_block(net)
         net.hybridize()
         nets.append(net)
 
     def gradient(net) -> np.ndarray:
+        x = data.copy()  # recording writes to the inputs' own entries: MXNet's threads must not share them
         with mx.autograd.record():
             y = net(x)
         y.backward()
