@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,6 +70,23 @@ class Problem:
     def scalars(self) -> tuple[str, ...]:
         """Give the names of the scalars that every run needs."""
         return ()
+
+    def _expect(self, good: bool, name: str, got: object, expected: str) -> None:
+        if not good:
+            raise ProblemError(f"[{self.kind}] got {name} {got}, expected {expected}")
+
+    def _expect_words(self, **known: Sequence[str]) -> None:
+        """Refuse a dtype, or another word, that is none of the known ones."""
+        for name, words in {**known, "dtype": DTYPES}.items():
+            value = getattr(self, name)
+            self._expect(value in words, name, repr(value), f"one of {tuple(words)}")
+
+    def _take_counts(self, **least: int) -> None:
+        """Make counts whole numbers, and refuse those below the least."""
+        for name, low in least.items():
+            value = int(getattr(self, name))
+            object.__setattr__(self, name, value)
+            self._expect(value >= low, name, value, f"at least {low}")
 
     def implementations(self) -> tuple[Any, ...]:
         """Give the modules that can plan this problem, in order of preference."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
@@ -52,15 +52,8 @@ class BatchNormProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, low in (("batch", 0), ("channels", 1), ("pixels", 0)):
-            value = int(getattr(self, name))
-            object.__setattr__(self, name, value)
-            if value < low:
-                raise ProblemError(f"[batchnorm] got {name} {value}, expected at least {low}")
-        if self.direction not in DIRECTIONS:
-            raise ProblemError(f"[batchnorm] got direction {self.direction!r}, expected one of {DIRECTIONS}")
-        if self.dtype not in DTYPES:
-            raise ProblemError(f"[batchnorm] got dtype {self.dtype!r}, expected one of {DTYPES}")
+        self._take_counts(batch=0, channels=1, pixels=0)
+        self._expect_words(direction=DIRECTIONS)
 
     @property
     def shape(self) -> tuple[int, int, int]:

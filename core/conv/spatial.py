@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
@@ -69,14 +68,9 @@ class SpatialProblem(Problem):
             return usual
         return () if field.default is None else (field.default,) * self.ndim
 
-    def _expect(self, good: bool, name: str, got: object, expected: str) -> None:
-        if not good:
-            raise ProblemError(f"[{self.kind}] got {name} {got}, expected {expected}")
-
     def _check(self) -> None:
         expect = self._expect
-        expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
-        expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect_words(direction=DIRECTIONS)
         expect(1 <= self.ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
         for name, least, _ in self.SPATIAL.values():
             value = getattr(self, name)

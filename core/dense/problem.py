@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
@@ -54,16 +53,10 @@ class DenseProblem(Problem):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "transposed", bool(self.transposed) and self.direction != "backward_bias")
         object.__setattr__(self, "bias", bool(self.bias) and self.direction == "forward")
-
-        def expect(good: bool, name: str, got: object, expected: str) -> None:
-            if not good:
-                raise ProblemError(f"[dense] got {name} {got}, expected {expected}")
-
-        expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
-        expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect_words(direction=DIRECTIONS)
         for name, low in (("batch", 0), ("inputs", 1), ("outputs", 1)):
             value = getattr(self, name)
-            expect(low <= value <= LARGEST, name, value, f"{low} to {LARGEST}")
+            self._expect(low <= value <= LARGEST, name, value, f"{low} to {LARGEST}")
 
     @property
     def flops(self) -> int:

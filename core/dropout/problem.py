@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, Argument, Problem
 
 DIRECTIONS = ("forward", "backward")
 OPERATORS = ("dropout", "rrelu")
@@ -55,14 +55,8 @@ class DropoutProblem(Problem):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
         object.__setattr__(self, "mask", tuple(int(size) for size in self.mask) or self.shape)
-
-        def expect(good: bool, name: str, got: object, expected: str) -> None:
-            if not good:
-                raise ProblemError(f"[dropout] got {name} {got}, expected {expected}")
-
-        for name, known in (("direction", DIRECTIONS), ("operator", OPERATORS), ("dtype", DTYPES)):
-            value = getattr(self, name)
-            expect(value in known, name, repr(value), f"one of {known}")
+        expect = self._expect
+        self._expect_words(direction=DIRECTIONS, operator=OPERATORS)
         expect(all(size >= 0 for size in self.shape), "shape", self.shape, "sizes of at least 0")
         fits = len(self.mask) == len(self.shape) and all(m in (1, size) for m, size in zip(self.mask, self.shape))
         expect(fits, "mask", self.mask, f"the shape {self.shape} or sizes of 1")

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward")
@@ -51,20 +50,11 @@ class LRNProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, low in (("images", 0), ("channels", 0), ("pixels", 0), ("size", 1)):
-            value = int(getattr(self, name))
-            object.__setattr__(self, name, value)
-            if value < low:
-                raise ProblemError(f"[lrn] got {name} {value}, expected at least {low}")
+        self._take_counts(images=0, channels=0, pixels=0, size=1)
+        self._expect_words(direction=DIRECTIONS)
         object.__setattr__(self, "beta", float(self.beta))
-        if self.size % 2 == 0:
-            raise ProblemError(f"[lrn] got size {self.size}, expected an odd number")
-        if not math.isfinite(self.beta):
-            raise ProblemError(f"[lrn] got beta {self.beta}, expected a finite number")
-        if self.direction not in DIRECTIONS:
-            raise ProblemError(f"[lrn] got direction {self.direction!r}, expected one of {DIRECTIONS}")
-        if self.dtype not in DTYPES:
-            raise ProblemError(f"[lrn] got dtype {self.dtype!r}, expected one of {DTYPES}")
+        self._expect(self.size % 2 == 1, "size", self.size, "an odd number")
+        self._expect(math.isfinite(self.beta), "beta", self.beta, "a finite number")
 
     def with_direction(self, direction: str) -> LRNProblem:
         """Give the same normalisation in another direction."""

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward")
@@ -82,18 +81,8 @@ class PoolProblem(Problem):
         self._check(ndim)
 
     def _check(self, ndim: int) -> None:
-        def expect(good: bool, name: str, got: object, expected: str) -> None:
-            if not good:
-                raise ProblemError(f"[pool] got {name} {got}, expected {expected}")
-
-        for name, known in (
-            ("direction", DIRECTIONS),
-            ("operator", OPERATORS),
-            ("rounding", ROUNDINGS),
-            ("dtype", DTYPES),
-        ):
-            value = getattr(self, name)
-            expect(value in known, name, repr(value), f"one of {known}")
+        expect = self._expect
+        self._expect_words(direction=DIRECTIONS, operator=OPERATORS, rounding=ROUNDINGS)
         expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
         for name, low in (("in_size", 1), ("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0)):
             value = getattr(self, name)

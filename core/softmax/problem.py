@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import read_words
 
 DIRECTIONS = ("forward", "backward")
@@ -50,15 +49,8 @@ class SoftmaxProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("images", "channels", "pixels"):
-            value = int(getattr(self, name))
-            object.__setattr__(self, name, value)
-            if value < 0:
-                raise ProblemError(f"[softmax] got {name} {value}, expected at least 0")
-        if self.direction not in DIRECTIONS:
-            raise ProblemError(f"[softmax] got direction {self.direction!r}, expected one of {DIRECTIONS}")
-        if self.dtype not in DTYPES:
-            raise ProblemError(f"[softmax] got dtype {self.dtype!r}, expected one of {DTYPES}")
+        self._take_counts(images=0, channels=0, pixels=0)
+        self._expect_words(direction=DIRECTIONS)
 
     def with_direction(self, direction: str) -> SoftmaxProblem:
         """Give the same softmax in another direction."""
