@@ -4,8 +4,11 @@
 //
 // Lines are loaded once for the R rows they serve; what neighbouring columns share comes from the L1 cache. The rows of a
 // work-item lie `dh` apart (a dilated kernel's rows share lines only so), so rows are numbered in strips: strip s starts at
-// row s / dh * dh * R + s % dh. Kernels too large to unroll have UNROLL 1 and R 1.
+// row s / dh * dh * R + s % dh. Kernels of too many taps to unroll have kernels of their own (depthwise_gpu_wide.cl).
 
+#ifndef MAKES
+#define MAKES 1  // 1: depthwise_gpu_rows, 2: depthwise_gpu_spread, 3: depthwise_gpu_filter with depthwise_sum_splits
+#endif
 #ifndef R
 #define R 8  // rows of results of a work-item
 #endif
@@ -26,14 +29,13 @@
 #define FILTER_LINES ((R - 1) * SH + TAP_ROWS)
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLLED(times) PRAGMA(unroll times)
-#ifndef UNROLL
 #define UNROLL 64
-#endif
 
 bool inside(const int at, const int size) { return (uint)at < (uint)size; }
 
 int first_row(const int strip, const int dh) { return strip / dh * dh * R + strip % dh; }
 
+#if MAKES == 1
 // Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_rows(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate, const uint items,
@@ -76,6 +78,7 @@ UNROLLED(R)
     }
 }
 
+#elif MAKES == 2
 // dx at any stride: each element looks for the taps that meet a dy.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_spread(
     CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const uint items, const int channels,
@@ -117,6 +120,7 @@ UNROLLED(R)
     }
 }
 
+#else
 // A work-group sums TAP_ROWS rows of one filter over `split_items` of the (image, strip, column)s:
 // partial[split][filter][tap], or dw itself if there is one split.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_filter(
@@ -168,3 +172,6 @@ UNROLLED(UNROLL)
             STORE(OPEN(dw_out), place, accumulate ? LOAD(OPEN(dw_out), place) + shares[t][0] : shares[t][0]);
     }
 }
+
+#include "depthwise_sum.cl"
+#endif

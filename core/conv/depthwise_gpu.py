@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from math import gcd
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.conv.depthwise_axes import Axis, arithmetic_bytes, axes_of, ints
-from clgraft.core.conv.depthwise_rows import sum_of_splits
+from clgraft.core.conv.depthwise_axes import Axis, arithmetic_bytes, axes_of, ints, long
 from clgraft.core.conv.problem import ConvProblem
 from clgraft.core.errors import Declined
 from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps, Workspace
@@ -20,8 +20,11 @@ NAME = "depthwise_gpu"
 FOR_GPUS = True  # on a CPU no candidate of a search
 OPTIONS = ("-cl-mad-enable",)
 FILE = "depthwise_gpu.cl"
+WIDE_FILE = "depthwise_gpu_wide.cl"
+ROWS_KERNEL, SPREAD_KERNEL, FILTER_KERNEL = 1, 2, 3  # the files' MAKES: what a program holds
 GROUP = 128
 MOST_TAPS = 64  # that are unrolled
+MOST_LANES = 32  # that share a result
 MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
@@ -51,11 +54,13 @@ def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | st
     if height.s == width.s == 1:
         height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
         return _rows(problem, context, height, width, wanted)
-    rows = wanted or (4 if taps <= MOST_TAPS else 1)
+    if taps > MOST_TAPS:
+        return _wide_spread(problem, context, height, width)
+    rows = wanted or 4
     strips = -(-height.i // rows)
     items = _checked(problem.batch * problem.in_channels * strips * width.i)
     launch = Launch(
-        context.kernel(FILE, "depthwise_gpu_spread", _defines(height, width, rows), problem.dtype, OPTIONS),
+        _kernel(problem, context, FILE, "depthwise_gpu_spread", SPREAD_KERNEL, _defines(height, width), R=rows),
         (-(-items // GROUP) * GROUP,),
         (GROUP,),
         (
@@ -74,12 +79,14 @@ def _checked(items: int) -> int:
     return items
 
 
-def _defines(height: Axis, width: Axis, rows: int) -> dict[str, int]:
-    defines = {"R": rows, "GROUP": GROUP, "KH": height.k, "KW": width.k, "SH": height.s, "SW": width.s}
-    defines["DW"] = width.d
-    if height.k * width.k > MOST_TAPS:
-        defines["UNROLL"] = 1
-    return defines
+def _defines(height: Axis, width: Axis) -> dict[str, int]:
+    return {"GROUP": GROUP, "KH": height.k, "KW": width.k, "SH": height.s, "SW": width.s, "DW": width.d}
+
+
+def _kernel(
+    problem: ConvProblem, context: Context, file: str, name: str, makes: int, defines: dict[str, int], **more: int
+) -> Any:
+    return context.kernel(file, name, {"MAKES": makes, **defines, **more}, problem.dtype, OPTIONS)
 
 
 def _alone(height: Axis, taps: int) -> bool:
@@ -106,29 +113,64 @@ def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis, row
     channels = problem.out_channels if forward else problem.in_channels
     multiplier = problem.out_channels // problem.in_channels
     sums, shared = (1, multiplier) if forward else (multiplier, 1)
-    rows = rows or _rows_per_item(height, height.k * width.k)
-    strips = _strips(height, rows)
-    items = _checked(problem.batch * channels * strips * width.o)
+    taps = height.k * width.k
+    strips: tuple[int, ...] = ()
+    if taps > MOST_TAPS:
+        each = _lanes(width)
+        items = _checked(problem.batch * channels * height.o * width.o * each)
+        file, name, more = WIDE_FILE, "depthwise_gpu_wide_rows", {"LANES": each}
+    else:
+        each, rows = 1, rows or _rows_per_item(height, taps)
+        strips = (_strips(height, rows),)
+        items = _checked(problem.batch * channels * strips[0] * width.o)
+        file, name, more = FILE, "depthwise_gpu_rows", {"R": rows}
     launch = Launch(
-        context.kernel(FILE, "depthwise_gpu_rows", _defines(height, width, rows), problem.dtype, OPTIONS),
+        _kernel(problem, context, file, name, ROWS_KERNEL, _defines(height, width), **more),
         (-(-items // GROUP) * GROUP,),
         (GROUP,),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), Constant(np.uint32(items))),
+            *(Buffer(target), *ints(problem.bias), Accumulate(target), Constant(np.uint32(items // each))),
             *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
-            *ints(height.d, strips),
+            *ints(height.d, *strips),
         ),
         (target,),
     )
     return Steps((launch,))
 
 
+def _lanes(width: Axis) -> int:
+    """Choose the lanes that share a result: a power of 2, as many as results lie apart and a row's taps keep busy."""
+    lanes = 1
+    while lanes < min(width.s, MOST_LANES) and 2 * lanes <= width.k:
+        lanes *= 2
+    return lanes
+
+
+def _wide_spread(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+    items = _checked(problem.batch * problem.in_channels * height.i * width.i)
+    kernel = _kernel(problem, context, WIDE_FILE, "depthwise_gpu_wide_spread", SPREAD_KERNEL, _defines(height, width))
+    launch = Launch(
+        kernel,
+        (-(-items // GROUP) * GROUP,),
+        (GROUP,),
+        (
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
+            *ints(problem.in_channels, problem.out_channels // problem.in_channels),
+            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d),
+            *ints(height.s // gcd(height.s, height.d), width.s // gcd(width.s, width.d)),
+        ),
+        ("dx",),
+    )
+    return Steps((launch,))
+
+
 def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int) -> Steps:
-    taps, filters = height.k * width.k, problem.out_channels
-    tap_rows = height.k if taps <= MOST_SUMS else 1
-    if tap_rows * width.k > MOST_SUMS:
-        raise Declined(f"the sums of {width.k} taps in a row do not fit the registers")
+    taps, filters, size = height.k * width.k, problem.out_channels, arithmetic_bytes(problem)
+    most = min(MOST_SUMS, context.device.local_memory // (GROUP * size))
+    tap_rows = height.k if taps <= most else 1
+    if tap_rows * width.k > most:
+        raise Declined(f"the sums of {width.k} taps in a row do not fit the registers and the local memory")
     rows = rows or _rows_per_item(height, taps)
     strips = _strips(height, rows)
     items = _checked(problem.batch * strips * width.o)
@@ -136,10 +178,10 @@ def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, r
     wanted = -(-context.device.compute_units * GROUPS_PER_UNIT // (filters * tap_groups))
     split_items = max(-(-items // max(min(wanted, items // (4 * GROUP)), 1)), 1)
     splits = max(-(-items // split_items), 1)
-    size, count = arithmetic_bytes(problem), filters * taps
-    defines = {**_defines(height, width, rows), "TAP_ROWS": tap_rows, "UNROLL": 64}
+    count = filters * taps
+    defines = {**_defines(height, width), "R": rows, "TAP_ROWS": tap_rows}
     first = Launch(
-        context.kernel(FILE, "depthwise_gpu_filter", defines, problem.dtype, OPTIONS),
+        _kernel(problem, context, FILE, "depthwise_gpu_filter", FILTER_KERNEL, defines),
         (filters * GROUP, tap_groups, splits),
         (GROUP, 1, 1),
         (
@@ -152,4 +194,11 @@ def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, r
     )
     if splits == 1:
         return Steps((first,), 256)
-    return Steps((first, sum_of_splits(problem, context, splits, count)), splits * count * size)
+    second = Launch(
+        _kernel(problem, context, FILE, "depthwise_sum_splits", FILTER_KERNEL, defines),
+        (count,),
+        None,
+        (Workspace(0, size), Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
+        ("dw",),
+    )
+    return Steps((first, second), splits * count * size)
