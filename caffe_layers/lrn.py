@@ -112,7 +112,7 @@ class OclMVN(OclLayer):
         self.share, self.eps, self.scales = 1 / max(1, self.full[1]), given.eps, given.normalize_variance
         self.made: dict = {}
         self.values = {name: np.empty(self.row, np.float32) for name in ("mean", "variance", "first", "second")}
-        return shapes
+        return [(*shape, *(1,) * (AXES - len(shape)))]  # natively the top has four axes
 
     def run(self, text: str, arrays: dict, outputs: str, scalars: dict) -> None:
         """Run an expression of whole arrays and of a value for each row."""

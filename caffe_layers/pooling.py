@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from clgraft import core
+from clgraft.caffe_layers import framework
 from clgraft.caffe_layers.layer import OclLayer, buffer
 
 AXES = 4  # of a bottom: batch, channels, height, width
@@ -15,16 +18,19 @@ FLOOR = 1
 class OclPooling(OclLayer):
     """Maximum or average of windows; `global_pooling` takes whole planes.
 
-    STOCHASTIC and the second top of MAX, a mask, are refused. `engine` changes nothing.
+    A second top of MAX gets the mask: where in its plane each maximum stands, as a number; -1 where a window holds
+    nothing. STOCHASTIC is refused. `engine` changes nothing.
     """
 
     word: ClassVar[str] = "pooling"
+    tops: ClassVar[tuple] = (1, 2)
     may_be_in_place: ClassVar[bool] = False
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.pooling_param
         self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
         self.operator = "max" if given.pool == MAX else "average"
+        self.expect(self.operator == "max" or self.top_count == 1, "2 top blobs with AVE", "1: an average has no mask")
         self.whole = given.global_pooling
         self.stride = self.per_axis("stride", 1)
         self.pad = self.per_axis("pad", 0)
@@ -65,7 +71,9 @@ class OclPooling(OclLayer):
             rounding="floor" if self.parameters.pooling_param.round_mode == FLOOR else "ceil_inside",
         )
         self.plans: dict[str, core.Plan] = {}
-        return [(*shape[:2], *self.problem.out_size)]
+        self.keeps = self.operator == "max" and self.phase == framework.TRAIN
+        self.kept: np.ndarray | None = None
+        return [(*shape[:2], *self.problem.out_size)] * self.top_count
 
     def plan(self, direction: str) -> core.Plan:
         """Give the plan of a direction; a net that only predicts never plans backward."""
@@ -74,12 +82,26 @@ class OclPooling(OclLayer):
         return self.plans[direction]
 
     def compute(self, bottom: Any, top: Any) -> None:
-        self.plan("forward").execute((buffer(bottom[0].data), buffer(top[0].data)))
+        x, y = buffer(bottom[0].data), buffer(top[0].data)
+        self.plan("forward").execute((x, y))
+        if self.top_count > 1:
+            self.plan("mask").execute((x, y, buffer(top[1].data)))
+        if self.keeps:
+            np.copyto(self.maxima(), top[0].data)
+
+    def maxima(self) -> np.ndarray:
+        """Give memory for the maxima: a layer that works in place on the top may overwrite them there."""
+        if self.kept is None:
+            self.kept = np.empty((*self.shapes[0][:2], *self.problem.out_size), np.float32)
+        return self.kept
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:
             return
         buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
         if self.operator == "max":
-            buffers = [buffer(bottom[0].data), buffer(top[0].data), *buffers]
+            x, y = buffer(bottom[0].data), buffer(self.maxima())
+            if not self.keeps:  # a net for predictions is rarely differentiated: it shall not pay for it
+                self.plan("forward").execute((x, y))
+            buffers = [x, y, *buffers]
         self.plan("backward").execute(buffers)

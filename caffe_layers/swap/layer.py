@@ -144,8 +144,9 @@ def _pooling_refusal(layer: Message) -> str:
     """Return why a pooling layer has no counterpart, empty if it has one."""
     if any(parameters.text("pool") in ("STOCHASTIC", "2") for parameters in layer.messages("pooling_param")):
         return "STOCHASTIC draws random elements"
-    if len(layer.values("top")) > 1:
-        return "its second top, the mask of the maxima, has no OpenCL counterpart"
+    average = any(parameters.text("pool") in ("AVE", "1") for parameters in layer.messages("pooling_param"))
+    if average and len(layer.values("top")) > 1:
+        return "an average has no mask for its second top, Caffe refuses it"
     return ""
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
 from clgraft.core.problem_words import AXES, read_words
 
-DIRECTIONS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward", "mask")
 OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
 NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
 ROUNDINGS = ("floor", "ceil", "ceil_inside")
@@ -26,7 +27,8 @@ class PoolProblem(Problem):
     ----------
     direction : str
         ``forward``: ``x -> y``; ``backward``: ``x y dy -> dx`` for the operators in `GRADIENT_READS_VALUES`, and else
-        ``dy -> dx``.
+        ``dy -> dx``; ``mask``: ``x y -> mask``, the place of each maximum in its plane (a whole number as `dtype`, so
+        exact up to 2^24 elements in float32), -1 where a window holds nothing.
     operator : str
         ``max``, ``average``, ``sum``, or ``lp1`` to ``lp3``: (sum x^p)^(1/p), without absolute values, as MXNet has it.
         A maximum starts from the dtype's lowest number and NaN is never greater; its gradient goes to the first of the
@@ -83,6 +85,7 @@ class PoolProblem(Problem):
     def _check(self, ndim: int) -> None:
         expect = self._expect
         self._expect_words(direction=DIRECTIONS, operator=OPERATORS, rounding=ROUNDINGS)
+        expect(self.direction != "mask" or self.operator == "max", "operator", self.operator, "max, which has a mask")
         expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
         for name, low in (("in_size", 1), ("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0)):
             value = getattr(self, name)
@@ -119,11 +122,19 @@ class PoolProblem(Problem):
         """Give the same pooling in another direction."""
         return replace(self, direction=direction)
 
+    def implementations(self) -> tuple[Any, ...]:
+        """Give the modules that can plan this problem; a mask has one of its own."""
+        if self.direction == "mask":
+            return (importlib.import_module("clgraft.core.pooling.mask"),)
+        return super().implementations()
+
     def arguments(self) -> tuple[Argument, ...]:
         x = (self.batch, self.channels, *self.in_size)
         y = (self.batch, self.channels, *self.out_size)
         if self.direction == "forward":
             table = [("x", "in", x), ("y", "out", y)]
+        elif self.direction == "mask":
+            table = [("x", "in", x), ("y", "in", y), ("mask", "out", y)]
         else:
             values = [("x", "in", x), ("y", "in", y)] if self.operator in self.GRADIENT_READS_VALUES else []
             table = [*values, ("dy", "in", y), ("dx", "out", x)]

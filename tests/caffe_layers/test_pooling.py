@@ -128,9 +128,10 @@ def test_what_is_refused(fields, shape, words):
         load(inputs({"x": shape}) + layer("Pooling", f"pooling_param {{ {fields} }}", ours=True))
 
 
-def test_a_mask_is_refused():
-    with pytest.raises(Exception, match="got 2 top blobs"):
-        load(inputs({"x": (1, 1, 4, 4)}) + layer("Pooling", "pooling_param { kernel_size: 2 }", ours=True, tops="ym"))
+def test_a_mask_of_averages_is_refused():
+    with pytest.raises(Exception, match="got 2 top blobs with AVE"):
+        parameters = "pooling_param { pool: AVE kernel_size: 2 }"
+        load(inputs({"x": (1, 1, 4, 4)}) + layer("Pooling", parameters, ours=True, tops="ym"))
 
 
 def test_swap():
@@ -147,7 +148,7 @@ def test_swap():
 def test_swap_leaves_what_has_no_counterpart():
     for fields, tops, reason in (
         ("pool: STOCHASTIC kernel_size: 2", "y", "STOCHASTIC draws random elements"),
-        ("kernel_size: 2", "ym", "mask"),
+        ("pool: AVE kernel_size: 2", "ym", "no mask"),
     ):
         text = layer("Pooling", f"pooling_param {{ {fields} }}", ours=False, tops=tops)
         swapped, report = swap_net(text)

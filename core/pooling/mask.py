@@ -1,0 +1,38 @@
+"""The mask of a maximum: where in its plane each stands. For frameworks that hand it on (Caffe's second top)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clgraft.core.plan import Accumulate, Buffer, Constant, Launch, Steps
+from clgraft.core.pooling.problem import PoolProblem
+from clgraft.core.problem import in_3d
+
+if TYPE_CHECKING:
+    from clgraft.core.context import Context
+
+NAME = "mask"
+
+GROUP = 64
+
+
+def plan(problem: PoolProblem, context: Context) -> Steps:
+    """Plan one launch with a work-item per window."""
+    kernel = context.kernel("pooling_mask.cl", "pool_mask", {}, problem.dtype)
+    sizes = (
+        *in_3d(problem.in_size, 1),
+        *in_3d(problem.out_size, 1),
+        *in_3d(problem.kernel, 1),
+        *in_3d(problem.stride, 1),
+        *in_3d(problem.pad_begin, 0),
+    )
+    windows = problem.arguments()[-1].size
+    bound = (
+        *(Buffer(name) for name in ("x", "y", "mask")),
+        Accumulate("mask"),
+        *(Constant(np.int32(size)) for size in sizes),
+        Constant(np.uint64(windows)),
+    )
+    return Steps((Launch(kernel, (-(-windows // GROUP) * GROUP,), (GROUP,), bound, ("mask",)),))
