@@ -1,8 +1,9 @@
-// Depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is one row of its pixels.
+// Filter gradient of a depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is one
+// row of its pixels.
 //
-// source (planes, ih, width)   weights (channels, KH, KW)   target (planes, oh, width)
+// x (planes, ih, width)   dy (planes, oh, width)   dw (filters, KH, KW)
 //
-// Stride 1 and padding that keeps the width: pixel f of a result meets a tap at f + offset, whatever row it is in. A mask
+// Stride 1 and padding that keeps the width: pixel f of dy meets a tap at f + offset, whatever row it is in. A mask
 // for each vector and tap, made once for all planes, leaves out pixels of other rows and planes. The last vector overlaps.
 
 #include "depthwise_scratch.cl"
@@ -40,69 +41,6 @@ bool plane_loadable(local const int *offsets, const long before, const long all,
 real masked_element(global const stored *plane, local const maske *masks, const int k, const int t, const int l,
                     const int at) {
     return masks[(k * TAPS + t) * VL + l] ? LOAD(plane, at) : 0;
-}
-
-// As depthwise_rows of depthwise_rows.cl; `vectors` is a multiple of NV.
-kernel void depthwise_flat(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
-                           const int accumulate, const long targets, const int channels, const int sums, const int shared,
-                           const int flip, const int ih, const int oh, const int width, const int ph, const int pw,
-                           const int dh, const int dw, const int vectors, const int item_planes, local real *all_weights,
-                           local real *spare, local int *offsets, local maske *masks) {
-    const int size = oh * width, source_size = ih * width;
-    const long first = get_global_id(0) * (long)item_planes, last = min(first + item_planes, targets);
-    const long all = targets / shared * sums * source_size;
-    make_tables(masks, offsets, vectors, size, ih, width, ph, pw, dh, dw);
-    long source = first / shared * sums;
-    int channel = first % channels, left = shared - (int)(first % shared);
-    for (long t = first; t < last; t++) {
-        for (int i = 0; i < sums * TAPS; i++)
-            all_weights[i] = LOAD(OPEN(w), (long)channel * sums * TAPS + (flip ? i / TAPS * TAPS + TAPS - 1 - i % TAPS : i));
-        const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
-        global stored *to = OPEN(y) + t * size;
-        for (int k0 = 0; k0 < vectors; k0 += NV) {
-            realv sum[NV];
-#pragma unroll
-            for (int k = 0; k < NV; k++) sum[k] = start;
-            for (int s = 0; s < sums; s++) {
-                global const stored *plane = OPEN(x) + (source + s) * source_size;
-                local const real *weights = all_weights + s * TAPS;
-                if (plane_loadable(offsets, (source + s) * source_size, all, size)) {
-#pragma unroll
-                    for (int i = 0; i < TAPS; i++) {
-                        global const stored *from = plane + offsets[i];
-#pragma unroll
-                        for (int k = 0; k < NV; k++) {
-                            const realv value = VLOAD(from, PLACE(k0 + k));
-                            const maskv mask = VLOAD_MASK(masks + ((k0 + k) * TAPS + i) * VL);
-                            sum[k] = fma(MASKED(value, mask), (realv)(weights[i]), sum[k]);
-                        }
-                    }
-                } else {
-#pragma unroll
-                    for (int k = 0; k < NV; k++) {
-                        for (int l = 0; l < VL; l++) {
-                            spare[l] = 0;
-                            for (int i = 0; i < TAPS; i++)
-                                spare[l] += weights[i] * masked_element(plane, masks, k0 + k, i, l,
-                                                                        PLACE(k0 + k) + l + offsets[i]);
-                        }
-                        sum[k] += VLOAD_REAL(spare);
-                    }
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < NV; k++) {
-                const int at = PLACE(k0 + k);
-                if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], TO_MASK(LANES + at >= (k0 + k) * VL));
-                VSTORE(to, at, sum[k]);
-            }
-        }
-        if (--left == 0) {
-            left = shared;
-            source += sums;
-        }
-        if (++channel == channels) channel = 0;
-    }
 }
 
 // As depthwise_rows_filter of depthwise_rows_filter.cl, in splits of whole images.

@@ -6,6 +6,7 @@ from clgraft.core.conv import (
     depthwise,
     depthwise_flat,
     depthwise_gpu,
+    depthwise_planes,
     depthwise_rows,
     depthwise_strided,
     direct,
@@ -16,6 +17,7 @@ from clgraft.core.conv.problem import ConvProblem
 
 IMPLEMENTATIONS = (
     bias,
+    depthwise_planes,
     depthwise_flat,
     depthwise_rows,
     depthwise_strided,

@@ -1,16 +1,13 @@
-"""Depthwise convolution of small planes on CPU devices: vectors that run over the ends of short rows."""
+"""Filter gradient of depthwise convolution of small planes on CPU devices: vectors run over the ends of short rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from clgraft.core.conv.depthwise_axes import (
-    Axis,
     arithmetic_bytes,
     axes_of,
     ints,
-    long,
-    planes_per_item,
     splits_of_images,
     vector_lanes,
 )
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 NAME = "depthwise_flat"
 FILE = "depthwise_flat.cl"
 OPTIONS = ("-cl-mad-enable",)
-VECTORS = 4  # that are summed side by side
 MOST_MASKS = 12 * 1024  # bytes of masks, which have to stay in the L1 cache beside the planes
 MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
 
@@ -35,54 +31,24 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     if not context.device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of(problem)
-    if problem.direction == "backward_data":
-        height, width = (Axis(a.o, a.i, a.k, a.s, a.reach - a.p, a.d) for a in (height, width))
+    if problem.direction != "backward_filter":
+        raise Declined("serves backward_filter")
     lanes, taps = vector_lanes(problem, context), height.k * width.k
     if height.s != 1 or width.s != 1 or width.i != width.o:
         raise Declined("serves stride 1 where input and output are of one width")
     if width.o * 4 > lanes * 3 or height.o * width.o < lanes:
         raise Declined(f"serves planes of at least {lanes} pixels, a vector, of rows shorter than 3/4 of one")
-    filters = problem.direction == "backward_filter"
-    side_by_side = 1 if filters else VECTORS
-    vectors = -(-height.o * width.o // (lanes * side_by_side)) * side_by_side
+    vectors = -(-height.o * width.o // lanes)
     size = arithmetic_bytes(problem)
     mask_bytes = vectors * taps * lanes * size
     if mask_bytes > min(MOST_MASKS, context.device.local_memory // 2):
         raise Declined(f"{mask_bytes} bytes of masks do not stay in the L1 cache")
     if taps > (MOST_SUMS if context.device.vector_width >= 16 else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
-    defines = {"VL": lanes, "NV": VECTORS, "KH": height.k, "KW": width.k, "SH": 1, "SW": 1}
+    defines = {"VL": lanes, "KH": height.k, "KW": width.k, "SH": 1, "SW": 1}
     shape = ints(height.i, height.o, width.o, height.p, width.p, height.d, width.d, vectors)
     tables = (Local(taps * 4), Local(mask_bytes))
-    if filters:
-        return _filter(problem, context, defines, shape, tables)
-
-    forward = problem.direction == "forward"
-    source, target = ("x", "y") if forward else ("dy", "dx")
-    channels = problem.out_channels if forward else problem.in_channels
-    multiplier = problem.out_channels // problem.in_channels
-    sums, shared = (1, multiplier) if forward else (multiplier, 1)
-    targets = problem.batch * channels
-    item_planes = planes_per_item(targets, 1, (height.i + height.o) * width.o * size, context)
-    launch = Launch(
-        context.kernel(FILE, "depthwise_flat", defines, problem.dtype, OPTIONS),
-        (-(-targets // item_planes),),
-        (1,),
-        (
-            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), long(targets)),
-            *(*ints(channels, sums, shared, not forward), *shape, *ints(item_planes)),
-            *(Local(sums * taps * size), Local(lanes * size), *tables),
-        ),
-        (target,),
-    )
-    return Steps((launch,))
-
-
-def _filter(
-    problem: ConvProblem, context: Context, defines: dict[str, int], shape: tuple, tables: tuple[Local, ...]
-) -> Steps:
-    taps, filters, size = defines["KH"] * defines["KW"], problem.out_channels, arithmetic_bytes(problem)
+    filters = problem.out_channels
     splits, split_images, item_filters = splits_of_images(problem.batch, filters, context)
     count = filters * taps
     first = Launch(
@@ -93,7 +59,7 @@ def _filter(
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
             *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
             *(*shape, *ints(split_images, item_filters)),
-            *(Local(taps * defines["VL"] * size), *tables),
+            *(Local(taps * lanes * size), *tables),
         ),
         ("dw",),
     )

@@ -16,7 +16,8 @@ from clgraft.core.context import Context
 
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
-ALGORITHMS = ["depthwise_flat", "depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
+SHORT = ["depthwise_planes", "depthwise_flat"]  # of short rows
+ALGORITHMS = [*SHORT, "depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 
 
@@ -27,24 +28,59 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
         taken = taken and not (problem.direction == "backward_filter" and problem.kernel[-1] > 25)
     if algorithm in ("depthwise", "depthwise_gpu"):
         return taken
+    if algorithm == "depthwise_planes":
+        return taken and problem.direction != "backward_filter" and _planes(context, problem)
     if algorithm == "depthwise_flat":
-        return taken and _flat(context, problem)
+        return taken and problem.direction == "backward_filter" and _flat(context, problem)
     dense = max(problem.stride) == 1 or (max(problem.stride) == 2 and max(problem.dilate) == 1)
     most = 49 if problem.direction != "backward_filter" else 27 if context.device.vector_width >= 16 else 13
     both = problem.direction != "backward_data" or len(set((1, *problem.stride)[-2:])) == 1
     return taken and dense and both and int(np.prod(problem.kernel)) <= most
 
 
+def _planes(context: Context, problem: core.ConvProblem) -> bool:
+    lanes = context.device.vector_width // (2 if problem.dtype == "float64" else 1)
+    forward, stride, taps = problem.direction == "forward", max(problem.stride), int(np.prod(problem.kernel))
+    if stride > 2 or (not forward and (stride > 1 or problem.out_channels != problem.in_channels)):
+        return False
+    source, target = (problem.in_size, problem.out_size) if forward else (problem.out_size, problem.in_size)
+    step, first = problem.stride[-1], problem.pad_begin[-1]
+    if not forward:
+        first = problem.dilate[-1] * (problem.kernel[-1] - 1) - first
+    padding = (
+        problem.pad_begin
+        if forward
+        else [d * (k - 1) - p for d, k, p in zip(problem.dilate, problem.kernel, problem.pad_begin)]
+    )
+    # a row of zeros, then the row: the places that results meet, by phase of the stride
+    met = [c * step + j * problem.dilate[-1] - first for c in range(target[-1]) for j in range(problem.kernel[-1])]
+    row = -(-source[-1] // step)
+    ends = [row, target[-1], row - min(0, *(m // step for m in met)), row - min(0, -first // step)]
+    for phase in range(step):
+        held = -(-(source[-1] - phase) // step)
+        ends += [row + m // step - (held - 1) for m in met if m % step == phase]
+    wide = max(ends)
+    at_most = 2 * lanes if taps <= 9 else lanes
+    return min(padding) >= 0 and taps <= 25 and int(np.prod(target)) >= lanes and wide <= at_most
+
+
 def _flat(context: Context, problem: core.ConvProblem) -> bool:
     lanes = context.device.vector_width // (2 if problem.dtype == "float64" else 1)
-    size = problem.in_size if problem.direction == "backward_data" else problem.out_size
+    size = problem.out_size
     vectors, taps = -(-int(np.prod(size)) // lanes), int(np.prod(problem.kernel))
-    vectors = vectors if problem.direction == "backward_filter" else -(-vectors // 4) * 4
     most_taps = 27 if context.device.vector_width >= 16 else 13
     masks = vectors * taps * lanes * (8 if problem.dtype == "float64" else 4)
     one_width = max(problem.stride) == 1 and problem.in_size[-1] == problem.out_size[-1]
     fits = taps <= most_taps and masks <= min(12 * 1024, context.device.local_memory // 2)
     return one_width and fits and size[-1] <= lanes * 3 // 4 and int(np.prod(size)) >= lanes
+
+
+SERVED = [
+    (algorithm, direction)
+    for algorithm in ALGORITHMS
+    for direction in DIRECTIONS
+    if algorithm not in SHORT or (algorithm == "depthwise_flat") == (direction == "backward_filter")
+]
 
 
 def cases() -> list[tuple[str, str, str]]:
@@ -166,7 +202,7 @@ HYPOTHESIS = settings(
 @HYPOTHESIS
 @given(problems(SOME_KERNELS, st.integers(1, 2)), st.booleans())
 def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
-    for algorithm in ALGORITHMS[: 3 if ON_CPU else 1]:  # a GPU's kernel has too many builds for a CPU's compiler
+    for algorithm in ALGORITHMS[: 4 if ON_CPU else 1]:  # a GPU's kernel has too many builds for a CPU's compiler
         if serves(core.context(), problem, algorithm):
             check(core.context(), problem, algorithm, accumulate=accumulate)
 
@@ -178,18 +214,16 @@ def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
     check(core.context(), problem, "depthwise", accumulate=accumulate)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "direction"), SERVED)
 def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
-    problem = core.parse(LINES["planes-7" if algorithm == "depthwise_flat" else "planes-56"]).with_direction(direction)
+    problem = core.parse(LINES["planes-7" if algorithm in SHORT else "planes-56"]).with_direction(direction)
     first, second = (check(core.context(), problem, algorithm) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "direction"), SERVED)
 def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str) -> None:
-    width = 5 if algorithm == "depthwise_flat" else 21
+    width = 5 if algorithm in SHORT else 21
     problem = core.parse(f"conv g4 n2 ic4 ih9 iw{width} oc4 kh3 kw3 ph1 pw1").with_direction(direction)
     arrays = random_arrays(problem)
     plan = core.context().plan(problem, algorithm=algorithm)
@@ -229,7 +263,7 @@ def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
 @pytest.mark.skipif(not ON_CPU, reason="a GPU works on copies")
 @pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
 @pytest.mark.parametrize("name", [*FEW, "batch-prime", "1d", "f16", "f64-stride-2", "pad-above-kernel", "no-pad"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:4])
 def test_touches_nothing_beside_its_arrays(algorithm: str, name: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     for direction in DIRECTIONS:
