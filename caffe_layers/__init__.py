@@ -37,6 +37,7 @@ LAYERS = {
     "OclCrop": "shaping",
     "OclTile": "shaping",
     "OclReduction": "shaping",
+    "OclPermute": "permute",
     "OclEltwise": "eltwise",
     "OclSoftmax": "softmax",
     "OclSoftmaxWithLoss": "softmax",
@@ -44,6 +45,7 @@ LAYERS = {
     "OclEuclideanLoss": "loss",
     "OclLRN": "lrn",
     "OclMVN": "lrn",
+    "OclNormalize": "normalize",
     "OclPointwise": "pointwise",
 }
 

@@ -235,9 +235,11 @@ def test_layers_of_users_stay():
 
 def test_forks_fields_stay_and_are_reported():
     swapped, report = swap_net(net_text("ssd"))
-    for kept in ("resize_param", "annotated_data_param", "norm_param", "permute_param", "prior_box_param", "quantized"):
+    for kept in ("resize_param", "annotated_data_param", "prior_box_param", "quantized"):
         assert kept in swapped
         assert any(kept in note for note in report.notes)
+    known = {row.became for row in report.swapped if row.kind in ("Normalize", "Permute")}
+    assert known == {"OclNormalize", "OclPermute"} and "norm_param" in swapped and "permute_param" in swapped
     assert [row.became for row in report.rows if row.kind in ("DepthwiseConvolution", "ConvolutionDepthwise")] == [
         "OclDepthwiseConvolution"
     ] * 2
