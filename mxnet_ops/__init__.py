@@ -19,7 +19,7 @@ from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.fully_connected import FullyConnected
 from clgraft.mxnet_ops.guard import guard_symbol
 from clgraft.mxnet_ops.lrn import LRN
-from clgraft.mxnet_ops.norms import InstanceNorm, L2Normalization, LayerNorm
+from clgraft.mxnet_ops.norms import GroupNorm, InstanceNorm, L2Normalization, LayerNorm
 from clgraft.mxnet_ops.pointwise import Pointwise
 from clgraft.mxnet_ops.pooling import Pooling
 from clgraft.mxnet_ops.reduction import Reduce
@@ -44,6 +44,7 @@ __all__ = [
     "Dropout",
     "Eltwise",
     "FullyConnected",
+    "GroupNorm",
     "InstanceNorm",
     "L2Normalization",
     "LayerNorm",

@@ -25,7 +25,8 @@ class LRN(Operator):
     Parameters
     ----------
     nsize : int
-        Channels of the window; odd.
+        Channels of the window. An even one reaches as far as the odd one below it, but divides alpha by itself: so does
+        MXNet's.
     alpha, beta, knorm : float
         1e-4, 0.75 and 2 by default.
 
@@ -49,8 +50,6 @@ class LRN(Operator):
             beta=attributes.number("beta", 0.75),
             knorm=attributes.number("knorm", 2.0),
         )
-        if operator.nsize % 2 == 0:
-            raise attributes.error("nsize", operator.nsize, "an odd number")
         if not math.isfinite(operator.beta):
             raise attributes.error("beta", operator.beta, "a finite number")
         return operator
@@ -65,8 +64,9 @@ class LRN(Operator):
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         data = shapes[0]
-        problem = core.LRNProblem("forward", data[0], data[1], math.prod(data[2:]), self.nsize, self.beta, dtype)
-        scalars = (self.alpha, self.knorm)
+        window = self.nsize - (self.nsize + 1) % 2
+        problem = core.LRNProblem("forward", data[0], data[1], math.prod(data[2:]), window, self.beta, dtype)
+        scalars = (self.alpha * window / self.nsize, self.knorm)
         forward = (Call(problem, ((IN, 0), (OUT, 0)), scalars),)
         backward = (Call(problem.with_direction("backward"), ((IN, 0), (OUT_GRAD, 0), (IN_GRAD, 0)), scalars),)
         return Graft({True: forward, False: forward}, {True: backward, False: backward})

@@ -1,4 +1,4 @@
-"""Norms over some axes: MXNet's LayerNorm, InstanceNorm and L2Normalization."""
+"""Norms over some axes: MXNet's LayerNorm, GroupNorm, InstanceNorm and L2Normalization."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def single(value: float) -> float:
 
 
 class Affine(Operator):
-    """What layer and instance norm share: data, gamma and beta, which have the size of one axis."""
+    """What layer, group and instance norm share: data, gamma and beta, which have the size of one axis."""
 
     vectors: ClassVar[frozenset[str]] = frozenset({"gamma", "beta"})
 
@@ -31,24 +31,24 @@ class Affine(Operator):
     def arguments(self) -> tuple[str, ...]:
         return ("data", "gamma", "beta")
 
-    def layout(self, data: Shape) -> tuple[int, tuple[int, ...]]:
-        """Give gamma's axis, and the axes of mean and variance."""
+    def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
+        """Give the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
         raise NotImplementedError
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
             return None
-        vector = (data[self.layout(data)[0]],)
+        view, axis, _ = self.layout(data)
+        vector = (view[axis],)
         needed = [data, vector, vector]
         self.agree(shapes, needed)
         return needed, [data], []
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        axis, folded = self.layout(data)
-        norm = MomentNorm(data, folded, (data[axis],) + (1,) * (len(data) - axis - 1), dtype)
-        share, eps = (1 / max(1, math.prod(data[a] for a in folded)),), (single(self.eps),)
+        view, axis, folded = self.layout(shapes[0])
+        norm = MomentNorm(view, folded, (view[axis],) + (1,) * (len(view) - axis - 1), dtype)
+        share, eps = (1 / max(1, math.prod(view[a] for a in folded)),), (single(self.eps),)
         x, gamma, beta, dy = (IN, 0), (IN, 1), (IN, 2), (OUT_GRAD, 0)
         mean, variance, first, second = ((STATE, place) for place in range(4))
         forward = (
@@ -94,10 +94,49 @@ class LayerNorm(Affine):
             raise attributes.error("output_mean_var", True, "False")
         return operator
 
-    def layout(self, data: Shape) -> tuple[int, tuple[int, ...]]:
+    def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
         if not -len(data) <= self.axis < len(data):
             raise self.error("axis", self.axis, f"an axis of data of shape {data}")
-        return self.axis % len(data), (self.axis % len(data),)
+        return data, self.axis % len(data), (self.axis % len(data),)
+
+
+@register
+@dataclass(frozen=True)
+class GroupNorm(Affine):
+    """``ocl_group_norm``: data (n, c, ...), gamma and beta (num_groups,); each group of channels is normed.
+
+    The method: Wu and He 2018, "Group normalization", but with a gamma and beta per group, as MXNet has them.
+
+    Parameters
+    ----------
+    num_groups : int
+        1 by default; it divides c.
+    eps : float
+        Added to the variance; 1e-5 by default.
+
+    Notes
+    -----
+    `output_mean_var` is refused.
+    """
+
+    op_type: ClassVar[str] = "ocl_group_norm"
+
+    num_groups: int
+    eps: float
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> GroupNorm:
+        operator = cls(attributes.integer("num_groups", 1, low=1), attributes.number("eps", 1e-5))
+        if attributes.flag("output_mean_var", False):
+            raise attributes.error("output_mean_var", True, "False")
+        return operator
+
+    def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
+        if len(data) < 3:
+            raise self.error("data", f"of shape {data}", "at least 3 axes")
+        if data[1] % self.num_groups:
+            raise self.error("num_groups", self.num_groups, f"a divisor of the channels of data of shape {data}")
+        return (data[0], self.num_groups, math.prod(data[1:]) // self.num_groups), 1, (2,)
 
 
 @register
@@ -119,10 +158,10 @@ class InstanceNorm(Affine):
     def read(cls, attributes: Attributes) -> InstanceNorm:
         return cls(attributes.number("eps", 1e-3))
 
-    def layout(self, data: Shape) -> tuple[int, tuple[int, ...]]:
+    def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
         if len(data) < 3:
             raise self.error("data", f"of shape {data}", "at least 3 axes")
-        return 1, tuple(range(2, len(data)))
+        return data, 1, tuple(range(2, len(data)))
 
 
 @register

@@ -47,6 +47,7 @@ SAME = {
     "Deconvolution": "ocl_deconv",
     "Dropout": "ocl_dropout",
     "FullyConnected": "ocl_fully_connected",
+    "GroupNorm": "ocl_group_norm",
     "InstanceNorm": "ocl_instance_norm",
     "L2Normalization": "ocl_l2_normalization",
     "LRN": "ocl_lrn",

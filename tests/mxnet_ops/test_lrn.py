@@ -26,6 +26,8 @@ def pair(**keys):
         ((2, 96, 6, 6), {"nsize": 5, "alpha": 1e-4, "beta": 0.75, "knorm": 2}),
         ((2, 4, 3, 3), {"nsize": 3, "alpha": 0.5, "beta": 0.6}),
         ((2, 4, 1, 1), {"nsize": 1, "alpha": 0.5}),
+        ((2, 9, 5, 7), {"nsize": 4, "alpha": 1.5}),
+        ((1, 6, 3, 3), {"nsize": 2, "alpha": 0.5, "beta": 0.6, "knorm": 1.2}),
     ],
     ids=str,
 )
@@ -47,7 +49,12 @@ def test_half_precision(rng):
 
 @pytest.mark.parametrize(
     "keys, part",
-    [({}, "nsize nothing"), ({"nsize": 4}, "an odd number"), ({"nsize": 3, "size": 3}, "'size'")],
+    [
+        ({}, "nsize nothing"),
+        ({"nsize": 0}, "nsize 0"),
+        ({"nsize": 3, "beta": "inf"}, "beta inf"),
+        ({"nsize": 3, "size": 3}, "'size'"),
+    ],
 )
 def test_wrong_attributes_are_named(keys, part):
     with pytest.raises(core.ProblemError) as caught:
@@ -55,9 +62,3 @@ def test_wrong_attributes_are_named(keys, part):
     assert str(caught.value).startswith("[ocl_lrn] got ") and part in str(caught.value)
     with pytest.raises(core.ProblemError, match="at least 2 axes"):
         mx.nd.Custom(mx.nd.zeros((3,)), op_type="ocl_lrn", nsize=3)
-
-
-def test_an_even_window_stays_native():
-    net = mx.sym.LRN(mx.sym.var("data"), nsize=4, name="even")
-    swapped, report = ops.swap_symbol(net)
-    assert "odd" in report.kept[0].reason and "ocl_" not in swapped.tojson()

@@ -1,11 +1,11 @@
-"""Layer norm, instance norm and L2 normalisation beside MXNet's own."""
+"""Layer norm, group norm, instance norm and L2 normalisation beside MXNet's own."""
 
 from __future__ import annotations
 
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, compare, numeric_gradients, random
+from graft_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
@@ -42,6 +42,18 @@ def test_instance_norm_is_mxnets(shape, rng):
     compare(*pair("InstanceNorm"), values(rng, shape, 1), rng, requests=["write"])
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("shape", [(2, 6, 11), (3, 6, 5, 7), (1, 12, 3, 2, 3)], ids=str)
+def test_group_norm_is_mxnets(shape, groups, rng):
+    vectors = {name: random(rng, groups, dtype="float64") for name in ("gamma", "beta")}
+    arrays = {"data": 2 * random(rng, *shape, dtype="float64") + 5, **vectors}
+    keys = {"num_groups": groups, "eps": 0.01} if groups > 1 else {}
+    compare(*pair("GroupNorm", **keys), arrays, rng, dtype="float64")
+    single = {name: value.astype("float32") for name, value in arrays.items()}
+    got, expected = (evaluate(s, a).outputs[0] for s, a in zip(pair("GroupNorm", **keys), (single, arrays)))
+    assert_close(got, expected, "float32")
+
+
 @pytest.mark.parametrize("mode", ["instance", "channel", "spatial"])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 2), (2, 16, 9)], ids=str)
 def test_l2_normalization_is_mxnets(shape, mode, rng):
@@ -69,11 +81,15 @@ def test_gluon_blocks_are_swapped(mode, rng):
     x, found = mx.nd.array(random(rng, 4, 6, 5)), []
     for swapped in (False, True):
         net = gluon.nn.HybridSequential()
-        net.add(gluon.nn.InstanceNorm(in_channels=6), gluon.nn.LayerNorm(in_channels=5))
+        net.add(gluon.nn.InstanceNorm(in_channels=6), gluon.nn.LayerNorm(in_channels=5), gluon.nn.GroupNorm(3))
         net.initialize()
         if swapped:
             report = ops.swap_block(net)
-            assert [row.graft for row in report.replaced] == ["ocl_instance_norm", "ocl_layer_norm"]
+            assert [row.graft for row in report.replaced] == [
+                "ocl_instance_norm",
+                "ocl_layer_norm",
+                "ocl_group_norm",
+            ]
         if mode != "plain":
             net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
         x.attach_grad()
@@ -91,6 +107,10 @@ def test_gluon_blocks_are_swapped(mode, rng):
         ("ocl_layer_norm", {"axis": 3}, (2, 3), "axis 3"),
         ("ocl_layer_norm", {"output_mean_var": True}, (2, 3), "output_mean_var True"),
         ("ocl_instance_norm", {}, (2, 3), "at least 3 axes"),
+        ("ocl_group_norm", {}, (2, 3), "at least 3 axes"),
+        ("ocl_group_norm", {"num_groups": 2}, (2, 3, 4), "num_groups 2"),
+        ("ocl_group_norm", {"num_groups": 0}, (2, 3, 4), "num_groups 0"),
+        ("ocl_group_norm", {"output_mean_var": True}, (2, 3, 4), "output_mean_var True"),
         ("ocl_l2_normalization", {"mode": "spatial"}, (2, 3), "at least 3 axes"),
         ("ocl_l2_normalization", {"mode": "global"}, (2, 3), "'global'"),
     ],
