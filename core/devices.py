@@ -15,6 +15,9 @@ GPU_CLASSES = (("nvidia", "nvidia"), ("advanced micro", "amd"), ("amd", "amd"), 
 # among CPU drivers first the one whose calls cost less: whole nets are faster there, although large products are not
 POCL = "portable computing language"
 CPU_ORDER = ("intel", POCL)
+# what Intel's CPU runtime is told to compile for -> lanes of float32, where that is not AVX-512
+INTEL_TARGET = "CL_CONFIG_CPU_TARGET_ARCH"
+INTEL_TARGETS = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class DeviceInfo:
     Attributes
     ----------
     vector_width : int
-        Lanes of float32 in the device's widest register (CPU), or its preferred vector (GPU).
+        Lanes of float32 in the widest register that the compiler uses (CPU), or the preferred vector (GPU).
     local_memory, global_memory : int
         Bytes.
     host_access : str
@@ -75,13 +78,17 @@ def _cpu_flags() -> frozenset[str]:
 
 
 def _vector_width(device: Any, is_cpu: bool) -> int:
-    flags = _cpu_flags()
-    if is_cpu and "avx512f" in flags:
-        return 16
-    if is_cpu and "avx" in flags:
-        return 8
     native = int(device.native_vector_width_float or 1)
-    return max(4, min(16, native)) if is_cpu else native
+    if not is_cpu:
+        return native
+    flags = _cpu_flags()
+    if not flags & {"avx512f", "avx"}:
+        return max(4, min(16, native))
+    widest = 16 if "avx512f" in flags else 8
+    # a compiler may have been told to leave the widest registers alone; Intel's does not say so of its device
+    if POCL in device.platform.name.lower():
+        return max(4, min(widest, native))
+    return min(widest, INTEL_TARGETS.get(os.environ.get(INTEL_TARGET, ""), widest))
 
 
 def _host_access(device: Any, is_cpu: bool) -> str:

@@ -1,0 +1,61 @@
+"""Processors with AVX2 and without AVX-512: what the runtimes compile for them, on the processor of the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clgraft.core import devices
+from clgraft.core.devices import INTEL_TARGET, POCL
+
+FOLDER = Path(__file__).parent
+SHOW = "from clgraft import core; print(core.context().device.vector_width)"
+# set -> every so many-th problem of it is run, and algorithms of which there has to be a result
+SETS = {
+    "conv": (11, {"cpu_gemm", "direct", "winograd"}),
+    "depthwise": (14, {"depthwise", "depthwise_rows"}),
+    "deconvolution": (14, set()),
+    "dense": (7, {"cpu", "cpu_panel"}),
+    "pooling": (17, {"planes"}),
+    "batchnorm": (13, set()),
+}
+
+pytestmark = pytest.mark.skipif("avx2" not in devices._cpu_flags(), reason="needs a processor with AVX2")
+
+
+@pytest.fixture(scope="module")
+def environment(context, tmp_path_factory):
+    """What makes the runtime of this run compile for AVX2; PoCL is told by a library in front of LLVM."""
+    path = os.pathsep.join(filter(None, [str(FOLDER), str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]))
+    common = {**os.environ, "PYTHONPATH": path, "CLGRAFT_DEVICE": context.device.selector}
+    if POCL not in context.device.platform.lower():
+        return {**common, INTEL_TARGET: "core-avx2"}
+    library = tmp_path_factory.mktemp("avx2") / "as_avx2.so"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", str(library), str(FOLDER / "as_avx2.c")]
+    subprocess.run([*command, "-ldl"], check=True)
+    return {**common, "LD_PRELOAD": str(library)}
+
+
+def run(environment, *words: str) -> str:
+    """Run Python; give what it printed."""
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_narrower_targets_are_seen(context, environment):
+    assert run(environment, "-c", SHOW) == "8\n"
+    if INTEL_TARGET in environment:
+        assert run({**environment, INTEL_TARGET: "corei7"}, "-c", SHOW) == "4\n"
+        assert run({**environment, INTEL_TARGET: "auto"}, "-c", SHOW) == f"{context.device.vector_width}\n"
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_kernels_are_right(environment, name):
+    every, expected = SETS[name]
+    count, *algorithms = run(environment, str(FOLDER / "run_as_avx2.py"), name, str(every)).split()
+    assert int(count) >= 4 and expected <= set(algorithms), (count, algorithms)
