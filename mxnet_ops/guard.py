@@ -63,6 +63,15 @@ def _sort(kwargs: dict[str, Any], kind: type) -> tuple[Operator, dict[str, Any],
     return operator, named, attributes
 
 
+def _expect_sizes(operator: Operator, names: Sequence[str], inputs: Sequence[Any]) -> None:
+    """Refuse empty inputs where MXNet takes a size of 0 for one that is not known."""
+    if not mx.util.is_np_shape():
+        for name, value in zip(names, inputs):
+            if 0 in value.shape:
+                expected = "no size of 0, or mx.util.np_shape(True), which lets MXNet have such arrays"
+                raise operator.error(name, f"of shape {value.shape}", expected)
+
+
 def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def Custom(*data: Any, **kwargs: Any) -> Any:
@@ -71,19 +80,22 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         operator, named, attributes = _sort(kwargs, mx.nd.NDArray)
         inputs = _arrange(operator, data, named)
         names = operator.arguments + operator.auxiliary
-        for place, (name, value) in enumerate(zip(names, inputs)):
+        for name, value in zip(names, inputs):
             if value is None:
                 raise operator.error(name, "nothing", f"inputs {names}")
-            if name in operator.arguments and name not in operator.vectors:
-                inputs[place] = mx.nd.squeeze(value, axis=())
         # the guard behind an output is there for the gradient that comes back
         recording, out = mx.autograd.is_recording(), kwargs.get("out")
+        last_error()  # one that is left from a symbol whose shapes could not be inferred is not this call's
         try:
+            for place, name in enumerate(operator.arguments):
+                if name not in operator.vectors:
+                    inputs[place] = mx.nd.squeeze(inputs[place], axis=())
             outputs = original(*inputs, op_type=operator.op_type, out=None if recording else out, **attributes)
         except MXNetError as failure:
             error = last_error()
             if isinstance(error, core.ClgraftError):
                 raise error from failure
+            _expect_sizes(operator, names, inputs)
             raise
         if not recording:
             return outputs

@@ -28,7 +28,6 @@ from clgraft.mxnet_ops.random_numbers import Stream
 
 FLOATS = ("float32", "float16", "float64")
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
-TOO_LITTLE_KNOWN = 2
 
 _errors = threading.local()
 _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
@@ -41,18 +40,18 @@ def last_error() -> Exception | None:
     return error
 
 
-def _answer(function: Callable[..., int | None]) -> Callable[..., int]:
+def _answer(function: Callable[..., None]) -> Callable[..., int]:
     """Let C ask a function of ours; 0 after an error, which is shown and kept for `last_error`."""
 
     def entry(*arguments: Any) -> int:
         try:
-            found = function(*arguments)
+            function(*arguments)
         except Exception as error:
             _errors.error = error
             text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
             print(f"clgraft: {text}", file=sys.stderr, flush=True)
             return 0
-        return 1 if found is None else found
+        return 1
 
     ffi.def_extern(name=f"clg_mx_py_{function.__name__}")(entry)
     return entry
@@ -86,15 +85,18 @@ def _shapes(key: Any, count: int, start: int = 0) -> list[Shape | None]:
 
 
 @_answer
-def shapes(call: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> int | None:
-    found = _operator(op_type, count, attributes).infer(tuple(_shapes(key, key_count)))
+def shapes(call: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
+    operator, given = _operator(op_type, count, attributes), _shapes(key, key_count)
+    found = operator.infer(tuple(given))
     if found is None:
-        return TOO_LITTLE_KNOWN
+        # MXNet has no way to be told so: it takes any number of axes for an answer
+        unknown = [name for name, shape in zip(operator.arguments, given) if shape is None]
+        expected = "a shape (without mx.util.np_shape(True), MXNet takes one that holds a 0 for unknown)"
+        raise operator.error(unknown[0], "of unknown shape", expected)
     flat: Sequence[Shape] = [shape for group in found for shape in group]
     sizes = [size for shape in flat for size in shape]
     if not lib.clg_mx_add_shapes(call, key, key_count, [len(shape) for shape in flat], sizes, len(flat)):
         raise MemoryError
-    return None
 
 
 @_answer

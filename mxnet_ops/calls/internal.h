@@ -79,7 +79,7 @@ int clg_mx_create_operator(const char *device, int count, unsigned **shapes, con
 /* Answered by Python (cffi extern "Python"). They return 0 after an error, which has been shown. */
 int clg_mx_py_describe(clg_mx_call *call, const char *op_type, int count, const char **attributes);
 int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const char **attributes, const int32_t *key,
-                     uint32_t key_count); /* 2: too little is known */
+                     uint32_t key_count);
 int clg_mx_py_refuse_types(const char *op_type, int count, const char **attributes, const int *types);
 int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char **attributes, const char *where,
                    const char *device, const int32_t *key, uint32_t key_count);

@@ -46,10 +46,6 @@ static int infer_shape(int count, int *ndims, int **shapes, clg_mx_call *call) {
         found = clg_mx_find_shapes(call, key, length);
     }
     if (key != small) free(key);
-    if (status == 2) { /* MXNet asks again when it knows more */
-        for (int i = call->argument_count; i < count; i++) ndims[i] = -1;
-        return 1;
-    }
     if (!status || !found) return 0;
     int32_t *sizes = found->sizes;
     for (int i = 0; i < count && i < (int)found->shape_count; i++) {

@@ -71,6 +71,35 @@ def test_symbolic_shapes_fail_when_they_are_inferred_and_not_later(capfd):
     assert "does not fit" in capfd.readouterr().err
 
 
+def test_sizes_of_0_are_unknown_to_mxnet_without_np_shape(capfd):
+    symbol = mx.sym.Custom(mx.sym.var("data"), **CONV, name="c")
+    with pytest.warns(UserWarning, match="unknown dimensions"):  # natively
+        assert (
+            mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4).infer_shape(data=(0, 4, 6, 6))[1]
+            is None
+        )
+    with pytest.raises(MXNetError):
+        symbol.infer_shape(data=(0, 4, 6, 6))
+    assert "[ocl_conv] got data of unknown shape, expected a shape (without mx.util.np_shape" in capfd.readouterr().err
+    with mx.util.np_shape(True):
+        assert symbol.infer_shape(data=(0, 4, 6, 6)) == ([(0, 4, 6, 6), (4, 4, 3, 3), (4,)], [(0, 4, 4, 4)], [])
+        empty = mx.nd.zeros((0, 4, 6, 6))
+    for keys, more in ((CONV, [mx.nd.ones((4, 4, 3, 3)), mx.nd.ones(4)]), ({"op_type": "ocl_dropout"}, [])):
+        with pytest.raises(ClgraftError) as error:
+            mx.nd.Custom(empty, *more, **keys)
+        assert "got data of shape (0, 4, 6, 6), expected no size of 0, or mx.util.np_shape" in str(error.value)
+
+
+def test_an_error_of_a_symbol_is_not_told_again():
+    with pytest.raises(MXNetError):
+        mx.sym.Custom(mx.sym.var("data"), **{**CONV, "kernel": (7, 7)}).infer_shape(data=X)
+    with pytest.raises(MXNetError) as error:
+        mx.nd.Custom(
+            mx.nd.ones(X).as_in_context(mx.cpu()), op_type="ocl_slice", axis=1, begin=0, end=2, out=mx.nd.ones(3)
+        )
+    assert "(7, 7)" not in str(error.value)
+
+
 def test_wrong_shapes_types_counts_and_names():
     x, w = mx.nd.ones(X), mx.nd.ones((4, 4, 3, 3))
     keys = {**CONV, "no_bias": True}
