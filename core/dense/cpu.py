@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ FILE = "dense_cpu.cl"
 OPTIONS = ("-cl-mad-enable",)
 # results of the batch in a register tile -> rows of weights beside them, for 32 vector registers and for 16
 ROWS = {True: {1: 8, 2: 8, 4: 6, 8: 3}, False: {1: 6, 2: 4, 4: 3}}
-PACKED_BYTES = 24 * 1024  # of a chunk of the batch, which stays in the L1 cache beside the weights
+PACKED_KIB = 24  # of a chunk of the batch, which stays in the L1 cache beside the weights
 ITEM_ROWS = 48
 MOST_BATCH = 64  # of a work-item
 MOST_COLUMN_BATCH = 16  # beyond, results go through the cache too often
@@ -30,11 +31,17 @@ STREAM_BYTES = 8 * 2**20  # of a gradient that no cache will keep
 OUTER_ITEM_BYTES = 2**20
 PART = 2048  # rows or columns that are worth a part of their own
 SUM_RANGE = 4096  # elements of a work-item that adds parts
+# what is searched
+SEARCHED_ROWS = (24, 48, 96, 192)
+SEARCHED_KIB = (12, 24, 48)
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """What all kernels of a product share: register tile, bytes of an element in arithmetic, local memory, cores."""
+    """What all kernels of a product share: register tile, bytes of an element in arithmetic, local memory, cores.
+
+    And the blocking: wanted rows of weights of a work-item, bytes of a packed chunk of the batch.
+    """
 
     rows: int
     batch: int
@@ -42,14 +49,32 @@ class _Shape:
     size: int
     local_bytes: int
     units: int
+    item_rows: int
+    packed_bytes: int
 
     def defines(self) -> dict[str, int]:
         return {"VL": self.lanes, "NR": self.rows, "NB": self.batch}
 
 
-def plan(problem: DenseProblem, context: Context) -> Steps:
+def candidates(problem: DenseProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``packed`` KiB of the batch and ``rows`` of weights.
+
+    Rows of a work-item count only for sums along the weights' rows.
+    """
+    if not context.device.is_cpu or problem.direction == "backward_bias":
+        return
+    yield {}
+    for packed in SEARCHED_KIB:
+        for rows in SEARCHED_ROWS if product_of(problem).form == "nt" else (ITEM_ROWS,):
+            yield {"packed": packed, "rows": rows}
+
+
+def plan(problem: DenseProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan one product and, where its sums are split, the launch that adds the parts."""
     device = context.device
+    chosen = {"packed": PACKED_KIB, "rows": ITEM_ROWS, **{k: int(v) for k, v in (settings or {}).items()}}
+    if len(chosen) > 2 or min(chosen.values()) < 1:
+        raise Declined(f"got settings {dict(settings or {})}, expected packed and rows from 1")
     if not device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_bias":
@@ -61,7 +86,10 @@ def plan(problem: DenseProblem, context: Context) -> Steps:
     size = 8 if problem.dtype == "float64" else 4
     lanes = max(device.vector_width * 4 // size, 4)
     batch = next((n for n in ROWS[wide] if n >= product.r), max(ROWS[wide]))
-    shape = _Shape(ROWS[wide][batch], batch, lanes, size, int(device.local_memory) - 1024, int(device.compute_units))
+    shape = _Shape(
+        *(ROWS[wide][batch], batch, lanes, size, int(device.local_memory) - 1024, int(device.compute_units)),
+        *(chosen["rows"], chosen["packed"] * 1024),
+    )
     if product.form == "nt":
         return _rows(problem, context, product, shape)
     if product.form == "nn":
@@ -132,10 +160,10 @@ def _operands(problem: DenseProblem, product: Product, shape: _Shape) -> tuple[A
 
 def _rows(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
     vector = shape.lanes * shape.size
-    chunk = max(PACKED_BYTES // (vector * shape.batch), 1) * shape.lanes
+    chunk = max(shape.packed_bytes // (vector * shape.batch), 1) * shape.lanes
     chunk = min(chunk, -(-product.t // shape.lanes) * shape.lanes)
     packed = (chunk + shape.lanes) * shape.batch * shape.size
-    item_rows = even_blocks(product.s, shape.rows, ITEM_ROWS, shape.units)
+    item_rows = even_blocks(product.s, shape.rows, shape.item_rows, shape.units)
     most = min(SUM_BYTES, shape.local_bytes - packed) // (item_rows * vector) // shape.batch * shape.batch
     item_batch = min(max(most, shape.batch), MOST_BATCH, -(-product.r // shape.batch) * shape.batch)
     sums = item_rows * item_batch * vector
@@ -161,7 +189,7 @@ def _columns(problem: DenseProblem, context: Context, product: Product, shape: _
     if product.r > MOST_COLUMN_BATCH:
         raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
     batch = -(-product.r // shape.batch) * shape.batch
-    wanted = max(PACKED_BYTES * 4 // 3 // (shape.batch * shape.size), shape.lanes)
+    wanted = max(shape.packed_bytes * 4 // 3 // (shape.batch * shape.size), shape.lanes)
     item_columns = even_blocks(product.t, shape.lanes, wanted, shape.units)
     sums = item_columns * batch * shape.size
     blocks = -(-product.t // item_columns)
@@ -183,7 +211,7 @@ def _columns(problem: DenseProblem, context: Context, product: Product, shape: _
 def _outer(problem: DenseProblem, context: Context, product: Product, shape: _Shape) -> Steps:
     if product.r > shape.batch:
         raise Declined(f"has backward_weight of batches of at most {shape.batch}")
-    wanted = max(PACKED_BYTES // (shape.batch * shape.size), shape.lanes)
+    wanted = max(shape.packed_bytes // (shape.batch * shape.size), shape.lanes)
     item_columns = even_blocks(product.t, shape.lanes, wanted, 1)
     blocks = -(-product.t // item_columns)
     most = max(OUTER_ITEM_BYTES // (item_columns * shape.size), 1)

@@ -6,6 +6,7 @@ matrix packed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from clgraft.core.dense.cpu import even_blocks, finish, ints, parts_of
@@ -24,15 +25,34 @@ OPTIONS = ("-cl-mad-enable",)
 # full speed; for 32 vector registers and for 16
 TILES = {True: {4: (6, 4.0), 2: (12, 2.2), 1: (8, 1.6)}, False: {2: (6, 2.0), 1: (8, 1.3)}}
 LEAST_BATCH = 9
-CHUNK_BYTES = 32 * 1024  # of the turned batch, which stay in the L1 cache
+CHUNK_KIB = 32  # of the turned batch, which stay in the L1 cache
 ITEM_ROWS = 48
 TURN_RANGE = 512  # columns of a work-item that turns the batch
 ALIGN = 256  # bytes, of parts of the workspace
+# what is searched, beside the vectors of a register tile
+SEARCHED_ROWS = (24, 48, 96)
+SEARCHED_KIB = (16, 32, 64)
 
 
-def plan(problem: DenseProblem, context: Context) -> Steps:
+def candidates(problem: DenseProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then all that `plan` takes.
+
+    ``vectors`` of the batch in a register tile, ``rows`` of weights of a work-item, and a ``chunk`` of the turned batch
+    in KiB.
+    """
+    if not context.device.is_cpu or problem.direction == "backward_bias":
+        return
+    yield {}
+    for vectors in TILES[context.device.vector_width >= 16]:
+        for rows in SEARCHED_ROWS:
+            for chunk in SEARCHED_KIB:
+                yield {"vectors": vectors, "rows": rows, "chunk": chunk}
+
+
+def plan(problem: DenseProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan the turning of the batch, the product and, where its sums are split, the launch that adds the parts."""
     device = context.device
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
     if not device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_bias":
@@ -43,11 +63,15 @@ def plan(problem: DenseProblem, context: Context) -> Steps:
     size = 8 if problem.dtype == "float64" else 4
     lanes = max(device.vector_width * 4 // size, 4)
     tiles = TILES[device.vector_width >= 16]
-    vectors = min(tiles, key=lambda v: -(-product.r // (v * lanes)) * tiles[v][1])
+    best = min(tiles, key=lambda v: -(-product.r // (v * lanes)) * tiles[v][1])
+    vectors, wanted = chosen.pop("vectors", best), chosen.pop("rows", ITEM_ROWS)
+    chunk_bytes = chosen.pop("chunk", CHUNK_KIB) * 1024
+    if chosen or vectors not in tiles or wanted < 1 or chunk_bytes < 1:
+        raise Declined(f"got settings {settings}, expected vectors of {list(tiles)}, rows and chunk from 1")
     rows, columns = tiles[vectors][0], vectors * lanes
     defines = {"VL": lanes, "NV": vectors, "MR": rows}
     blocks = -(-product.r // columns)
-    item_rows = even_blocks(product.s, rows, ITEM_ROWS, device.compute_units)
+    item_rows = even_blocks(product.s, rows, wanted, device.compute_units)
     row_blocks = -(-product.s // item_rows)
     parts, length = parts_of(row_blocks * blocks, product.t, device.compute_units)
     turned_bytes = -(-blocks * product.t * columns * size // ALIGN) * ALIGN
@@ -66,7 +90,7 @@ def plan(problem: DenseProblem, context: Context) -> Steps:
         (
             *(turned, Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c), partial),
             *(*ints(problem.bias), Accumulate(product.c), *ints(product.r, product.s, product.t)),
-            *ints(item_rows, length, max(CHUNK_BYTES // (columns * size), 16)),
+            *ints(item_rows, length, max(chunk_bytes // (columns * size), 16)),
             Local(item_rows * columns * size),
         ),
         (product.c,),

@@ -16,6 +16,7 @@ FARTHEST = 1.0
 SIZES = {
     "conv": ("n", "ic", "oc", "id", "ih", "iw"),
     "deconv": ("n", "ic", "oc", "id", "ih", "iw"),
+    "dense": ("n", "i", "o"),
     "pool": ("n", "c", "id", "ih", "iw"),
     "batchnorm": ("n", "c", "s"),
 }

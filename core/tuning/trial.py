@@ -117,7 +117,9 @@ def _random(argument: Argument, rng: np.random.Generator) -> np.ndarray:
 
 
 def _terms(problem: Any) -> float:
-    """Give how many products a convolution's result sums; 1 for other problems."""
+    """Give how many products a result of a convolution or a dense layer sums; 1 for other problems."""
+    if problem.kind == "dense":
+        return {"forward": problem.inputs, "backward_data": problem.outputs}.get(problem.direction, problem.batch)
     if problem.kind != "conv":
         return 1
     if problem.direction.startswith("backward_filter") or problem.direction == "backward_bias":

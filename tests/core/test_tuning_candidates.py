@@ -41,6 +41,13 @@ POOLS = (
     "pool backward average n2 c7 ih12 iw9 kh2 kw2 sh2 sw2",
     "pool forward average f16 n2 c7 ih12 iw9 kh3 kw3 ph1 pw1 count_inside",
 )
+DENSE = (
+    "dense n8 i257 o129 b1",
+    "dense n19 i131 o97",
+    "dense n35 i70 o200 t1 b1",
+    "dense f64 n9 i61 o35",
+    "dense f16 n3 i150 o40 b1",
+)
 
 
 def prove(context, problem, listed) -> int:
@@ -99,6 +106,16 @@ def test_pooling(context, text):
     assert prove(context, problem, listed) > (8 if context.device.is_cpu else 0)
 
 
+@pytest.mark.parametrize("text", DENSE)
+def test_dense_layers(context, text):
+    served = 0
+    for direction in ("forward", "backward_data", "backward_weight"):
+        words = text if direction == "forward" else text.replace(" b1", "")
+        problem = core.parse(words.replace("dense", f"dense {direction}"))
+        served += prove(context, problem, choices(problem, context)[1:])
+    assert served > (15 if context.device.is_cpu else 2)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_rows_of_the_gpus_depthwise_convolution(context, direction):
     """On every device, since it runs on every device."""
@@ -126,10 +143,17 @@ def test_parts_of_the_gpus_convolution(context, direction):
     [
         *("gpu_gemm tile=7x7x7 parts=1", "gpu_gemm tile=64x64x16 parts=0", "gpu_gemm parts=2"),
         *("depthwise_gpu rows=3", "depthwise_gpu cols=2", "planes lanes=3 items=1", "planes lanes=8"),
+        *("cpu packed=0", "cpu rows=8 colour=1", "cpu_panel vectors=3", "cpu_panel rows=0", "cpu_panel packed=8"),
     ],
 )
 def test_settings_that_cannot_be_are_declined(context, choice):
-    texts = {"planes": POOLS[0], "depthwise_gpu": DEPTHWISE[0].replace("conv", "conv forward")}
+    texts = {
+        "cpu": DENSE[0],
+        "cpu_panel": DENSE[1],
+        "planes": POOLS[0],
+        "depthwise_gpu": DEPTHWISE[0].replace("conv", "conv forward"),
+    }
+    texts = {name: text.replace("dense n", "dense forward n") for name, text in texts.items()}
     text = texts.get(choice.split()[0], "conv forward n2 ic8 ih6 iw6 oc8 kh3 kw3")
     with pytest.raises(Declined):
         context.steps(core.parse(text), Choice.parse(choice))
