@@ -1,5 +1,7 @@
 """Chains of operators that work element by element become one `ocl_pointwise`: memory is read and written once.
 
+A batch norm takes in the activation behind it.
+
 Values in between are computed again for the gradient instead of kept. An operator joins the one that reads it if
 nothing else does, so no value that anybody sees is lost.
 """
@@ -14,6 +16,7 @@ from typing import Any
 
 from clgraft.core import activation, eltwise
 from clgraft.mxnet_ops.activation import FUNCTIONS, Activation
+from clgraft.mxnet_ops.batchnorm import FOLLOWING, BatchNorm
 from clgraft.mxnet_ops.eltwise import Eltwise
 from clgraft.mxnet_ops.operator import find_operator
 from clgraft.mxnet_ops.report import Report
@@ -71,6 +74,37 @@ def formula_of(node: Mapping[str, Any]) -> Formula | None:
 def fuse(graph: dict[str, Any], report: Report) -> None:
     """Replace chains in a swapped graph, in place, and say so in the report; to be done before guards are added."""
     nodes = graph["nodes"]
+    readers: dict[int, list[Entry]] = defaultdict(list)
+    for number, node in enumerate(nodes):
+        for entry in node["inputs"]:
+            readers[entry[0]].append((number, entry[1]))
+    seen = {entry[0] for entry in graph["heads"]}
+    gone: set[int] = set()
+    for number, node in enumerate(nodes):
+        if number not in seen and [output for _, output in readers[number]] == [0]:
+            reader = nodes[readers[number][0][0]]
+            joined = _activated(node, reader)
+            if joined is not None:
+                reader.update(joined)
+                gone.add(number)
+                _tell(report, {reader["name"]}, BatchNorm.op_type)
+    _drop(graph, gone)
+    _fuse_chains(graph, report)
+
+
+def _activated(norm: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give a batch norm with its activation, if the nodes are these."""
+    attributes, own = norm.get("attrs", {}), node.get("attrs", {})
+    if attributes.get("op_type") != BatchNorm.op_type or own.get("op_type") != Activation.op_type:
+        return None
+    if attributes.get("act_type", "none") != "none" or own.get("act_type") not in FOLLOWING:
+        return None
+    kept = {key: value for key, value in attributes.items() if not key.startswith("__")}
+    return {"attrs": {**kept, **own, "op_type": BatchNorm.op_type}, "inputs": norm["inputs"]}
+
+
+def _fuse_chains(graph: dict[str, Any], report: Report) -> None:
+    nodes = graph["nodes"]
     formulas = [formula_of(node) for node in nodes]
     for number, node in enumerate(nodes):
         # shapes of variables may follow from the other input, which an expression does not know of
@@ -89,7 +123,7 @@ def fuse(graph: dict[str, Any], report: Report) -> None:
         if len(group) > 1:
             nodes[last] = _fused(group, nodes, [formulas[i] for i in group])
             gone.update(group[:-1])
-            _tell(report, {nodes[i]["name"] for i in group})
+            _tell(report, {nodes[i]["name"] for i in group}, "ocl_pointwise")
     _drop(graph, gone)
 
 
@@ -171,10 +205,8 @@ def _put(text: str, words: Mapping[str, str]) -> str:
     return IDENTIFIER.sub(lambda found: words.get(found[0], found[0]), text)
 
 
-def _tell(report: Report, names: set[str]) -> None:
-    report.rows = [
-        replace(row, graft="ocl_pointwise") if row.graft and row.name in names else row for row in report.rows
-    ]
+def _tell(report: Report, names: set[str], graft: str) -> None:
+    report.rows = [replace(row, graft=graft) if row.graft and row.name in names else row for row in report.rows]
 
 
 def _drop(graph: dict[str, Any], gone: set[int]) -> None:

@@ -4,14 +4,18 @@ The training statistics come from one pass over x without losing digits where th
 x - shift, where shift is the mean of a sample of the channel. If the sample is the share f of the data, then
 (mean - shift)^2 is at most (1/f - 1) times the variance: a sample far from the rest makes the variance large itself.
 So no more than a factor 1/f of accuracy can be lost.
+
+An activation behind the norm costs no pass of its own: the gradient computes the norm's value again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from clgraft.core.batchnorm.problem import BatchNormProblem
+from clgraft.core import activation
+from clgraft.core.batchnorm.problem import KEPT, BatchNormProblem
 from clgraft.core.plan import Buffer, Launch, Steps, Workspace
 from clgraft.core.pointwise.expression import read_program
 from clgraft.core.pointwise.generate import Loop, generate
@@ -26,6 +30,7 @@ NAME = "generated"
 SAMPLE = 16  # one value in this many makes the shift
 LEAST_SAMPLE = 64  # values of an image, where it has so many
 SUM = read_fold(Reduction("sum"))
+NAME_OF_VALUE = re.compile(r"\b[xy]\b")
 
 
 def plan(problem: BatchNormProblem, context: Context) -> Steps:
@@ -50,7 +55,7 @@ class _Builder:
     def binding(self, name: str) -> tuple[Any, str]:
         """Give an argument's buffer, or the workspace of a per-channel value: names with a leading underscore."""
         if not name.startswith("_"):
-            return Buffer(name), "stored"
+            return Buffer(name), "real" if name in KEPT.split() else "stored"
         slot = self.slots.setdefault(name, len(self.slots))
         return Workspace(slot * self.slot_bytes, self.itemsize), "real"
 
@@ -91,7 +96,7 @@ class _Builder:
             operands[i] = Operand(binding, full if name in ("x", "dy") else (0, 1, 0), kind)
         for i, name in enumerate(results):
             binding, kind = self.binding(name.replace("new", "running"))
-            own = "" if whole or kind == "real" else name
+            own = "" if whole or name.startswith("_") else name
             bound[i] = Result(binding, own, SUM if folded else None, kind)
         program = read_program(loads + text + stores, len(names), (*scalars, *constants))
         loop = Loop(shape, program, operands, bound, folded, scalars, constants, dtype=self.problem.dtype)
@@ -102,6 +107,23 @@ class _Builder:
     @property
     def per_channel(self) -> tuple[int, int, int]:
         return (1, self.problem.channels, 1)
+
+    def activated(self, norm: str) -> str:
+        """Give the text of y, of the norm's value."""
+        if not self.problem.activation:
+            return f"real y = {norm};"
+        return f"real norm = {norm}; real y = {self._of_norm(activation.find(self.problem.activation).forward)};"
+
+    def flow(self, norm: str) -> tuple[str, str]:
+        """Give the text that leads to the gradient of the norm's value, and that gradient's name."""
+        if not self.problem.activation:
+            return "", "dy"
+        factor = self._of_norm(activation.find(self.problem.activation).backward)
+        return f"{self.activated(norm)} real flow = dy * ({factor}); ", "flow"
+
+    @staticmethod
+    def _of_norm(text: str) -> str:
+        return NAME_OF_VALUE.sub(lambda found: "norm" if found[0] == "x" else "y", text)
 
     def forward_training(self) -> None:
         batch, channels, pixels = shape = self.problem.shape
@@ -117,32 +139,41 @@ class _Builder:
         text = """
             real d = _first * share; real v = _second * share - d * d; real var = v < 0 ? 0 : v; real mean = _shift + d;
             real _scale = gamma / sqrt(var + eps); real _offset = beta - d * _scale;"""
-        self.loop(self.per_channel, "_first _second _shift gamma beta", text, "_scale _offset mean var", (), share)
-        text = "real y = (x - _shift) * _scale + _offset;"
-        self.loop(shape, "x _shift _scale _offset", text, "y", scalars=())
+        outputs = "_scale _offset mean var"
+        if self.problem.activation:
+            text += " real shift = _shift; real scale = _scale; real offset = _offset;"
+            outputs += f" {KEPT}"
+        self.loop(self.per_channel, "_first _second _shift gamma beta", text, outputs, (), share, ("eps",))
+        text = self.activated("(x - _shift) * _scale + _offset")
+        self.loop(shape, "x _shift _scale _offset", text, "y", scalars=self.problem.activation_scalars)
 
     def forward_inference(self) -> None:
-        text = "real y = (x - mean) * (gamma / sqrt(var + eps)) + beta;"
+        text = self.activated("(x - mean) * (gamma / sqrt(var + eps)) + beta")
         self.loop(self.problem.shape, "x gamma beta mean var", text, "y")
 
     def backward_training(self) -> None:
         batch, _, pixels = shape = self.problem.shape
         share = {"share": 1.0 / max(1, batch * pixels)}
-        text = "real _first = dy; real _second = dy * (x - mean);"
-        self.loop(shape, "x dy mean", text, "_first _second", (0, 2), scalars=())
+        scalars, kept = self.problem.activation_scalars, f" {KEPT}" if self.problem.activation else ""
+        flow, dy = self.flow("(x - shift) * scale + offset")
+        text = f"{flow}real _first = {dy}; real _second = {dy} * (x - mean);"
+        self.loop(shape, f"x dy mean{kept}", text, "_first _second", (0, 2), scalars=scalars)
         text = """
             real inverse = 1 / sqrt(var + eps); real dgamma = _second * inverse; real dbeta = _first;
             real _scale = gamma * inverse; real _level = _first * share; real _slope = inverse * dgamma * share;"""
         outputs = "_scale _level _slope dgamma dbeta"
-        self.loop(self.per_channel, "_first _second gamma var", text, outputs, (), share)
-        text = "real dx = (dy - _level - (x - mean) * _slope) * _scale;"
-        self.loop(shape, "x dy mean _scale _level _slope", text, "dx", scalars=())
+        self.loop(self.per_channel, "_first _second gamma var", text, outputs, (), share, ("eps",))
+        text = f"{flow}real dx = ({dy} - _level - (x - mean) * _slope) * _scale;"
+        self.loop(shape, f"x dy mean _scale _level _slope{kept}", text, "dx", scalars=scalars)
 
     def backward_inference(self) -> None:
         shape = self.problem.shape
-        text = "real dbeta = dy; real dgamma = dy * (x - mean) * (1 / sqrt(var + eps));"
-        self.loop(shape, "x dy mean var", text, "dgamma dbeta", (0, 2))
-        self.loop(shape, "dy gamma var", "real dx = dy * (gamma / sqrt(var + eps));", "dx")
+        flow, dy = self.flow("(x - mean) * (gamma / sqrt(var + eps)) + beta")
+        text = f"{flow}real dbeta = {dy}; real dgamma = {dy} * (x - mean) * (1 / sqrt(var + eps));"
+        inputs = "x dy gamma beta mean var" if flow else "x dy mean var"
+        self.loop(shape, inputs, text, "dgamma dbeta", (0, 2))
+        inputs = inputs if flow else "dy gamma var"
+        self.loop(shape, inputs, f"{flow}real dx = {dy} * (gamma / sqrt(var + eps));", "dx")
 
     def update_statistics(self) -> None:
         text = """

@@ -34,20 +34,33 @@ def statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference(problem: BatchNormProblem, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Compute a direction in float64."""
+    """Compute a direction in float64; of the activations only those of `ACTIVATED`."""
+    low, high = ACTIVATED.get(problem.activation, (-np.inf, np.inf))
     a = {name: array.astype(np.float64) for name, array in arrays.items()}
     mean, var = statistics(a["x"]) if problem.direction == "forward_training" else (a["mean"], a["var"])
     inverse = 1 / np.sqrt(var + EPS)
     normal = (a["x"] - per_channel(mean)) * per_channel(inverse)
     if problem.direction.startswith("forward"):
-        y = normal * per_channel(a["gamma"]) + per_channel(a["beta"])
-        return {"y": y, "mean": mean, "var": var} if problem.direction == "forward_training" else {"y": y}
+        y = np.clip(normal * per_channel(a["gamma"]) + per_channel(a["beta"]), low, high)
+        found = {"y": y, "mean": mean, "var": var}
+        if problem.direction == "forward_inference":
+            return {"y": y}
+        return {**found, **kept_values(a, mean, var)} if problem.activation else found
+    if problem.activation:
+        beta = a["beta"] if "beta" in a else a["offset"] - (a["shift"] - mean) * a["scale"]
+        norm = normal * per_channel(a["gamma"]) + per_channel(beta)
+        a["dy"] = np.where((norm > low) & (norm < high), a["dy"], 0)
     dgamma, dbeta = (a["dy"] * normal).sum((0, 2)), a["dy"].sum((0, 2))
     inner = a["dy"]
     if problem.direction == "backward_training":
         count = max(1, problem.batch * problem.pixels)
         inner = inner - per_channel(dbeta / count) - normal * per_channel(dgamma / count)
     return {"dx": inner * per_channel(a["gamma"] * inverse), "dgamma": dgamma, "dbeta": dbeta}
+
+
+def kept_values(a: dict[str, np.ndarray], mean: np.ndarray, var: np.ndarray) -> dict[str, np.ndarray]:
+    """Give what forward keeps for backward; its shift may be any value near the mean, here the mean itself."""
+    return {"shift": mean, "scale": a["gamma"] / np.sqrt(var + EPS), "offset": a["beta"]}
 
 
 def random_arrays(
@@ -76,6 +89,8 @@ def check(results: dict[str, np.ndarray], exact: dict[str, np.ndarray], dtype: s
         assert (error <= allowed).all(), f"{name}: {error.max() / largest:.1e}"
 
 
+ACTIVATED = {"relu": (0.0, np.inf), "clip": (-0.5, 0.75)}
+SCALARS = {"relu": {}, "clip": {"low": -0.5, "high": 0.75}}
 FEW = ("one", "no-space", "planes-7x7", "large-planes")
 
 
@@ -90,6 +105,66 @@ def test_matches_float64(name: str, direction: str, machine: str) -> None:
     with planning_for(machine) as context:
         results = run(context, problem, arrays, {"eps": EPS})
     check(results, reference(problem, arrays), problem.dtype, 300)
+
+
+def with_activation(line: str, direction: str, activation: str) -> tuple[BatchNormProblem, dict[str, np.ndarray]]:
+    """Give a problem and its inputs, none of whose norms is so near a kink that rounding could carry it across."""
+    problem = parse(f"{line} {activation}", direction)
+    plain = random_arrays(parse(line, "backward_inference"), 3.0)
+    plain["beta"] = np.random.default_rng(1).standard_normal(plain["gamma"].shape).astype(problem.dtype)
+    mean, var = (plain[name].astype(np.float64) for name in ("mean", "var"))
+    exact = {name: array.astype(np.float64) for name, array in plain.items()}
+    norm = (exact["x"] - per_channel(mean)) / np.sqrt(per_channel(var) + EPS) * per_channel(exact["gamma"])
+    norm = norm + per_channel(exact["beta"])
+    near = np.min([np.abs(norm - kink) for kink in ACTIVATED[activation]], axis=0) < 1e-2
+    plain["dy"][near] = 0
+    plain.update((name, value.astype(np.float32)) for name, value in kept_values(exact, mean, var).items())
+    if problem.dtype == "float64":
+        plain.update(kept_values(exact, mean, var))
+    names = [argument.name for argument in problem.arguments() if argument.role == "in"]
+    return problem, {name: plain[name] for name in names}
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATED))
+@pytest.mark.parametrize("direction", DIRECTIONS[:4])
+@pytest.mark.parametrize("name", [*FEW, "batch-0", "prime", "double", "half"])
+def test_activations_behind_the_norm(name: str, direction: str, activation: str) -> None:
+    problem, arrays = with_activation(LINES[name], direction, activation)
+    assert core.parse(str(problem)) == problem
+    results = run(core.context(), problem, arrays, {"eps": EPS, **SCALARS[activation]})
+    exact = reference(problem, arrays)
+    if direction == "forward_training":  # any shift will do: the same norm
+        shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
+        exact["offset"] = exact["offset"] - shift * exact["scale"]
+    check(results, exact, problem.dtype, 300)
+
+
+@pytest.mark.parametrize(
+    ("activation", "low"), [("relu", 0.0), ("relu_keep_nan", 0.0), ("leaky_relu", 0.25), ("clip", 0.0)]
+)
+def test_forward_and_backward_see_the_same_kinks(activation: str, low: float) -> None:
+    """The gradient flows exactly where the value shows it, however far the mean is from 0."""
+    forward, backward = (
+        parse(f"batchnorm n4 c3 s999 {activation}", f"{way}_training") for way in ("forward", "backward")
+    )
+    rng = np.random.default_rng(0)
+    scalars = {"leaky_relu": {"slope": 0.25}, "clip": {"low": -0.01, "high": 0.01}}.get(activation, {})
+    arrays = {
+        "x": (1e4 + rng.standard_normal((4, 3, 999))).astype("float32"),
+        "gamma": np.ones(3, "float32"),
+        "beta": np.zeros(3, "float32"),
+    }
+    given = {"eps": EPS, **scalars}
+    found = run(core.context(), forward, arrays, given)
+    y = found.pop("y")
+    dy = np.zeros_like(y)
+    chosen = np.unravel_index(np.argsort(np.abs(y), axis=None)[:40], y.shape)
+    for at in zip(*chosen):
+        dy[at] = 1.0
+        flow = run(core.context(), backward, {"x": arrays["x"], "dy": dy, "gamma": arrays["gamma"], **found}, given)
+        dy[at] = 0.0
+        inside = -0.01 < y[at] < 0.01 if activation == "clip" else y[at] > 0
+        np.testing.assert_allclose(flow["dbeta"].max(), 1.0 if inside else low, rtol=1e-6)
 
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
@@ -211,6 +286,8 @@ def test_update_statistics(channels: int) -> None:
         ("batchnorm forward_training n2 c3", "expected a word sN"),
         ("batchnorm forward_training n2 n2 c3 s4", "'n2'"),
         ("batchnorm forward_training n2 c0 s4", "channels 0"),
+        ("batchnorm update_statistics n2 c3 s4 relu", "activation 'relu'"),
+        ("batchnorm forward_training n2 c3 s4 tanh", "'tanh'"),
     ],
 )
 def test_wrong_texts_are_named(text: str, part: str) -> None:

@@ -59,6 +59,27 @@ def test_any_axis(axis, rng):
     compare(*pair(axis=axis, fix_gamma=False), arrays, rng, dtype="float64", auxiliary=states, requests=["write"])
 
 
+ACTIVATIONS = {
+    "relu": ({}, lambda y: mx.sym.Activation(y, act_type="relu")),
+    "relu_keep_nan": ({}, mx.sym.relu),
+    # MXNet's own leaky computes in single precision whatever the dtype
+    "leaky": ({"slope": 0.125}, lambda y: mx.sym._internal._maximum(y, 0.125 * y)),
+    "clip": ({"a_min": -0.5, "a_max": 1.5}, lambda y: mx.sym.clip(y, -0.5, 1.5)),
+}
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize("keys", [{"fix_gamma": False}, {}, {"use_global_stats": True}], ids=str)
+@pytest.mark.parametrize("act_type", ACTIVATIONS)
+def test_an_activation_behind(act_type, keys, train, rng):
+    own, native = ACTIVATIONS[act_type]
+    arrays, states = inputs((4, 3, 6, 5), rng, "float64")
+    plain = pair(**keys)[1]
+    grafted = mx.sym.Custom(mx.sym.var("data"), op_type="ocl_batchnorm", name="b", act_type=act_type, **own, **keys)
+    requests = ["write", "add"]
+    compare(grafted, native(plain), arrays, rng, dtype="float64", train=train, auxiliary=states, requests=requests)
+
+
 @pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
 def test_mean_and_inverse_deviation_as_outputs(train, rng):
     arrays, states = inputs((4, 3, 6, 5), rng, "float64")

@@ -56,6 +56,53 @@ def test_a_chain_computes_the_same(name, dtype, rng):
     compare(fused, native, arrays_of(native, rng, dtype), rng, dtype=dtype, requests=["write", "add"])
 
 
+def norm(x, name="norm", **keys):
+    return mx.sym.BatchNorm(x, name=name, fix_gamma=False, **keys)
+
+
+BEHIND = {
+    "relu": lambda y: mx.sym.Activation(y, act_type="relu", name="last"),
+    "relu6": lambda y: mx.sym.clip(y, 0, 6, name="last"),
+    "leaky": lambda y: mx.sym.LeakyReLU(y, act_type="leaky", name="last"),
+}
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_batch_norm_takes_in_its_activation(name, train, rng):
+    native = BEHIND[name](norm(conv(mx.sym.var("x"))))
+    fused, report = swap_symbol(native, fuse=True)
+    assert grafts(fused) == ["ocl_conv", "ocl_batchnorm"], str(report)
+    assert [row.graft for row in report.replaced] == ["ocl_conv", "ocl_batchnorm", "ocl_batchnorm"]
+    assert fused.list_outputs() == native.list_outputs()
+    assert fused.list_inputs() == native.list_inputs()
+    dtype = "float32" if name == "leaky" else "float64"  # MXNet computes leaky in single precision
+    states = {"moving_mean": random(rng, 5, dtype=dtype), "moving_var": (0.5 + rng.random(5)).astype(dtype)}
+    states = {f"norm_{key}": value for key, value in states.items()}
+    arrays = arrays_of(native, rng, dtype)
+    compare(fused, native, arrays, rng, dtype=dtype, train=train, auxiliary=states, requests=["write", "add"])
+
+
+def test_batch_norms_that_stay_alone():
+    x = conv(mx.sym.var("x"))
+    seen = norm(x)
+    cases = [
+        mx.sym.Group([mx.sym.relu(seen), seen]),
+        mx.sym.Group([mx.sym.relu(seen), mx.sym.tanh(seen)]),
+        mx.sym.tanh(seen),
+        mx.sym.LeakyReLU(seen, act_type="prelu"),
+        mx.sym.elemwise_add(seen, seen),
+        mx.sym.relu(norm(x, output_mean_var=True)[1]),
+    ]
+    for native in cases:
+        fused, _ = swap_symbol(native, fuse=True)
+        nodes = json.loads(fused.tojson())["nodes"]
+        norms = [node["attrs"] for node in nodes if node.get("attrs", {}).get("op_type") == "ocl_batchnorm"]
+        assert [attributes.get("act_type", "none") for attributes in norms] == ["none"], native.list_outputs()
+    twice = BEHIND["relu"](norm(BEHIND["relu6"](norm(x, "a")), "b"))
+    assert grafts(swap_symbol(twice, fuse=True)[0]) == ["ocl_conv", "ocl_batchnorm", "ocl_batchnorm"]
+
+
 def test_values_that_others_read_stay(rng):
     x = conv(mx.sym.var("x"))
     middle = mx.sym.tanh(x, name="middle")
