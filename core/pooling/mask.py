@@ -19,20 +19,24 @@ GROUP = 64
 
 
 def plan(problem: PoolProblem, context: Context) -> Steps:
-    """Plan one launch with a work-item per window."""
-    kernel = context.kernel("pooling_mask.cl", "pool_mask", {}, problem.dtype)
+    """Plan one launch: with a work-item per row of windows on CPU devices, and else per window."""
+    windows = problem.arguments()[-1].size
+    strides = in_3d(problem.stride, 1)
+    macros, items, group = {"SW": strides[2]}, windows // problem.out_size[-1], 1
+    if not context.device.is_cpu:
+        macros, items, group = {}, -(-windows // GROUP) * GROUP, GROUP
+    kernel = context.kernel("pooling_mask.cl", "pool_mask", macros, problem.dtype)
     sizes = (
         *in_3d(problem.in_size, 1),
         *in_3d(problem.out_size, 1),
         *in_3d(problem.kernel, 1),
-        *in_3d(problem.stride, 1),
+        *strides,
         *in_3d(problem.pad_begin, 0),
     )
-    windows = problem.arguments()[-1].size
     bound = (
         *(Buffer(name) for name in ("x", "y", "mask")),
         Accumulate("mask"),
         *(Constant(np.int32(size)) for size in sizes),
         Constant(np.uint64(windows)),
     )
-    return Steps((Launch(kernel, (-(-windows // GROUP) * GROUP,), (GROUP,), bound, ("mask",)),))
+    return Steps((Launch(kernel, (items,), (group,), bound, ("mask",)),))
