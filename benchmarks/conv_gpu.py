@@ -131,7 +131,7 @@ def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
 def forced(tile: Any, parts: int) -> Iterator[None]:
     """Let every product choose one tile and split."""
 
-    def choose(product: Any, device: Any, size: int, split: bool = True) -> Any:
+    def choose(product: Any, device: Any, size: int, split: bool = True, only: Any = None) -> Any:
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
         return gpu_gemm_tiles.Choice(tile, -(-steps // length) if steps else 1, length)

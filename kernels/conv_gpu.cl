@@ -80,6 +80,7 @@
 #include "conv_gpu_phases.cl"
 
 #if LOADER == 1
+#include "conv_gpu_pack.cl"
 #include "conv_gpu_gather.cl"
 #else
 #include "conv_gpu_pixels.cl"

@@ -5,12 +5,6 @@
 // lies outside every source. Tap j is tap first + j * every of the kernel.
 // Global: rows up to a multiple of TILE_M, padded depth / taps rounded up, groups * (taps / TAPS_OF_ITEM rounded up).
 
-#ifndef TILE_M
-#define TILE_M 64
-#endif
-#ifndef TILE_K
-#define TILE_K 16
-#endif
 #ifndef TAP_MAJOR
 #define TAP_MAJOR 0
 #endif
@@ -21,8 +15,6 @@
 #endif
 
 #define OUTSIDE (1 << 30)
-
-#include "conv_gpu_grid.cl"
 
 kernel void conv_pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), TENSOR_OF(int4, taps), const int rows, const int channels,
                               const long row_step, const long channel_step, const long group_step, const int kernel_h,

@@ -71,13 +71,12 @@ def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | st
         builder.filter_product(forward_grid(problem), out_channels, in_channels)
     elif problem.direction == "forward":
         weights = Weights(in_channels * taps, taps, group_step)
-        builder.pixel_product(forward_grid(problem), "x", "y", out_channels, in_channels, weights)
+        builder.pixel_products([forward_grid(problem)], "x", "y", out_channels, in_channels, weights)
     else:
         weights = Weights(taps, in_channels * taps, group_step)
         grids = backward_data_grids(problem)
         if not builder.phases_product(grids, in_channels, out_channels, weights):
-            for grid in grids:
-                builder.pixel_product(grid, "dy", "dx", in_channels, out_channels, weights)
+            builder.pixel_products(grids, "dy", "dx", in_channels, out_channels, weights)
     return Steps(tuple(builder.launches), builder.workspace_bytes)
 
 
@@ -122,12 +121,12 @@ class _Builder:
         self.launches: list[Launch] = []
         self.workspace_bytes = ALIGN
 
-    def choose(self, product: Product, split: bool = True) -> Choice:
-        """Choose a product's tile and parts, or take them from the settings."""
+    def choose(self, product: Product, split: bool = True, tile: Tile | None = None) -> Choice:
+        """Choose a product's tile and parts, or take them from the settings; `tile` is one that is chosen already."""
         if self.settings:
             parts = int(self.settings["parts"]) if split else 1
             return insist(product, self.context.device, self.size, str(self.settings["tile"]), parts)
-        return choose(product, self.context.device, self.size, split)
+        return choose(product, self.context.device, self.size, split, tile)
 
     def take(self, nbytes: int, itemsize: int) -> Workspace:
         """Reserve a part of the workspace."""
@@ -135,28 +134,42 @@ class _Builder:
         self.workspace_bytes += -(-nbytes // ALIGN) * ALIGN
         return Workspace(offset, itemsize)
 
-    def pixel_product(self, grid: Grid, source: str, target: str, rows: int, channels: int, weights: Weights) -> None:
-        """Add forward, or a phase of backward data: rows are the target's channels, columns its pixels in the grid."""
-        problem = self.problem
-        product = Product(rows, grid.pixels, channels * grid.taps, problem.groups, channels)
-        if not product.columns:
+    def pixel_products(
+        self, grids: list[Grid], source: str, target: str, rows: int, channels: int, weights: Weights
+    ) -> None:
+        """Add forward, or the phases of backward data: rows are the target's channels, columns its pixels in a grid.
+
+        All of them run one program: it has the tile that suits the largest product, and what any of them needs.
+        """
+        grids = [grid for grid in grids if grid.pixels]
+        if not grids:
             return
-        choice = self.choose(product)
-        tile = choice.tile
-        tap_major = int(channels % tile.k == 0)
-        depth_up = -(-product.depth // tile.k) * tile.k
-        packed, taps = self._pack(grid, choice.tile, target, rows, channels, weights)
+        products = [Product(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels) for grid in grids]
+        tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
+        choices = [self.choose(product, tile=tile) for product in products]
         defines = {
+            **tile.defines(),
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
-            "TAP_MAJOR": tap_major,
-            "BOUNDED": int(depth_up != product.depth or not _inside(grid)),
-            "AXES": _axes(grid),
+            "TAP_MAJOR": int(channels % tile.k == 0),
+            "BOUNDED": int(any(g.taps * channels % tile.k or not _inside(g) for g in grids if g.taps)),
+            "AXES": max(_axes(grid) for grid in grids),
+            "SPLIT": int(any(choice.parts > 1 for choice in choices)),
+            "TAPS_OF_ITEM": TAPS_OF_ITEM,
         }
-        self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+        for grid, product, choice in zip(grids, products, choices):
+            packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
+            self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
 
     def _pack(
-        self, grid: Grid, tile: Tile, target: str, rows: int, channels: int, weights: Weights
+        self,
+        grid: Grid,
+        tile: Tile,
+        defines: dict[str, Any],
+        target: str,
+        rows: int,
+        channels: int,
+        weights: Weights,
     ) -> tuple[Workspace, Workspace]:
         """Add the packing of a grid's weights, if it has taps; give where they and the list of taps will be."""
         problem, taps = self.problem, grid.taps
@@ -164,15 +177,9 @@ class _Builder:
         packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
         listed = self.take(depth_up * 16, 16)
         if taps:
-            defines = {
-                "TILE_M": tile.m,
-                "TILE_K": tile.k,
-                "TAP_MAJOR": int(channels % tile.k == 0),
-                "TAPS_OF_ITEM": TAPS_OF_ITEM,
-            }
             self.launches.append(
                 Launch(
-                    self.context.kernel("conv_gpu_pack.cl", "conv_pack_weights", defines, problem.dtype),
+                    self._kernel("conv_pack_weights", defines, tile),
                     (rows_up, -(-depth_up // taps), problem.groups * -(-taps // TAPS_OF_ITEM)),
                     (tile.m, 1, 1),
                     (
@@ -201,7 +208,6 @@ class _Builder:
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
         source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
         whole = Grid(problem.batch, tuple(Axis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
-        packed, _ = self._pack(whole, tile, "dx", rows, channels, weights)
         defines = {
             **tile.defines(),
             "LOADER": GATHER,
@@ -211,10 +217,12 @@ class _Builder:
             "PHASE_TAPS": PHASE_TAPS,
             "BOUNDED": int(not all(_inside(grid) for grid in grids)),
             "AXES": max(_axes(grid) for grid in grids),
+            "TAPS_OF_ITEM": TAPS_OF_ITEM,
         }
+        packed, _ = self._pack(whole, tile, defines, "dx", rows, channels, weights)
         self.launches.append(
             Launch(
-                self._gemm_kernel("conv_gemm", defines, tile),
+                self._kernel("conv_gemm", defines, tile),
                 (work_groups * len(grids) * tile.threads,),
                 (tile.threads,),
                 (
@@ -232,14 +240,16 @@ class _Builder:
         product = Product(rows, channels * grid.taps, grid.pixels, self.problem.groups)
         choice = self.choose(product)
         defines = {
+            **choice.tile.defines(),
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,
             "BOUNDED": int(not _inside(grid)),
             "AXES": _axes(grid),
+            "SPLIT": int(choice.parts > 1),
         }
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
 
-    def _gemm_kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
+    def _kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
         """Build a kernel of conv_gpu.cl, with the tile's options where they were meant for."""
         device = self.context.device
         options = tile.options if device.device_class == tile.device_class else ()
@@ -262,27 +272,29 @@ class _Builder:
         finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
         where = grid.target_constants() + ints(*grid.values("size"), problem.groups)
         sums: tuple[Any, ...] = ()
-        if parts > 1:
+        split = defines["SPLIT"]
+        if split:
             sums = (self.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
-        defines = {**tile.defines(), **defines, "SPLIT": int(parts > 1)}
+            parts = parts if product.depth else 0
         tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n)
-        self.launches.append(
-            Launch(
-                self._gemm_kernel("conv_gemm", defines, tile),
-                (tiles * parts * product.groups * tile.threads,),
-                (tile.threads,),
-                operands
-                + (sums + ints(has_bias) + (Accumulate(target),) if parts > 1 else finish)
-                + ints(product.rows, product.columns, product.depth, parts, choice.steps)
-                + grid.constants()
-                + where,
-                (target,),
-            )
-        )
-        if parts > 1:
+        if parts:
             self.launches.append(
                 Launch(
-                    self._gemm_kernel("conv_sum", defines, tile),
+                    self._kernel("conv_gemm", defines, tile),
+                    (tiles * parts * product.groups * tile.threads,),
+                    (tile.threads,),
+                    operands
+                    + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)
+                    + ints(product.rows, product.columns, product.depth, parts, choice.steps)
+                    + grid.constants()
+                    + where,
+                    (target,),
+                )
+            )
+        if split:
+            self.launches.append(
+                Launch(
+                    self._kernel("conv_sum", defines, tile),
                     (product.columns, product.rows, product.groups),
                     None,
                     sums + finish + ints(product.rows, product.columns, parts) + where,

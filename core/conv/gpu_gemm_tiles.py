@@ -139,8 +139,8 @@ def splits(steps: int, tiles: int, units: int, busy: int) -> list[int]:
     return sorted({1} | {-(-steps // length) for length in lengths})
 
 
-def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) -> Choice:
-    """Choose the tile and the split with the least estimated time.
+def choose(product: Product, device: DeviceInfo, size: int, split: bool = True, only: Tile | None = None) -> Choice:
+    """Choose the tile, `only` one or any, and the split with the least estimated time.
 
     A compute unit that is left with fewer than `busy` work-groups works on at half of what they leave free.
 
@@ -150,7 +150,7 @@ def choose(product: Product, device: DeviceInfo, size: int, split: bool = True) 
         If the device can run no tile, or there would be too many work-groups.
     """
     best: tuple[float, Choice] | None = None
-    for tile in candidates(device, size):
+    for tile in (only,) if only else candidates(device, size):
         tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
         steps = -(-product.depth // tile.k)
         (busy, speed), area = tile.load(product), tile.m * tile.n

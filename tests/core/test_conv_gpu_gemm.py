@@ -38,7 +38,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """A list of a tile and a number of parts, which are then chosen for every product."""
     wanted: list = []
 
-    def choose(product: Product, device: object, size: int, split: bool = True) -> Choice:
+    def choose(product: Product, device: object, size: int, split: bool = True, only: object = None) -> Choice:
         tile, parts = wanted
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
@@ -126,6 +126,17 @@ def test_a_wide_device_splits_the_depth(wide_device: Context) -> None:
     problem = core.parse(LINES["deep"])
     names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, wide_device).launches]
     assert names == ["conv_pack_weights", "conv_gemm", "conv_sum"]
+
+
+@pytest.mark.parametrize("kernel", ["kh1 kw1", "kh3 kw2 ph1"])
+def test_phases_that_split_a_long_depth(kernel: str, wide_device: Context) -> None:
+    """Phases without a tap have no product then, those with few taps one in a single part."""
+    problem = core.parse(f"conv backward_data n2 ic6 ih9 iw7 oc1536 {kernel} sh2 sw2")
+    names = [launch.kernel.function_name for launch in gpu_gemm.plan(problem, wide_device).launches]
+    assert names.count("conv_sum") == 4
+    assert names.count("conv_gemm") == (1 if kernel == "kh1 kw1" else 4)
+    check(wide_device, problem, "gpu_gemm")
+    check(wide_device, problem, "gpu_gemm", accumulate=True)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,37 @@ def test_an_untuned_problem_builds_at_most_one_program(name, policy, monkeypatch
             del built[:]
             core.Context.on(None).plan(problem.with_direction(direction))
             assert len(built) <= 1, problem.with_direction(direction)
+
+
+SETS = ["resnet50", "alexnet", "vgg16", "mobilenet", "classic", "depthwise"]
+
+
+@pytest.mark.parametrize("device_class", ["nvidia", "amd", "gpu"])
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_a_gpu_builds_one_program_for_a_convolution(batch, device_class, monkeypatch):
+    """Plans for GPUs of any size, on whatever device there is; nothing is built."""
+    monkeypatch.setenv("CLGRAFT_TUNE", "off")
+    context = core.Context.on(None)
+    programs = set()
+    monkeypatch.setattr(
+        context,
+        "kernel",
+        lambda file, name, defines=None, dtype="float32", options=(): programs.add(
+            (file, tuple((defines or {}).items()), dtype, options)
+        ),
+    )
+    for units in (8, 132):
+        context.device = replace(
+            context.device,
+            **{"is_cpu": False, "is_gpu": True, "device_class": device_class, "compute_units": units},
+            **{"local_memory": 48 * 1024, "max_work_group_size": 1024},
+        )
+        for text in (text for name in SETS for text in problem_sets.lines(name).values()):
+            for direction in DIRECTIONS:
+                programs.clear()
+                problem = replace(core.parse(text), batch=batch)
+                _, algorithm, _ = context.choose(problem.with_direction(direction))
+                assert len(programs) == 1, (problem.with_direction(direction), algorithm, units)
 
 
 def test_a_second_process_compiles_nothing():
