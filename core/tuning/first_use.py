@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from typing import TYPE_CHECKING
 
 from clgraft.core.tuning.advisor import known, remember
@@ -17,6 +20,8 @@ FINAL_SECONDS = 1.0
 
 def search_once(problem: Problem, context: Context) -> None:
     """Search the best choice for a problem, unless the user's database has it; what it holds is kept there.
+
+    A line on stderr says so, since whoever waits should know for what. After `SECONDS` no further candidate is tried.
 
     Parameters
     ----------
@@ -34,10 +39,17 @@ def search_once(problem: Problem, context: Context) -> None:
     remember(text, HEURISTIC, device)  # also for what a search plans on its way
     if len(choices(problem, context)) <= 2:
         return  # the heuristic, and the one implementation that it would choose
-    database = Database(device_key(device))
+    database, start, tried = Database(device_key(device)), time.perf_counter(), 0
     search = Search(problem, context, database.candidates(text), Effort(SECONDS, final_seconds=FINAL_SECONDS))
     for candidate in search.run():
         database.add(text, candidate)
+        tried += 1
+    found = "no result"
     if search.winner is not None:
         database.finish(search.winner)
         remember(text, search.winner.choice, device)
+        times = search.winner.before.median / search.winner.after.median
+        found = "the heuristic stays" if search.winner.choice == HEURISTIC else f"{search.winner.choice}, {times:.2f}x"
+    with contextlib.suppress(OSError, AttributeError):  # a process may have no stderr
+        seconds = time.perf_counter() - start
+        print(f"[tuning] {text}: {found} ({tried} tried in {seconds:.1f} s)", file=sys.stderr, flush=True)
