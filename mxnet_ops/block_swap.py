@@ -110,7 +110,7 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
     block.__dict__["_grafted_options"] = options
 
 
-def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = False) -> Report:
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -121,7 +121,7 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = False) -
     select : callable or patterns, optional
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
     fuse : bool
-        As of `swap_symbol`; only hybridized nets have chains.
+        As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
 
     Returns
     -------
