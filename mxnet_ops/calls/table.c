@@ -55,6 +55,15 @@ static void free_shapes(known_shapes *known) {
     free(known);
 }
 
+static void free_signature(clg_mx_call *call) {
+    free_names(call->arguments);
+    free_names(call->outputs);
+    free_names(call->auxiliary);
+    free(call->dependencies);
+    call->arguments = call->outputs = call->auxiliary = NULL;
+    call->dependencies = NULL;
+}
+
 static void free_call(clg_mx_call *call) {
     for (known_shapes *next, *s = call->shapes; s; s = next) {
         next = s->next;
@@ -64,10 +73,7 @@ static void free_call(clg_mx_call *call) {
         next = w->next;
         free_work(w);
     }
-    free_names(call->arguments);
-    free_names(call->outputs);
-    free_names(call->auxiliary);
-    free(call->dependencies);
+    free_signature(call);
     free(call->attributes);
     free(call->text);
     free(call);
@@ -160,7 +166,13 @@ bool clg_mx_describe(clg_mx_call *call) {
 
 static char **copy_names(const char *const *names, int count) {
     char **made = calloc((size_t)count + 1, sizeof *made);
-    for (int i = 0; made && i < count; i++) made[i] = copy(names[i], strlen(names[i]) + 1);
+    for (int i = 0; made && i < count; i++) {
+        made[i] = copy(names[i], strlen(names[i]) + 1);
+        if (!made[i]) {
+            free_names(made);
+            return NULL;
+        }
+    }
     return made;
 }
 
@@ -177,6 +189,7 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         call->auxiliary = copy_names(signature->auxiliary, signature->auxiliary_count);
         call->dependencies = calloc((size_t)signature->argument_count + 2 * (size_t)signature->output_count + 1, sizeof(int));
         bool whole = call->arguments && call->outputs && call->auxiliary && call->dependencies;
+        if (!whole) free_signature(call);
         __atomic_store_n(&call->described, whole, __ATOMIC_RELEASE);
     }
     bool described = call->described;

@@ -1,0 +1,78 @@
+"""The C side of MXNet's calls under random ones: a program plays MXNet and Python, anything may fail, under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from clgraft.mxnet_ops.calls.build import ABI, HERE, SOURCES
+
+FUZZ = Path(__file__).parent / "fuzz"
+CLANG = shutil.which("clang") or shutil.which("clang-14")
+SECONDS = 6
+WRAPPED = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=posix_memalign"  # so that memory may run out
+
+pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
+
+PLANTS = {
+    "an array's handle is kept": ("execution.c", "        mx.free_array(handles[i]);\n", ""),
+    "a call is kept": (
+        "execution.c",
+        "    clg_mx_release(execution->call);\n    free(execution);",
+        "    free(execution);",
+    ),
+    "a copy is too short": ("execution.c", "work->out_bytes[i] + 1)", "work->out_bytes[i] / 2 + 1)"),
+    "an absent array is asked for": ("execution.c", "!(absent >> tags[i] & 1) && ", ""),
+    "names leak": ("table.c", "        if (!whole) free_signature(call);\n", ""),
+    "a key is too short": ("properties.c", "1 + (ndims[i] > 0 ? (size_t)ndims[i] : 0)", "1"),
+}
+
+
+def build(folder: Path, sources: Path = HERE) -> Path:
+    """Compile the library with what plays MXNet and Python."""
+    files = [str(sources / name) for name in SOURCES] + [str(FUZZ / "fuzz_calls.c")]
+    command = [str(CLANG), "-g", "-O1", "-std=gnu11", "-fsanitize=fuzzer,address,undefined", WRAPPED]
+    command += ["-fno-sanitize-recover=undefined", f"-I{sources}", f"-I{ABI}", *files, "-lpthread"]
+    target = folder / "fuzz"
+    done = subprocess.run([*command, "-o", str(target)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def run(program: Path, *words: object) -> subprocess.CompletedProcess:
+    """Run it without what operators say of every failure."""
+    command = [str(program), "-close_fd_mask=2", "-malloc_limit_mb=0", "-timeout=20", *map(str, words)]
+    environment = {name: value for name, value in os.environ.items() if name != "CLGRAFT_DEVICE"}
+    return subprocess.run(
+        command, cwd=program.parent, capture_output=True, text=True, timeout=120, env=environment, errors="replace"
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The kept inputs, a file each."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for i, line in enumerate((FUZZ / "corpus.txt").read_text().split()):
+        (folder / str(i)).write_bytes(bytes.fromhex(line))
+    return folder
+
+
+def test_random_calls_break_nothing(tmp_path, corpus):
+    done = run(build(tmp_path), f"-max_total_time={SECONDS}", "-max_len=1000", corpus)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+    assert int(done.stderr.split("Done ")[1].split()[0]) > 1000
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_corpus_finds_a_planted_fault(name, tmp_path, corpus):
+    file, text, instead = PLANTS[name]
+    folder = tmp_path / "calls"
+    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("*.so", "*.py", "__pycache__"))
+    source = (folder / file).read_text()
+    assert source.count(text) == 1
+    (folder / file).write_text(source.replace(text, instead))
+    assert run(build(tmp_path, folder), "-runs=0", corpus).returncode != 0, "nothing was found"
