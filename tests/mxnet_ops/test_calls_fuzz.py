@@ -1,4 +1,4 @@
-"""The C side of MXNet's calls under random ones: a program plays MXNet and Python, anything may fail, under sanitizers."""
+"""The C side of MXNet's calls under random ones: a program plays MXNet and Python, and anything may fail."""
 
 from __future__ import annotations
 
