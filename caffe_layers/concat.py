@@ -6,9 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from clgraft import core
-from clgraft.caffe_layers.layer import SKIPPED, OclLayer, buffer
-
-MANY = 1 << 30
+from clgraft.caffe_layers.layer import MANY, SKIPPED, OclLayer, buffer
 
 
 class Joining(OclLayer):

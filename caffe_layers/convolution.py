@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from clgraft import core
-from clgraft.caffe_layers.layer import OclLayer, buffer, same_shapes
+from clgraft.caffe_layers.layer import MANY, OclLayer, buffer, same_shapes
 
 
 class OclConvolution(OclLayer):
@@ -17,13 +17,16 @@ class OclConvolution(OclLayer):
     """
 
     word: ClassVar[str] = "conv"
-    bottoms: ClassVar[tuple] = (1, 1 << 30)
-    tops: ClassVar[tuple] = (1, 1 << 30)
+    bottoms: ClassVar[tuple] = (1, MANY)
+    tops: ClassVar[tuple] = (1, MANY)
     may_be_in_place: ClassVar[bool] = False
     problem_class: ClassVar[Any] = core.ConvProblem
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.convolution_param
+        self.expect(
+            self.top_count == self.bottom_count, f"{self.top_count} top blobs", f"{self.bottom_count}, one per bottom"
+        )
         self.axis = self.canonical_axis(given.axis, len(shapes[0]))
         self.spatial = len(shapes[0]) - self.axis - 1
         self.kernel = self.per_axis("kernel_size", "kernel", None)

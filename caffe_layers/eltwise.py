@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from clgraft.caffe_layers import programs
-from clgraft.caffe_layers.layer import OclLayer, buffer, same_shapes
+from clgraft.caffe_layers.layer import MANY, OclLayer, buffer, same_shapes
 
 
 class OclEltwise(OclLayer):
@@ -18,7 +18,7 @@ class OclEltwise(OclLayer):
     """
 
     word: ClassVar[str] = "eltwise"
-    bottoms: ClassVar[tuple] = (2, 1 << 30)
+    bottoms: ClassVar[tuple] = (2, MANY)
     may_be_in_place: ClassVar[bool] = False
 
     def configure(self, shapes: list) -> None:

@@ -18,6 +18,7 @@ from clgraft import core
 from clgraft.caffe_layers import fillers, framework, schema
 from clgraft.core.errors import ClgraftError, ProblemError
 
+MANY = 1 << 30  # blobs: as many as one likes
 SHOWN = 120  # letters of param_str in an error
 SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
@@ -93,7 +94,7 @@ class OclLayer(framework.Layer):
         self.in_place = False
         for name, blobs, limits in (("bottom", bottom, self.bottoms), ("top", top, self.tops)):
             low, high = limits
-            expected = low if low == high else f"{low} to {high}"
+            expected = low if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
             self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", expected)
         self.bottom_count, self.top_count = len(bottom), len(top)
         self.configure([bottom[i].data.shape for i in range(self.bottom_count)])

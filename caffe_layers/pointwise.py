@@ -7,7 +7,7 @@ import re
 from typing import Any, ClassVar
 
 from clgraft.caffe_layers import programs, schema
-from clgraft.caffe_layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layer import MANY, OclLayer, buffer
 from clgraft.core.errors import ProblemError
 
 OUTPUT = re.compile(r"\by(\d+)\s*=(?!=)")
@@ -27,8 +27,8 @@ class OclPointwise(OclLayer):
     """
 
     word: ClassVar[str] = "pointwise"
-    bottoms: ClassVar[tuple] = (1, 1 << 30)
-    tops: ClassVar[tuple] = (1, 1 << 30)
+    bottoms: ClassVar[tuple] = (1, MANY)
+    tops: ClassVar[tuple] = (1, MANY)
 
     def read(self, text: str) -> None:
         self.parameters = schema.parse_layer("")

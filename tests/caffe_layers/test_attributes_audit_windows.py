@@ -79,6 +79,14 @@ def test_a_separable_filter_is_two_filters(first):
     close(parts.blobs["y"].data, whole.blobs["y"].data, "y", 2e-6)
 
 
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize(("bottoms", "tops"), [("xz", "y"), ("x", "yv")])
+def test_every_bottom_has_a_top(bottoms, tops, kind):
+    text = inputs(dict.fromkeys(bottoms, PLANES))
+    with pytest.raises(Exception, match=rf"got {len(tops)} top blobs, expected {len(bottoms)}, one per bottom"):
+        load(text + layer(kind, convolution("kernel_size: 2"), ours=True, bottoms=list(bottoms), tops=list(tops)))
+
+
 def test_four_spatial_axes_are_refused():
     with pytest.raises(Exception, match=r"\[conv\] got in_size \(3, 4, 3, 4\), expected 1 to 3 spatial axes"):
         load(inputs({"x": (2, 3, 3, 4, 3, 4)}) + layer("Convolution", convolution("kernel_size: 2"), ours=True))
