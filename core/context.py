@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +65,13 @@ def kernel_source(file: str) -> str:
     return read("prelude.cl") + read(file)
 
 
+class Lifetime:
+    """Gives up a context's handle when the context and all its plans are gone, but not while the interpreter ends."""
+
+    def __init__(self, destroy: Any, handle: Any) -> None:
+        weakref.finalize(self, destroy, handle).atexit = False
+
+
 class Context:
     """A device, its queue, its kernels and its plans.
 
@@ -86,6 +94,7 @@ class Context:
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
         self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
         self.handle = out[0]
+        self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
 
     @classmethod
     def on(cls, selector: str | None, ffi: Any = abi.ffi, lib: Any = abi.lib) -> Context:

@@ -123,7 +123,7 @@ class Plan:
         handle: Any,
         tuned: str = "",
     ) -> None:
-        self.context = context
+        self._lifetime = context.lifetime  # not the context, which holds its plans: a cycle would outlive its last user
         self.problem = problem
         self.algorithm = algorithm
         self.declined = declined
