@@ -5,6 +5,7 @@ Several rows of results share the vectors they load, taps are unrolled, and noth
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from clgraft.core.conv.depthwise_axes import (
@@ -30,10 +31,32 @@ ROWS = 4  # of results that share their loads
 MOST_TAPS = 49  # that are unrolled
 MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
 TILE_BYTES = 16 * 1024  # of a tile's results, where a plane is larger than the L1 cache
+# what is searched: rows, and work-items for each core
+SEARCHED_ROWS = (4, 2, 8)
+SEARCHED_ITEMS = (1, 2, 4, 8, 16)
+MOST_ITEMS = 64
 
 
-def plan(problem: ConvProblem, context: Context) -> Steps:
+def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``rows`` that share loads, and ``items`` per core.
+
+    The work of a filter's gradient is split otherwise: it has rows alone.
+    """
+    yield {}
+    for rows in SEARCHED_ROWS:
+        if problem.direction == "backward_filter":
+            yield {"rows": rows}
+            continue
+        for items in SEARCHED_ITEMS:
+            yield {"rows": rows, "items": items}
+
+
+def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | str] | None = None) -> Steps:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    rows, items = chosen.pop("rows", ROWS), chosen.pop("items", 0)
+    if chosen or rows not in SEARCHED_ROWS or not 0 <= items <= MOST_ITEMS:
+        raise Declined(f"got settings {settings}, expected rows of {SEARCHED_ROWS} and items up to {MOST_ITEMS}")
     if not context.device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of(problem)
@@ -44,21 +67,21 @@ def plan(problem: ConvProblem, context: Context) -> Steps:
     if max(strides) > 2 or (max(strides) == 2 and max(height.d, width.d) > 1):
         raise Declined("serves strides of 1, or of 2 without dilation")
     if problem.direction == "backward_filter":
-        return _filter(problem, context, height, width)
+        return _filter(problem, context, height, width, rows)
     if problem.direction == "forward":
-        return _rows(problem, context, height, width)
+        return _rows(problem, context, height, width, rows, items)
     if strides == (1, 1):
         flipped = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
-        return _rows(problem, context, *flipped)
+        return _rows(problem, context, *flipped, rows, items)
     if strides == (2, 2):
-        return _spread(problem, context, height, width)
+        return _spread(problem, context, height, width, rows, items)
     raise Declined("serves backward_data at the same stride on both axes")
 
 
-def _defines(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> dict[str, int]:
+def _defines(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int) -> dict[str, int]:
     return {
         "VL": vector_lanes(problem, context),
-        "R": ROWS,
+        "R": rows,
         "KH": height.k,
         "KW": width.k,
     }
@@ -71,19 +94,26 @@ def _tile_lines(lines: int, line_bytes: int, step: int) -> int:
     return min(lines, max(TILE_BYTES // line_bytes // step, 1) * step)
 
 
-def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+def _planes(planes: int, tiles: int, plane_bytes: int, context: Context, items: int) -> int:
+    """Give the planes of a work-item, each core having about `items` of these; without them the heuristic's."""
+    if not items:
+        return planes_per_item(planes, tiles, plane_bytes, context)
+    return min(max(-(-planes * tiles // (context.device.compute_units * items)), 1), max(planes, 1))
+
+
+def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int, items: int) -> Steps:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
     multiplier = problem.out_channels // problem.in_channels
     sums, shared = (1, multiplier) if forward else (multiplier, 1)
     size = arithmetic_bytes(problem)
-    defines = {**_defines(problem, context, height, width), "SH": height.s, "SW": width.s}
+    defines = {**_defines(problem, context, height, width, rows), "SH": height.s, "SW": width.s}
     lanes, targets = defines["VL"], problem.batch * channels
-    tile_h = _tile_lines(height.o, width.o * size, ROWS * height.d)
+    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
     tiles = -(-height.o // tile_h)
     plane_bytes = (height.i * width.i + height.o * width.o) * size
-    item_planes = planes_per_item(targets, tiles, plane_bytes, context)
+    item_planes = _planes(targets, tiles, plane_bytes, context, items)
     launch = Launch(
         context.kernel("depthwise_rows.cl", "depthwise_rows", defines, problem.dtype, OPTIONS),
         (tiles, -(-targets // item_planes)),
@@ -101,21 +131,21 @@ def _rows(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> 
     return Steps((launch,))
 
 
-def _spread(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+def _spread(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int, items: int) -> Steps:
     multiplier = problem.out_channels // problem.in_channels
     size = arithmetic_bytes(problem)
     defines = {
-        **_defines(problem, context, height, width),
-        "R": ROWS // 2,
+        **_defines(problem, context, height, width, rows),
+        "R": rows // 2,
         "PAD_H": height.p % 2,
         "PAD_W": width.p % 2,
     }
     planes = problem.batch * problem.in_channels
     half_h = -(-height.i // 2)
-    tile_h = _tile_lines(half_h, 2 * width.i * size, ROWS)
+    tile_h = _tile_lines(half_h, 2 * width.i * size, rows)
     tiles = -(-half_h // tile_h)
     plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
-    item_planes = planes_per_item(planes, tiles, plane_bytes, context)
+    item_planes = _planes(planes, tiles, plane_bytes, context, items)
     launch = Launch(
         context.kernel("depthwise_spread.cl", "depthwise_spread", defines, problem.dtype, OPTIONS),
         (tiles, -(-planes // item_planes)),
@@ -131,16 +161,16 @@ def _spread(problem: ConvProblem, context: Context, height: Axis, width: Axis) -
     return Steps((launch,))
 
 
-def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis) -> Steps:
+def _filter(problem: ConvProblem, context: Context, height: Axis, width: Axis, rows: int) -> Steps:
     taps, filters = height.k * width.k, problem.out_channels
     wide = context.device.vector_width >= 16
     if taps > (MOST_SUMS if wide else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
     size = arithmetic_bytes(problem)
-    defines = {**_defines(problem, context, height, width), "SH": height.s, "SW": width.s}
+    defines = {**_defines(problem, context, height, width, rows), "SH": height.s, "SW": width.s}
     if taps > MOST_SUMS // 2:
-        defines["R"] = ROWS // 2
-    tile_h = _tile_lines(height.o, width.o * size, ROWS * height.d)
+        defines["R"] = rows // 2
+    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
     tiles = problem.batch * -(-height.o // tile_h)
     splits, split_tiles, item_filters = splits_of_images(tiles, filters, context)
     partial, count = Workspace(0, size), filters * taps

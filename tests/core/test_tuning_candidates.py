@@ -143,6 +143,7 @@ def test_parts_of_the_gpus_convolution(context, direction):
     [
         *("gpu_gemm tile=7x7x7 parts=1", "gpu_gemm tile=64x64x16 parts=0", "gpu_gemm parts=2"),
         *("depthwise_gpu rows=3", "depthwise_gpu cols=2", "planes lanes=3 items=1", "planes lanes=8"),
+        *("depthwise_rows rows=3", "depthwise_rows items=65", "depthwise_rows rows=2 cols=1"),
         *("cpu packed=0", "cpu rows=8 colour=1", "cpu_panel vectors=3", "cpu_panel rows=0", "cpu_panel packed=8"),
     ],
 )
