@@ -6,18 +6,18 @@ from clgraft.core.conv import (
     depthwise,
     depthwise_flat,
     depthwise_gpu,
-    depthwise_planes,
     depthwise_rows,
     depthwise_strided,
     direct,
     gpu_gemm,
+    grouped_planes,
     winograd,
 )
 from clgraft.core.conv.problem import ConvProblem
 
 IMPLEMENTATIONS = (
     bias,
-    depthwise_planes,
+    grouped_planes,
     depthwise_flat,
     depthwise_rows,
     depthwise_strided,

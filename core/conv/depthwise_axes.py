@@ -61,12 +61,23 @@ def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
     """
     if not problem.depthwise:
         raise Declined(f"groups {problem.groups} are not the {problem.in_channels} input channels")
+    if problem.in_channels == 1 and problem.out_channels > MOST_OF_ONE:
+        raise Declined(f"{problem.out_channels} filters of one channel are a product of matrices")
+    return axes_of_groups(problem)
+
+
+def axes_of_groups(problem: ConvProblem) -> tuple[Axis, Axis]:
+    """Give height and width, whatever the groups are; a 1-D problem is one row.
+
+    Raises
+    ------
+    Declined
+        If the problem is backward_bias, or has three axes.
+    """
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
     if problem.ndim > 2:
         raise Declined("has one or two spatial axes")
-    if problem.in_channels == 1 and problem.out_channels > MOST_OF_ONE:
-        raise Declined(f"{problem.out_channels} filters of one channel are a product of matrices")
     sizes = zip(problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
     axes = [Axis(*size) for size in sizes]
     return (axes[0], axes[1]) if problem.ndim == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])

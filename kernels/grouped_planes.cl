@@ -1,0 +1,178 @@
+// Convolution in groups of few channels, of small planes, on CPU devices: planes lie in scratch in rows of P elements, zeros
+// between them.
+//
+// source (all groups, S, ih, iw)   weights (groups, OUTPUTS, S, KH, KW)   target (all groups, OUTPUTS, oh, ow)
+//
+// P, of C elements or twice as many, is wider than a row by what taps reach over its ends: result f = u * P + v of a plane
+// then meets a tap at f + offset, and where it would be of another row there is a zero. A source is split by the phases of
+// the stride (SH, SW), so that the same holds for each of them. BH, BW: the phase of the first tap.
+// Two groups take turns in scratch: one is copied while the other is summed, and no load waits for a store.
+// Each work-group is one work-item.
+
+#define TAPS (KH * KW)
+#define WEIGHT(o, s, tap) weights[((o) * S + (s)) * TAPS + (tap)]
+#if P < VL
+#define C P
+#else
+#define C VL
+#endif
+#define OF_C(name) CAT(name, C)
+#if STORAGE == 64
+typedef OF_C(double) realc;
+#define MASK_OF_C OF_C(convert_long)
+#else
+typedef OF_C(float) realc;
+#define MASK_OF_C
+#endif
+#if STORAGE == 16
+#define LOAD_C(p) OF_C(vload_half)(0, (p))
+// As whole numbers: see store_halves.
+void STORE_C(global half *p, const realc value) {
+    OF_C(ushort) bits;
+    CAT(OF_C(vstore_half), _rte)(value, 0, (half *)&bits);
+    OF_C(vstore)(bits, 0, (global ushort *)p);
+}
+#else
+#define LOAD_C(p) OF_C(vload)(0, (p))
+#define STORE_C(p, value) OF_C(vstore)((value), 0, (p))
+#endif
+
+constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// The first `count` lanes of a value, and zeros.
+#define FIRST(value, count) select((realc)(0), value, MASK_OF_C(OF_C(vload)(0, NUMBERS) < (int)(count)))
+
+// Elements from `row` on, `count` of them and then zeros; `left` may be read.
+realc load_part(global const stored *row, const int count, const long left) {
+    if (left >= C) return FIRST(LOAD_C(row), count);
+    real lanes[C];
+#pragma unroll
+    for (int l = 0; l < C; l++) lanes[l] = l < count ? LOAD(row, l) : 0;
+    return OF_C(vload)(0, lanes);
+}
+
+// Brings a plane into scratch, whose first element is that of row 0; `left` elements may be read.
+void copy_plane(local real *scratch, global const stored *plane, const long left, const int ih, const int iw,
+                const int phase_size) {
+    for (int h = 0; h < ih; h++) {
+        const int at = h * iw;
+        local real *to = scratch + (h % SH * SW * phase_size + h / SH * P);
+#pragma unroll
+        for (int c = 0; c < P; c += C) {
+#if SW == 1
+            OF_C(vstore)(load_part(plane + at + c, iw - c, left - at - c), 0, to + c);
+#else
+            const realc a = load_part(plane + at + 2 * c, iw - 2 * c, left - at - 2 * c);
+            const realc b = load_part(plane + at + 2 * c + C, iw - 2 * c - C, left - at - 2 * c - C);
+            OF_C(vstore)((realc)(a.even, b.even), 0, to + c);
+            OF_C(vstore)((realc)(a.odd, b.odd), 0, to + phase_size + c);
+#endif
+        }
+    }
+}
+
+// Writes `count` elements; what lies behind them is written later, or is not of the `room` elements that may be written.
+void put_part(global stored *to, const realc value, const int count, const long room, const int accumulate) {
+    if (room >= C) {
+        realc all = value;
+        if (accumulate) all = LOAD_C(to) + FIRST(value, count);
+        STORE_C(to, all);
+    } else {
+        real lanes[C];
+        OF_C(vstore)(value, 0, lanes);
+        for (int l = 0; l < count; l++) STORE(to, l, accumulate ? LOAD(to, l) + lanes[l] : lanes[l]);
+    }
+}
+
+// The sources of a group, one behind the other.
+void copy_group(local real *scratch, global const stored *planes, const long left, const int ih, const int iw,
+                const int phase_size) {
+    for (int s = 0; s < S; s++)
+        copy_plane(scratch + s * (SH * SW * phase_size), planes + s * (ih * iw), left - s * (ih * iw), ih, iw, phase_size);
+}
+
+// `flip` takes the weights backwards, and as (groups, S, OUTPUTS, KH, KW). O outputs are summed side by side, in `blocks`
+// blocks of R vectors; scratch holds two groups of planes of SH * SW phases, in which `lead` elements lie before row 0.
+kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
+                           const int accumulate, const long all_groups, const int groups, const int flip,
+                           const int ih, const int iw, const int oh, const int ow, const int first_tap,
+                           const int lead, const int blocks, const int phase_size, const int item_groups,
+                           local real *scratch, local real *shared_weights) {
+#if OUTPUTS * S == 1
+    real weights[TAPS];  // in registers
+#else
+    local real *weights = shared_weights;
+#endif
+    const int plane_size = SH * SW * phase_size, group_size = S * plane_size, size = oh * ow;
+    const long source_size = (long)S * ih * iw, all = all_groups * source_size;
+    const long first = get_global_id(0) * (long)item_groups, last = min(first + item_groups, all_groups);
+    for (int i = 0; i < 2 * group_size; i += C) OF_C(vstore)((realc)(0), 0, scratch + i);
+    copy_group(scratch + lead, OPEN(x) + first * source_size, all - first * source_size, ih, iw, phase_size);
+    for (long t = first; t < last; t++) {
+        if (t + 1 < last) {
+            const long next = (t + 1) * source_size;
+            copy_group(scratch + lead + ((t - first) % 2 ? 0 : group_size), OPEN(x) + next, all - next, ih, iw, phase_size);
+        }
+        const int group = t % groups;
+        global const stored *from = OPEN(w) + (long)group * OUTPUTS * S * TAPS;
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++)
+#pragma unroll
+            for (int s = 0; s < S; s++) {
+                global const stored *filter = from + (flip ? s * OUTPUTS + o : o * S + s) * TAPS;
+#pragma unroll
+                for (int i = 0; i < TAPS; i++)
+                    WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
+            }
+        for (int o0 = 0; o0 < OUTPUTS; o0 += O) {
+            for (int block = 0; block < blocks; block++) {
+                realv sum[O][R];
+#pragma unroll
+                for (int o = 0; o < O; o++) {
+                    const int output = min(o0 + o, OUTPUTS - 1);
+                    const real start = has_bias ? LOAD(OPEN(b), group * OUTPUTS + output) : 0;
+#pragma unroll
+                    for (int k = 0; k < R; k++) sum[o][k] = start;
+                }
+                for (int s = 0; s < S; s++) {
+                    local const real *plane = scratch + ((t - first) % 2 ? group_size : 0) + s * plane_size;
+                    plane += lead + first_tap + block * (R * VL);
+#pragma unroll
+                    for (int i = 0; i < KH; i++) {
+#pragma unroll
+                        for (int j = 0; j < KW; j++) {
+                            const int h = i * DH + BH, v = j * DW + BW;
+                            local const real *tap = plane + (h % SH * SW + v % SW) * phase_size + (h / SH * P + v / SW);
+#pragma unroll
+                            for (int k = 0; k < R; k++) {
+                                const realv value = CAT(vload, VL)(0, tap + k * VL);
+#pragma unroll
+                                for (int o = 0; o < O; o++)
+                                    sum[o][k] = fma(value, (realv)(WEIGHT(min(o0 + o, OUTPUTS - 1), s, i * KW + j)), sum[o][k]);
+                            }
+                        }
+                    }
+                }
+#pragma unroll
+                for (int o = 0; o < O; o++) {
+                    if (o0 + o >= OUTPUTS) break;
+                    // Behind a plane lies one whose rows are there already, but for the last of those side by side.
+                    const bool free = O == 1 || o0 + o + 1 == min(o0 + O, OUTPUTS);
+                    const long target = t * OUTPUTS + o0 + o;
+                    const long end = (free ? last * OUTPUTS - target : 1) * size;
+#pragma unroll
+                    for (int k = 0; k < R; k++) {
+                        const int f = (block * R + k) * VL, u = f / P, v = f % P;
+                        global stored *to = OPEN(y) + target * size + u * ow + v;
+                        const long room = end - u * ow - v;
+#if P < VL
+                        if (u < oh) put_part(to, sum[o][k].lo, ow, room, accumulate);
+                        if (u + 1 < oh) put_part(to + ow, sum[o][k].hi, ow, room - ow, accumulate);
+#else
+                        if (u < oh && v < ow) put_part(to, sum[o][k], ow - v, room, accumulate);
+#endif
+                    }
+                }
+            }
+        }
+    }
+}

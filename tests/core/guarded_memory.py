@@ -1,0 +1,23 @@
+"""Arrays at the edge of memory: a step over it ends the process."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+
+
+def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
+    """Copy an array to the end (or the beginning) of pages whose neighbours may not be touched."""
+    page = mmap.PAGESIZE
+    size = -(-array.nbytes // page) * page
+    memory = mmap.mmap(-1, size + 2 * page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for guard in (address, address + page + size):
+        assert protect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+    offset = page + (size - array.nbytes if at_end else 0)
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    return copy, memory

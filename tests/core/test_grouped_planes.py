@@ -1,0 +1,160 @@
+"""Convolution in groups of few channels: against float64, within its buffers, and what is not finite in its group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conv_checks import OUTPUTS, check, problem_lines, random_arrays
+from guarded_memory import guarded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clgraft import core
+from clgraft.core.context import Context
+from clgraft.core.errors import Declined
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
+
+NAME = "grouped_planes"
+DIRECTIONS = ("forward", "backward_data")
+LINES = {name: text for name, text in problem_lines("grouped").items()}
+FEW = ["groups-of-4", "four-to-three", "one-to-many", "rows-of-4-vectors", "stride-2", "asymmetric-pad", "batch-prime"]
+NOT_SERVED = {(name, "backward_data") for name in LINES if "stride" in name}  # the gradient of a stride
+
+
+def cases(names=LINES) -> list[tuple[str, str]]:
+    return [
+        (name, direction)
+        for name in names
+        for direction in DIRECTIONS
+        if (name, direction) not in NOT_SERVED and name != "batch-0"
+    ]
+
+
+@pytest.mark.parametrize(("name", "direction"), cases())
+def test_matches_float64(name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    assert core.context().plan(problem).algorithm == NAME
+    check(core.context(), problem, NAME)
+    check(core.context(), problem, NAME, accumulate=True, seed=7)
+
+
+def test_a_batch_of_nothing() -> None:
+    assert core.context().plan(core.parse(LINES["batch-0"])).algorithm == "empty"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("conv backward_filter g2 n1 ic4 ih5 iw5 oc4 kh3 kw3", "backward_filter"),
+        ("conv backward_bias g2 n1 ic4 ih5 iw5 oc4 kh3 kw3", "backward_bias"),
+        ("conv g2 n1 ic4 id5 ih5 iw5 oc4 kd3 kh3 kw3", "one or two spatial axes"),
+        ("conv n1 ic4 ih9 iw9 oc4 kh3 kw3", "got 1 of 4 and 4"),
+        ("conv g2 n1 ic80 ih9 iw9 oc4 kh3 kw3", "got 2 of 40 and 2"),
+        ("conv g2 n1 ic4 ih9 iw9 oc4 kh3 kw3 sh3 sw3", "strides of 1 and 2"),
+        ("conv backward_data g2 n1 ic4 ih9 iw9 oc4 kh3 kw3 sh2 sw2", "backward_data at stride 1"),
+        ("conv g2 n1 ic4 ih9 iw9 oc4 kh7 kw7 ph3 pw3", "49 taps"),
+        ("conv backward_data g2 n1 ic4 ih9 iw9 oc4 kh2 kw2 ph2 pw2", "negative padding"),
+        ("conv g2 n1 ic4 ih9 iw900 oc4 kh3 kw3", "rows that with their padding fit"),
+        ("conv g2 n1 ic4 ih3 iw3 oc4 kh3 kw3", "at least"),
+    ],
+)
+def test_declines(text: str, reason: str) -> None:
+    from clgraft.core.conv import grouped_planes
+
+    with pytest.raises(Declined, match=reason):
+        grouped_planes.plan(core.parse(text), core.context())
+
+
+@pytest.mark.parametrize("change", [{"compute_units": 64}, {"vector_width": 8}], ids=["64 cores", "256-bit vectors"])
+def test_plans_for_other_machines(change: dict[str, int]) -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, **change)
+    for name, direction in cases(["groups-of-4", "four-to-three", "rows-of-4-vectors", "stride-2"]):
+        problem = core.parse(LINES[name]).with_direction(direction)
+        check(context, problem, NAME)
+        check(context, problem, NAME, accumulate=True)
+
+
+def test_little_local_memory() -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, local_memory=8 * 1024)
+    plan = context.plan(core.parse(LINES["groups-of-4"]))
+    assert plan.algorithm != NAME
+    assert "bytes of scratch do not fit" in dict(plan.declined)[NAME]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> core.ConvProblem:
+    direction = draw(st.sampled_from(DIRECTIONS))
+    stride = draw(st.integers(1, 2)) if direction == "forward" else 1
+    begin = (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+    end = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+    groups = draw(st.integers(2, 4))
+    sums, outputs = draw(st.sampled_from([(1, 2), (2, 3), (4, 4)]))
+    return core.ConvProblem(
+        direction=direction,
+        batch=draw(st.integers(1, 4)),
+        in_channels=groups * sums,
+        out_channels=groups * outputs,
+        groups=groups,
+        in_size=(draw(st.integers(3, 20)), draw(st.integers(3, 40))),
+        kernel=(3, 3),
+        stride=(stride, stride),
+        pad_begin=begin,
+        pad_end=end,
+        bias=draw(st.booleans()),
+    )
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(problems(), st.booleans())
+def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
+    if NAME not in dict(core.context().plan(problem).declined):
+        check(core.context(), problem, NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_two_runs_give_the_same_bits(direction: str) -> None:
+    problem = core.parse(LINES["groups-of-4"]).with_direction(direction)
+    first, second = (check(core.context(), problem, NAME) for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_what_is_not_finite_stays_in_its_group(direction: str) -> None:
+    problem = core.parse("conv g2 n2 ic6 ih9 iw13 oc4 kh3 kw3 ph1 pw1").with_direction(direction)
+    arrays = random_arrays(problem)
+    source = "x" if direction == "forward" else "dy"
+    channels = arrays[source].shape[1] // 2
+    arrays[source][0, 0, 4, 3] = np.nan
+    arrays[source][1, channels, 0, 12] = np.inf
+    plan = core.context().plan(problem, algorithm=NAME)
+    result = np.zeros(plan.arguments[-1].shape, np.float32)
+    plan.run(**{a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}, **{OUTPUTS[direction]: result})
+    half = result.shape[1] // 2
+    broken = np.zeros(result.shape, bool)
+    broken[0, :half, 3:6, 2:5] = broken[1, half:, :2, 11:] = True
+    assert np.array_equal(~np.isfinite(result), broken)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
+@pytest.mark.parametrize(("name", "direction"), cases([*FEW, "f16", "f64", "no-pad", "1d"]))
+def test_touches_nothing_beside_its_arrays(name: str, direction: str, at_end: bool) -> None:
+    """Each array ends where a page without access begins; a single step over it ends the process."""
+    problem = core.parse(LINES[name]).with_direction(direction)
+    arrays = random_arrays(problem)
+    plan = core.context().plan(problem, algorithm=NAME)
+    ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    ordinary[OUTPUTS[direction]] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
+    at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
+    plan.run(**ordinary)
+    plan.run(**at_edge)
+    assert np.array_equal(at_edge[OUTPUTS[direction]], ordinary[OUTPUTS[direction]])
