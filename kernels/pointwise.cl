@@ -32,8 +32,20 @@
 #define BLEND_VECTOR(n, kind) \
     if (wanted_##n) { BLEND(n, VLOAD_##kind(ys##n, to + column)) }
 #define KEEP_LAST(n, kind) last_##n = y##n;
+#ifdef PAST_CACHES
+// Outputs too large to be found in a cache again: a store past the caches does not read the line first.
+#define ALIGN(n, kind) const int past_##n = ((ulong)(ys##n + to + begin) & (sizeof(VALUE) - 1)) == 0 && !accumulate_##n;
+#define WRITE(n, kind)                                                                              \
+    if (past_##n) {                                                                                 \
+        if (wanted_##n) __builtin_nontemporal_store(y##n, (global VALUE *)(ys##n + to + column));   \
+    } else if (wanted_##n) {                                                                        \
+        VSTORE_##kind(ys##n, to + column, y##n);                                                    \
+    }
+#else
+#define ALIGN(n, kind)
 #define WRITE(n, kind) \
     if (wanted_##n) VSTORE_##kind(ys##n, to + column, y##n);
+#endif
 #define WRITE_LAST(n, kind) \
     if (wanted_##n) VSTORE_##kind(ys##n, to + end - VL, last_##n);
 
@@ -53,6 +65,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
         STRIDES(ADVANCE)
         INPUTS(HOLD)
         const ulong to = row * length;
+        OUTPUTS(ALIGN)
         OUTPUTS(DECLARE_LAST)
         // The last, overlapping vector is computed before anything is written and stored after everything else.
         if (ragged) {

@@ -23,6 +23,7 @@ LEAST_PER_ITEM = {True: 16384, False: 64}
 GROUPS_PER_UNIT = 16  # work-groups wanted per compute unit of a GPU
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = 16384
+LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than there are
 MOST_PARTS = 1024
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
 SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
@@ -70,6 +71,11 @@ class Launches:
 
     items: list[Launch] = field(default_factory=list)
     workspace_bytes: int = 0
+
+
+def outgrows_caches(context: Context, nbytes: int) -> bool:
+    """Whether an output is so large that who reads it next finds nothing of it in a cache."""
+    return nbytes >= max(LARGE, int(context.cl_device.global_mem_cache_size) // 2)
 
 
 def generate(context: Context, loop: Loop, workspace_offset: int = 0) -> Launches:
@@ -207,6 +213,8 @@ class _Generator:
         arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
         size = -(-rows // rows_per_item) * pieces
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
+        if self.loop.dtype != "float16" and outgrows_caches(self.context, rows * length * self.itemsize):
+            defines["PAST_CACHES"] = 1
         return self.launch("pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
     def map_groups(self) -> Launch:

@@ -1,0 +1,89 @@
+"""Outputs too large for any cache are stored past them, where their addresses allow that: the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from unittest import mock
+
+import numpy as np
+import pytest
+from pointwise_checks import run
+
+from clgraft import core
+from clgraft.core.context import Context
+from clgraft.core.pointwise import generate
+
+TWO = "y0 = x0 + x1; y1 = x0 * x1;"
+
+
+@cache
+def _context() -> Context:
+    return Context.on(None)
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with mock.patch.object(generate, "outgrows_caches", return_value=True):
+        yield _context()
+
+
+def aligned(values: np.ndarray, shift: int = 0) -> np.ndarray:
+    """Copy to memory that begins so many elements behind a multiple of 128 bytes."""
+    room = np.empty(values.size + 256, values.dtype)
+    start = -room.ctypes.data % 128 // values.itemsize + shift
+    found = room[start : start + values.size].reshape(values.shape)
+    found[...] = values
+    return found
+
+
+def arrays_for(problem: core.Problem, shifts: dict[str, int]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    found = {}
+    for argument in problem.arguments():
+        values = rng.standard_normal(argument.shape) if argument.role == "in" else np.full(argument.shape, np.nan)
+        found[argument.name] = aligned(values.astype(argument.dtype), shifts.get(argument.name, 0))
+    return found
+
+
+@pytest.mark.parametrize("shifts", [{}, {"y0": 1}, {"x0": 3, "y1": 5}, {"y0": 16}], ids=str)
+@pytest.mark.parametrize("columns", [16, 64, 131, 1000])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_same_values_at_any_address(dtype: str, columns: int, shifts: dict[str, int], context: Context) -> None:
+    # x1 is broadcast, so that rows stay rows and begin at addresses of their own
+    problem = core.parse(f"pointwise {dtype} x0[7,{columns}] x1[7,1] : {TWO}")
+    arrays = arrays_for(problem, shifts)
+    context.plan(problem).run(**arrays)
+    np.testing.assert_array_equal(arrays["y0"], arrays["x0"] + arrays["x1"])
+    np.testing.assert_array_equal(arrays["y1"], arrays["x0"] * arrays["x1"])
+
+
+@pytest.mark.parametrize("columns", [64, 131])
+def test_write_modes_and_places(columns: int, context: Context) -> None:
+    problem = core.parse(f"pointwise x0[7,{columns}] x1[7,1] : {TWO}")
+    plan = context.plan(problem)
+    arrays = arrays_for(problem, {})
+    total, product = arrays["x0"] + arrays["x1"], arrays["x0"] * arrays["x1"]
+    arrays["y0"][:] = 10
+    arrays["y1"][:] = 20
+    plan.run(**{**arrays, "y0": core.accumulate(arrays["y0"]), "y1": None})
+    np.testing.assert_allclose(arrays["y0"], total + 10, rtol=1e-6)
+    assert (arrays["y1"] == 20).all()
+    plan.run(**{**arrays, "y0": None, "y1": arrays["x0"]})
+    np.testing.assert_array_equal(arrays["x0"], product)
+
+
+def test_a_large_output_is_found_large() -> None:
+    """Without a mock: the kernel that is chosen for 2^26 bytes, beside the one for a small output."""
+    large, small = ((f"pointwise x0[{n},4096] x1[{n},1] : {TWO}") for n in (4096, 3))
+    with mock.patch.object(generate, "outgrows_caches", wraps=generate.outgrows_caches) as asked:
+        own = Context.on(None)
+        problem = core.parse(large)
+        arrays = arrays_for(problem, {})
+        found = run(own, problem, arrays)
+        own.plan(core.parse(small))
+    if own.device.is_cpu:
+        answers = [generate.outgrows_caches(*call.args) for call in asked.call_args_list]
+        limit = max(generate.LARGE, own.cl_device.global_mem_cache_size // 2)
+        assert answers == [limit <= 4096 * 4096 * 4, False]
+    np.testing.assert_array_equal(found["y1"], arrays["x0"] * arrays["x1"])
