@@ -13,23 +13,37 @@ from zoo_comparison import NETS, compare_net, image_size, make, worst
 
 import clgraft.mxnet_ops as ops
 
-# one net of each kind that test_swap_block has not; all of them: zoo_comparison.py
-TRAINED = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1"]
+# a net of each family, with its number of images; all of them: zoo_comparison.py
+TRAINED = {
+    "alexnet": 2,
+    "vgg11_bn": 2,
+    "resnet18_v1": 2,
+    "resnet50_v2": 2,
+    "squeezenet1.1": 2,
+    "densenet121": 1,
+    "inceptionv3": 1,
+    "mobilenet0.25": 2,
+    "mobilenetv2_0.25": 2,
+}
+SINGLE = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1", "densenet121", "mobilenetv2_0.25"]
 ROUNDING_GROWTH = 1e-10
 UNITS = 8  # of native's own error: Winograd's method rounds more than the direct one
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_gradient_of_a_net(name):
-    found = compare_net(name, wanted=("double",))
-    error, whose = max((error, name) for name, error in found.double.items())
-    assert error < ROUNDING_GROWTH, f"{whose}: {error:.1e}"
+def test_every_gradient_of_a_net_as_symbol_and_as_gluon_block(name):
+    found = compare_net(name, TRAINED[name], wanted=("double", "double_block"))
+    fixed = set(found.double) - set(found.double_block)
+    assert all(name.endswith(("gamma", "beta")) for name in fixed), fixed
+    for twin in (found.double, found.double_block):
+        error, whose = max((error, name) for name, error in twin.items())
+        assert error < ROUNDING_GROWTH, f"{whose}: {error:.1e}"
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", SINGLE)
 def test_every_gradient_in_single_precision_is_as_near_to_float64_as_mxnets(name):
     # where a rectifier's input is zero to rounding, a gradient jumps: a net without kinks shows rounding alone
-    found = compare_net(name, wanted=("swapped",), smooth=True)
+    found = compare_net(name, TRAINED[name], wanted=("swapped",), smooth=True)
     for kind in ("output", "gradient"):
         (error, whose), (native, _) = worst(found.swapped, kind), worst(found.native, kind)
         assert error < UNITS * max(native, 1e-6), f"{whose}: {error:.1e}, native {native:.1e}"

@@ -178,8 +178,8 @@ def arithmetic(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> dict[str, float
 class Comparison:
     """A net and its twins: what was swapped, and errors by name beside native float64.
 
-    `native` and `swapped` are float32 (the executor), `block` the hybridized Gluon net, `double` the swapped symbol in
-    float64.
+    `native` and `swapped` are float32 (the executor), `block` the hybridized Gluon net; `double` and `double_block` are
+    the same two twins in float64.
     """
 
     name: str
@@ -189,6 +189,7 @@ class Comparison:
     swapped: dict[str, float]
     block: dict[str, float]
     double: dict[str, float]
+    double_block: dict[str, float]
 
     def in_units(self, kind: str) -> float:
         """Give the worse twin's errors in units of native's: the median of the arrays, as a jump is no rounding."""
@@ -218,9 +219,9 @@ def compare_net(
     seed : int
         Of parameters, images and the output's gradient.
     wanted : tuple of str
-        Which twins are run; the others' errors are empty.
+        Which twins are run; the others' errors are empty. Those in float32 bring `native`.
     smooth : bool
-        Take the kinks out of the net, before anything else; not with the twin `block`.
+        Take the kinks out of the net, before anything else; not with the blocks.
     """
     shape = (batch, 3, image_size(name), image_size(name))
     original = make(name)(mx.sym.var("data"))
@@ -236,19 +237,21 @@ def compare_net(
     expected = run_symbol(symbol, *given, "float64")
     swapped, _ = ops.swap_symbol(symbol)
 
-    def block() -> Arrays:
+    def block(dtype: str) -> Arrays:
         net = without_chance(make(name))
         ops.swap_block(net)
         net.hybridize()
-        return run_block(net, *given, "float32")
+        return run_block(net, *given, dtype)
 
     runs: dict[str, Callable[[], Arrays]] = {
         "native": lambda: run_symbol(symbol, *given, "float32"),
         "swapped": lambda: run_symbol(swapped, *given, "float32"),
-        "block": block,
+        "block": lambda: block("float32"),
         "double": lambda: run_symbol(swapped, *given, "float64"),
+        "double_block": lambda: block("float64"),
     }
-    found = {k: errors(runs[k](), expected) if k in ("native", *wanted) else {} for k in runs}
+    run = {*wanted, *(("native",) if {"swapped", "block"} & set(wanted) else ())}
+    found = {k: errors(runs[k](), expected) if k in run else {} for k in runs}
     return Comparison(name, report, share, **found)
 
 
