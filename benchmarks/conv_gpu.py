@@ -17,75 +17,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import torch
+from device_run import DeviceRun, profiling_queue, relative_error, torch_milliseconds
 from timing import geometric_mean, problem_lines
 
 from clgraft import core
 from clgraft.core.context import Context
 from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
-from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Workspace
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 FUNCTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)
-
-
-class DeviceRun:
-    """The steps of a problem with buffers of the device bound."""
-
-    def __init__(self, context: Context, queue: Any, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> None:
-        self.queue, self.problem = queue, problem
-        steps, self.algorithm, _ = context.choose(problem)
-        flags = cl.mem_flags.READ_WRITE
-        self.buffers = {
-            argument.name: cl.Buffer(context.cl_context, flags, max(argument.nbytes, 4))
-            for argument in problem.arguments()
-        }
-        for name, buffer in self.buffers.items():
-            filled = arrays.get(name)
-            if filled is None:
-                cl.enqueue_fill_buffer(queue, buffer, np.float32(np.nan), 0, buffer.size)
-            else:
-                cl.enqueue_copy(queue, buffer, filled)
-        self.workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
-        self.launches = steps.launches
-        for launch in self.launches:
-            values: list[Any] = []
-            for item in launch.arguments:
-                if isinstance(item, Buffer):
-                    values += [self.buffers[item.name], np.uint64(0)]
-                elif isinstance(item, Workspace):
-                    values += [self.workspace, np.uint64(item.offset_bytes // item.itemsize)]
-                elif isinstance(item, Accumulate):
-                    values.append(np.int32(0))
-                elif isinstance(item, Constant):
-                    values.append(item.value)
-                elif isinstance(item, Local):
-                    values.append(cl.LocalMemory(item.nbytes))
-            for i, value in enumerate(values):
-                launch.kernel.set_arg(i, value)
-
-    def enqueue(self) -> list[Any]:
-        """Launch everything once; give the events."""
-        return [
-            cl.enqueue_nd_range_kernel(self.queue, launch.kernel, launch.global_size, launch.local_size)
-            for launch in self.launches
-        ]
-
-    def result(self) -> np.ndarray:
-        """Run once and fetch the output."""
-        self.enqueue()
-        argument = self.problem.arguments()[-1]
-        host = np.empty(argument.shape, argument.dtype)
-        cl.enqueue_copy(self.queue, host, self.buffers[argument.name])
-        return host
-
-    def milliseconds(self, times: int) -> float:
-        """Time some runs in a row; give the device's time of one."""
-        events = [event for _ in range(times) for event in self.enqueue()]
-        events[-1].wait()
-        return (events[-1].profile.end - events[0].profile.start) * 1e-6 / times
 
 
 def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -108,23 +50,6 @@ def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> C
         return gradients[0] if mask[0] else gradients[1]
 
     return backward
-
-
-def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
-    """Time some calls in a row; give the device's time of one."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(times):
-        call()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / times
-
-
-def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
-    """Norm of the error over the norm of the result."""
-    got = torch.from_numpy(result).to(exact.device, torch.float64)
-    return float((got - exact).norm() / exact.norm())
 
 
 @contextmanager
@@ -193,8 +118,7 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     context = core.context("gpu")
-    profiling = cl.command_queue_properties.PROFILING_ENABLE
-    queue = cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
+    queue = profiling_queue(context)
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours (float32), relative error ours / cuDNN")
     results, ratios = [], {direction: [] for direction in DIRECTIONS}
     for name in options.sets:

@@ -1,0 +1,104 @@
+"""Launches of ours and calls of PyTorch, timed on the device alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import torch
+
+from clgraft.core.context import Context
+from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Scalar, Steps, Workspace
+
+
+def profiling_queue(context: Context) -> Any:
+    """Give a queue whose events know when they ran."""
+    profiling = cl.command_queue_properties.PROFILING_ENABLE
+    return cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
+
+
+class DeviceRun:
+    """The steps of a problem with buffers of the device bound."""
+
+    def __init__(
+        self,
+        context: Context,
+        queue: Any,
+        problem: Any,
+        arrays: dict[str, np.ndarray],
+        scalars: Mapping[str, float] | None = None,
+        steps: Steps | None = None,
+    ) -> None:
+        self.queue, self.problem, self.algorithm = queue, problem, ""
+        if steps is None:
+            steps, self.algorithm, _ = context.choose(problem)
+        flags = cl.mem_flags.READ_WRITE
+        self.buffers = {
+            argument.name: cl.Buffer(context.cl_context, flags, max(argument.nbytes, 4))
+            for argument in problem.arguments()
+        }
+        for name, buffer in self.buffers.items():
+            filled = arrays.get(name)
+            if filled is None:
+                cl.enqueue_fill_buffer(queue, buffer, np.float32(np.nan), 0, buffer.size)
+            else:
+                cl.enqueue_copy(queue, buffer, filled)
+        self.workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
+        self.launches = steps.launches
+        for launch in self.launches:
+            values: list[Any] = []
+            for item in launch.arguments:
+                if isinstance(item, Buffer):
+                    values += [self.buffers[item.name], np.uint64(0)]
+                elif isinstance(item, Workspace):
+                    values += [self.workspace, np.uint64(item.offset_bytes // item.itemsize)]
+                elif isinstance(item, Accumulate):
+                    values.append(np.int32(0))
+                elif isinstance(item, Scalar):
+                    values.append(np.dtype(item.dtype).type((scalars or {})[item.name]))
+                elif isinstance(item, Constant):
+                    values.append(item.value)
+                elif isinstance(item, Local):
+                    values.append(cl.LocalMemory(item.nbytes))
+            for i, value in enumerate(values):
+                launch.kernel.set_arg(i, value)
+
+    def enqueue(self) -> list[Any]:
+        """Launch everything once; give the events."""
+        return [
+            cl.enqueue_nd_range_kernel(self.queue, launch.kernel, launch.global_size, launch.local_size)
+            for launch in self.launches
+        ]
+
+    def result(self) -> np.ndarray:
+        """Run once and fetch the output."""
+        self.enqueue()
+        argument = self.problem.arguments()[-1]
+        host = np.empty(argument.shape, argument.dtype)
+        cl.enqueue_copy(self.queue, host, self.buffers[argument.name])
+        return host
+
+    def milliseconds(self, times: int) -> float:
+        """Time some runs in a row; give the device's time of one."""
+        events = [event for _ in range(times) for event in self.enqueue()]
+        events[-1].wait()
+        return (events[-1].profile.end - events[0].profile.start) * 1e-6 / times
+
+
+def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
+    """Time some calls in a row; give the device's time of one."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / times
+
+
+def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
+    """Norm of the error over the norm of the result."""
+    got = torch.from_numpy(result).to(exact.device, torch.float64)
+    return float((got - exact).norm() / exact.norm())

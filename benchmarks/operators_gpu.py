@@ -1,0 +1,159 @@
+"""Operators besides convolution on a GPU against PyTorch: `python benchmarks/operators_gpu.py [part of a name]`.
+
+Times the device alone, in turn, as `conv_gpu.py` does, beside the device's copy speed. Data smaller than the device's
+cache stays there for both sides. Results are compared with PyTorch's in float64 first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from device_run import DeviceRun, profiling_queue, relative_error, torch_milliseconds
+from timing import geometric_mean
+
+from clgraft import core
+
+F = torch.nn.functional
+ALPHA, K = 1e-4, 2.0
+
+
+class Case(NamedTuple):
+    """A problem, its scalars, and PyTorch's way to its output from tensors named as its arguments."""
+
+    text: str
+    peer: Callable[[dict[str, torch.Tensor]], Any]
+    scalars: dict[str, float] = {}  # noqa: RUF012
+    random: bool = False
+
+
+def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], Any]:
+    """Give the gradient of a function of x by autograd, from one forward run."""
+    graphs: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def backward(t: dict[str, torch.Tensor]) -> torch.Tensor:
+        if t["dy"].dtype not in graphs:
+            x = t["x"].detach().requires_grad_()
+            graphs[t["dy"].dtype] = x, function(x)
+        x, y = graphs[t["dy"].dtype]
+        return torch.autograd.grad(y, x, t["dy"], retain_graph=True)[0]
+
+    return backward
+
+
+def cases() -> Iterator[Case]:
+    for n, i, o in ((8, 25088, 4096), (64, 4096, 4096), (512, 4096, 4096)):
+        size = f"n{n} i{i} o{o}"
+        yield Case(f"dense forward {size}", lambda t: t["x"] @ t["w"].T)
+        yield Case(f"dense backward_data {size}", lambda t: t["dy"] @ t["w"])
+        yield Case(f"dense backward_weight {size}", lambda t: t["dy"].T @ t["x"])
+    for size in ("n64 c1000 s1", "n1 c21 s250000", "n4096 c1000 s1"):
+        yield Case(f"softmax forward {size}", lambda t: torch.softmax(t["x"], 1), {"scale": 1.0})
+        yield Case(
+            f"softmax backward {size}",
+            lambda t: torch.ops.aten._softmax_backward_data(t["dy"], t["y"], 1, t["y"].dtype),
+            {"scale": 1.0},
+        )
+    for n in (8, 128):
+        size, scalars = f"n{n} c96 s3025 size5 beta0.75", {"alpha": ALPHA, "k": K}
+        yield Case(f"lrn forward {size}", lambda t: F.local_response_norm(t["x"], 5, ALPHA, 0.75, K), scalars)
+        yield Case(f"lrn backward {size}", gradient(lambda x: F.local_response_norm(x, 5, ALPHA, 0.75, K)), scalars)
+    yield Case("concat forward outer[64] extents[128,128] inner[3136]", lambda t: torch.cat([t["x0"], t["x1"]], 1))
+    yield Case(
+        "slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].contiguous()
+    )
+    yield Case("transpose x[64,256,56,56] axes[0,2,3,1]", lambda t: t["x"].permute(0, 2, 3, 1).contiguous())
+    yield Case("transpose x[64,56,56,256] axes[0,3,1,2]", lambda t: t["x"].permute(0, 3, 1, 2).contiguous())
+    yield Case(
+        "pad forward edge x[64,64,56,56] before[0,0,1,1] behind[0,0,1,1]",
+        lambda t: F.pad(t["x"], (1, 1, 1, 1), "replicate"),
+    )
+    yield Case(
+        "pad forward reflect x[64,64,56,56] before[0,0,3,3] behind[0,0,3,3]",
+        lambda t: F.pad(t["x"], (3, 3, 3, 3), "reflect"),
+    )
+    yield Case(
+        "dropout forward x[64,64,56,56]", lambda t: F.dropout(t["x"], 0.5), {"keep": 0.5, "scale": 2.0}, random=True
+    )
+
+
+def inputs(problem: Any) -> dict[str, np.ndarray]:
+    """Give random values of all inputs; a softmax's output is one."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for argument in problem.arguments():
+        if argument.role == "in":
+            values = rng.integers(0, 2**31, argument.shape) if argument.dtype == "int32" else None
+            arrays[argument.name] = (rng.standard_normal(argument.shape) if values is None else values).astype(
+                argument.dtype
+            )
+    if problem.kind == "softmax" and "y" in arrays:
+        arrays["y"] = torch.softmax(torch.from_numpy(arrays["y"]), 1).numpy()
+    return arrays
+
+
+def copy_milliseconds(nbytes: int) -> float:
+    """Time a copy in the device's memory."""
+    source = torch.ones(nbytes // 4, device="cuda")
+    target = torch.empty_like(source)
+    return min(torch_milliseconds(lambda: target.copy_(source), 5) for _ in range(5))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="?", default="", help="part of a problem's text")
+    only = parser.parse_args().only
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    context = core.context("gpu")
+    queue = profiling_queue(context)
+    copy = copy_milliseconds(2**30)
+    print(
+        f"device: {context.device.name}; copy {2**31 / copy / 1e9:.2f} TB/s; ms, GB/s, TFLOPS, PyTorch's time over ours"
+    )
+    ratios: dict[str, list[float]] = {}
+    for text, function, scalars, random in cases():
+        if only not in text:
+            continue
+        problem = core.parse(text)
+        arrays = inputs(problem)
+        tensors = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
+        peer = partial(function, tensors)
+        run = DeviceRun(context, queue, problem, arrays, scalars)
+        result = run.result()
+        if random:
+            kept = float(np.count_nonzero(result)) / result.size
+            error = abs(kept - scalars["keep"]) + float(
+                np.abs(result[result != 0] - 2 * arrays["x"][result != 0]).max()
+            )
+        else:
+            wide = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
+            error = relative_error(result, function(wide))
+            del wide
+        times: dict[str, list[float]] = {"ours": [], "torch": []}
+        for _ in range(9):
+            times["ours"].append(run.milliseconds(3))
+            times["torch"].append(torch_milliseconds(peer, 3))
+        ours, theirs = (statistics.median(values[1:]) for values in times.values())
+        nbytes = sum(argument.nbytes for argument in problem.arguments())
+        rate = f"{nbytes / ours / 1e6:6.0f} GB/s"
+        if problem.kind == "dense":
+            rate += f" {problem.flops / ours / 1e9:5.1f} TFLOPS"
+        print(
+            f"{text:72} {run.algorithm:20} {ours:7.4f} {rate:22} torch {theirs:7.4f} {theirs / ours:5.2f}x "
+            f" error {error:.1e}",
+            flush=True,
+        )
+        ratios.setdefault(problem.kind, []).append(theirs / ours)
+    for kind, values in ratios.items():
+        print(f"{kind}: geometric mean {geometric_mean(values):.2f}x PyTorch, worst {min(values):.2f}x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
