@@ -1,0 +1,83 @@
+"""Gradients of random small nets, for data and every blob: chains that work in place do not disturb each other."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+caffe = pytest.importorskip("caffe")
+
+from caffe_nets import TEST, close, load  # noqa: E402
+from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from test_random_nets import Growing  # noqa: E402
+
+from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+
+LAYER = re.compile(r'type: "(\w+)" bottom: "(\w+)" .*?top: "(\w+)"')
+
+
+class Chained(Growing):
+    """A net in which layers that work in place often stand behind pooling."""
+
+    def pooling(self) -> str:
+        top = super().pooling()
+        if self.draw(st.booleans()):
+            self.add(self.draw(st.sampled_from(["TanH", "Scale", "PReLU"])), bottoms=(top,), tops=(top,))
+        return top
+
+
+@st.composite
+def nets(draw) -> tuple:
+    """Give a net's text, its last blob and that blob's shape."""
+    net = Chained(draw)
+    for _ in range(draw(st.integers(1, 7))):
+        net.grow()
+    return net.text, net.blob, tuple(net.shape)
+
+
+def natively_wrong(text: str) -> bool:
+    """Whether a native gradient reads what a layer in place has overwritten: ours reads what it kept."""
+    maker = ""
+    for kind, bottom, top in LAYER.findall(text):
+        in_place = bottom == top
+        if in_place and (kind in ("Power", "BNLL") or maker == "LRN"):
+            return True
+        maker = maker if in_place and kind == "Dropout" else kind  # which passes all in this phase
+    return False
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(nets(), st.integers(0, 2**31))
+def test_random_nets_have_the_same_gradients(net, seed):
+    text, last, shape = net
+    assume(not natively_wrong(text))
+    text += "force_backward: true"
+    native, ours = load(text, TEST), load(swap_net(text)[0], TEST)
+    random = np.random.default_rng(seed)
+    data = random.standard_normal(native.blobs["data"].data.shape)
+    dy = random.standard_normal(shape)
+    for name, blobs in native.params.items():
+        for index, blob in enumerate(blobs):
+            low = 0.5 if name.startswith("batchnorm") and index else -1
+            blob.data[...] = random.uniform(low, 1, blob.data.shape)
+            ours.params[name][index].data[...] = blob.data
+    for one in (native, ours):
+        one.blobs["data"].data[...] = data
+        one.forward()
+        for blobs in one.params.values():
+            for blob in blobs:
+                blob.diff[...] = 0
+        for name, blob in one.blobs.items():
+            blob.diff[...] = 0 if one is native else np.nan
+            if name in one.outputs:
+                blob.diff[...] = dy if name == last else 0
+        one.backward()
+    close(ours.blobs["data"].diff, native.blobs["data"].diff, "data", 1e-4)
+    for name, blobs in native.params.items():
+        if name.startswith("batchnorm"):
+            continue  # no gradients
+        for index, blob in enumerate(blobs):
+            close(ours.params[name][index].diff, blob.diff, f"{name} {index}", 1e-4)
