@@ -54,7 +54,7 @@ class Activation(Operator):
 
     Notes
     -----
-    ``prelu`` has a second input gamma: (C,), C being axis 1 of data, or (1,).
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), or (1,).
     """
 
     op_type: ClassVar[str] = "ocl_activation"
@@ -102,12 +102,17 @@ class Activation(Operator):
             return None
         if self.act_type != "prelu":
             return [data], [data], []
-        if len(data) < 2:
-            raise self.error("data", f"of shape {data}", "at least 2 axes, channels on axis 1, for prelu")
-        gamma = shapes[1] or (data[1],)
-        if gamma not in ((data[1],), (1,)):
-            raise self.error("gamma", f"of shape {gamma}", f"shape {(data[1],)} or (1,)")
+        if not data:
+            raise self.error("data", f"of shape {data}", "at least 1 axis for prelu")
+        channels = (data[self._channel_axis(data)],)
+        gamma = shapes[1] or channels
+        if gamma not in (channels, (1,)):
+            raise self.error("gamma", f"of shape {gamma}", f"shape {channels} or (1,)")
         return [data, gamma], [data], []
+
+    @staticmethod
+    def _channel_axis(data: Shape) -> int:
+        return min(1, len(data) - 1)
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         data = shapes[0]
@@ -115,7 +120,7 @@ class Activation(Operator):
         if self.act_type == "rrelu":
             return self._random_slopes(data, dtype)
         if self.act_type == "prelu":
-            kind = {"axis": 1, "shared": shapes[1] == (1,), "dtype": dtype}
+            kind = {"axis": self._channel_axis(data), "shared": shapes[1] == (1,), "dtype": dtype}
             forward = Call(activation.prelu_forward(data, **kind), (x, (IN, 1), y))
             backward = Call(activation.prelu_backward(data, **kind), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
         else:
