@@ -24,7 +24,7 @@ from clgraft.mxnet_ops.pointwise import Pointwise
 from clgraft.mxnet_ops.pooling import Pooling
 from clgraft.mxnet_ops.reduction import Reduce
 from clgraft.mxnet_ops.regression_output import RegressionOutput
-from clgraft.mxnet_ops.reordering import Repeat, Transpose
+from clgraft.mxnet_ops.reordering import DepthToSpace, Repeat, Transpose
 from clgraft.mxnet_ops.report import Report, Row
 from clgraft.mxnet_ops.slicing import Crop, Pad, Slice
 from clgraft.mxnet_ops.softmax import Softmax
@@ -40,6 +40,7 @@ __all__ = [
     "Convolution",
     "Crop",
     "Deconvolution",
+    "DepthToSpace",
     "DepthwiseConvolution",
     "Dropout",
     "Eltwise",

@@ -87,6 +87,23 @@ def _reduced(name: str) -> Callable[[Given], Translated]:
     return lambda given: ("ocl_reduce", {"operation": name, **pick(given, "axis", "exclude", "keepdims")})
 
 
+def _averaged(given: Given) -> Translated:
+    if given.get("output_size", "1").strip("()[], ") not in ("", "1", "1, 1"):
+        raise Kept("it averages over other parts than whole images")
+    return "ocl_pooling", {"global_pool": "True", "pool_type": "avg"}
+
+
+def _synchronous(given: Given) -> Translated:
+    if given.get("ndev", "1") != "1":
+        raise Kept("its statistics are those of several devices")
+    names = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
+    return "ocl_batchnorm", pick(given, *names)
+
+
+def _logarithm(base: float) -> Callable[[Given], Translated]:
+    return lambda given: plain(given, "log", factor=repr(1 / math.log(base)))
+
+
 def _softmax(name: str) -> Callable[[Given], Translated]:
     return lambda given: ("ocl_softmax", {"function": name, **given})
 
@@ -112,6 +129,10 @@ READERS: dict[str, Callable[[Given], Translated]] = {
     "clip": lambda given: plain(given, "clip", **pick(given, "a_min", "a_max")),
     "hard_sigmoid": lambda given: plain(given, "hard_sigmoid", **pick(given, "alpha", "beta")),
     "smooth_l1": lambda given: plain(given, "smooth_l1", sigma_squared=repr(_scalar(given) ** 2)),
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "_contrib_AdaptiveAvgPooling2D": _averaged,
+    "_contrib_SyncBatchNorm": _synchronous,
     "Concat": _joined,
     "stack": _stacked,
     "softmax": _softmax("softmax"),
@@ -143,6 +164,8 @@ TYPELESS: dict[str, Callable[[Given], Translated]] = {
     "transpose": lambda given: ("ocl_transpose", pick(given, "axes")),
     "SwapAxis": lambda given: ("ocl_transpose", {"swap": f"({given.get('dim1', '0')}, {given.get('dim2', '0')})"}),
     "UpSampling": _upsampled,
+    "depth_to_space": lambda given: ("ocl_depth_to_space", pick(given, "block_size")),
+    "space_to_depth": lambda given: ("ocl_depth_to_space", {**pick(given, "block_size"), "inverse": "True"}),
     "tile": lambda given: ("ocl_repeat", {"times": given["reps"], "whole": "True"}),
     "repeat": _repeated,
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},

@@ -1,4 +1,4 @@
-"""Transposition and repetition: MXNet's transpose, SwapAxis, nearest UpSampling, tile and repeat."""
+"""Transposition and repetition: MXNet's transpose, SwapAxis, depth_to_space, nearest UpSampling, tile and repeat."""
 
 from __future__ import annotations
 
@@ -54,6 +54,59 @@ class Transpose(Operator):
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        problem = self._problem(shapes[0], dtype)
+        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
+        backward = (Call(problem.back(), ((OUT_GRAD, 0), (IN_GRAD, 0))),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+
+
+@register
+@dataclass(frozen=True)
+class DepthToSpace(Operator):
+    """``ocl_depth_to_space``: channels of data (N, C, H, W) become the pixels of blocks, or the other way round.
+
+    Parameters
+    ----------
+    block_size : int
+        Rows and columns of a block.
+    inverse : bool
+        Pixels become channels: MXNet's space_to_depth. False by default.
+    """
+
+    op_type: ClassVar[str] = "ocl_depth_to_space"
+
+    block_size: int
+    inverse: bool
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> DepthToSpace:
+        return cls(attributes.integer("block_size", low=1), attributes.flag("inverse", False))
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> TransposeProblem:
+        size = self.block_size
+        if len(data) != 4:
+            raise self.error("data", f"of shape {data}", "4 axes")
+        n, c, h, w = data
+        if self.inverse:
+            if h % size or w % size:
+                raise self.error("data", f"of shape {data}", f"rows and columns in blocks of {size}")
+            return TransposeProblem((n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4), dtype)
+        if c % size**2:
+            raise self.error("data", f"of shape {data}", f"a multiple of {size**2} channels, block_size squared")
+        return TransposeProblem((n, size, size, c // size**2, h, w), (0, 3, 4, 1, 5, 2), dtype)
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        moved = self._problem(data).out_shape
+        n, *_, h, w = data
+        size = self.block_size
+        if self.inverse:
+            return [data], [(n, moved[1] * moved[2] * moved[3], h // size, w // size)], []
+        return [data], [(n, moved[1], h * size, w * size)], []
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         problem = self._problem(shapes[0], dtype)

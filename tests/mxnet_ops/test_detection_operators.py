@@ -1,0 +1,76 @@
+"""Operators of detection and segmentation nets that the zoo has not, swapped, beside MXNet's own."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from graft_checks import compare, evaluate, random
+
+import clgraft.mxnet_ops as ops
+from clgraft import core
+
+
+def swapped(native: mx.sym.Symbol, graft: str) -> mx.sym.Symbol:
+    found, report = ops.swap_symbol(native)
+    assert [row.graft for row in report.replaced] == [graft] and not report.kept, report
+    assert found.list_arguments() == native.list_arguments() and found.list_outputs() == native.list_outputs()
+    return found
+
+
+@pytest.mark.parametrize("keys", [{}, {"output_size": 1}, {"output_size": (1, 1)}], ids=str)
+def test_averages_of_whole_images(keys, rng):
+    native = mx.sym.contrib.AdaptiveAvgPooling2D(mx.sym.var("data"), name="o", **keys)
+    compare(swapped(native, "ocl_pooling"), native, {"data": random(rng, 2, 3, 7, 5)}, rng)
+
+
+def test_averages_of_parts_of_images_stay_native():
+    native = mx.sym.contrib.AdaptiveAvgPooling2D(mx.sym.var("data"), output_size=(2, 1))
+    assert "other parts" in ops.swap_symbol(native)[1].kept[0].reason
+
+
+@pytest.mark.parametrize("fix_gamma", [True, False])
+def test_batch_norm_of_one_device_in_name_of_many(fix_gamma, rng):
+    keys = {"eps": 1e-4, "momentum": 0.8, "fix_gamma": fix_gamma}
+    native = mx.sym.contrib.SyncBatchNorm(mx.sym.var("data"), key="o", ndev=1, name="o", **keys)
+    found = swapped(native, "ocl_batchnorm")
+    arrays = {"data": random(rng, 4, 3, 5, 6), "o_gamma": np.ones(3, "float32"), "o_beta": random(rng, 3)}
+    states = {"o_moving_mean": random(rng, 3), "o_moving_var": 0.5 + rng.random(3).astype("float32")}
+    compare(found, native, arrays, rng, auxiliary=states, requests=["write"])
+    many = mx.sym.contrib.SyncBatchNorm(mx.sym.var("data"), key="o", ndev=2)
+    assert "several devices" in ops.swap_symbol(many)[1].kept[0].reason
+
+
+@pytest.mark.parametrize("name, channels", [("depth_to_space", 12), ("depth_to_space", 18), ("space_to_depth", 5)])
+def test_blocks_of_pixels_as_channels(name, channels, rng):
+    size = 3 if channels == 18 else 2
+    data = mx.sym.var("data", dtype="float32")
+    native = getattr(mx.sym, name)(data, block_size=size, name="o")
+    found = swapped(native, "ocl_depth_to_space")
+    compare(found, native, {"data": random(rng, 2, channels, 4, 6)}, rng)
+    half = random(rng, 2, channels, 4, 6, dtype="float16")
+    half_symbol = getattr(mx.sym, name)(mx.sym.var("data", dtype="float16"), block_size=size)
+    np.testing.assert_array_equal(*(evaluate(s, {"data": half}).outputs[0] for s in (found, half_symbol)))
+
+
+@pytest.mark.parametrize("name", ["log2", "log10"])
+def test_functions_of_an_element(name, rng):
+    native = getattr(mx.sym, name)(mx.sym.var("data"), name="o")
+    arrays = {"data": 0.1 + np.abs(random(rng, 4, 37, dtype="float64"))}
+    compare(swapped(native, "ocl_activation"), native, arrays, rng, dtype="float64")
+
+
+@pytest.mark.parametrize(
+    "keys, shape, part",
+    [
+        ({}, (1, 4, 2, 2), "block_size nothing"),
+        ({"block_size": 0}, (1, 4, 2, 2), "block_size 0"),
+        ({"block_size": 2}, (1, 6, 2, 2), "a multiple of 4 channels"),
+        ({"block_size": 2}, (4, 2, 2), "expected 4 axes"),
+        ({"block_size": 2, "inverse": True}, (1, 4, 3, 2), "in blocks of 2"),
+    ],
+)
+def test_what_is_refused_is_named(keys, shape, part):
+    with pytest.raises(core.ProblemError) as caught:
+        mx.nd.Custom(mx.nd.zeros(shape), op_type="ocl_depth_to_space", **keys)
+    assert str(caught.value).startswith("[ocl_depth_to_space] got ") and part in str(caught.value)
