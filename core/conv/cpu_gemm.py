@@ -36,9 +36,11 @@ NAME = "cpu_gemm"
 OPTIONS = ("-cl-mad-enable",)
 ALIGN = 256  # bytes, of parts of the workspace
 PACK_ELEMENTS = 16384  # of a work-item that packs weights
+PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 # what is searched: vectors of the register tile, KiB of a panel, and of all splits the best by their estimates
 VECTORS = (3, 2, 1)
 PANELS = (448, 224, 704)
+PLAIN_PANELS = (320, 160, 640)  # of products in place
 EACH, MOST = 8, 32
 
 
@@ -71,7 +73,7 @@ def candidates(problem: ConvProblem, context: Context) -> Iterator[Mapping[str, 
     for vectors in VECTORS:
         planner = _Planner(problem, context, {"vectors": vectors})
         work = planner.work(grid, planner.outputs)
-        for panel in PANELS:
+        for panel in PLAIN_PANELS if grid.plain else PANELS:
             for cost, b in blockings(work, planner.tile, context.device, panel * 1024)[:EACH]:
                 listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
     for _, vectors, panel, tiles, row_tiles in sorted(listed.values())[:MOST]:
@@ -168,15 +170,16 @@ class _Planner:
             offset += -(-nbytes // ALIGN) * ALIGN
         return Steps(tuple(launches), max(offset, ALIGN))
 
-    def _kernel(self, name: str) -> Any:
-        return self.context.kernel("conv_cpu.cl", name, self.tile.defines(), self.problem.dtype, OPTIONS)
+    def _kernel(self, grid: Grid, name: str) -> Any:
+        file = "conv_cpu_plain.cl" if grid.plain else "conv_cpu.cl"
+        return self.context.kernel(file, name, self.tile.defines(), self.problem.dtype, OPTIONS)
 
     def _pack(self, product: _Product, packed: Workspace, row_tiles: int) -> Launch:
         problem, grid = self.problem, product.grid
         kernel = in_3d(problem.kernel, 1)
         if product.phases > 1:
             return Launch(
-                self._kernel("pack_phases"),
+                self._kernel(grid, "pack_phases"),
                 (self.channels, row_tiles, problem.groups),
                 (1, 1, 1),
                 (
@@ -186,9 +189,17 @@ class _Planner:
                 ),
                 (self.target,),
             )
+        if problem.direction == "backward_data" and prod(kernel) == 1:
+            return Launch(
+                self._kernel(grid, "pack_rows"),
+                (-(-self.channels // PACK_CHANNELS), -(-row_tiles // NEIGHBOURS), problem.groups),
+                (1, 1, 1),
+                (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
+                (self.target,),
+            )
         pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
         return Launch(
-            self._kernel("pack_weights"),
+            self._kernel(grid, "pack_weights"),
             (-(-self.channels // pack_range), row_tiles, problem.groups),
             (1, 1, 1),
             (
@@ -205,9 +216,29 @@ class _Planner:
         problem, grid, blocking = self.problem, product.grid, product.blocking
         blocks = -(-grid.pixels // (blocking.tiles * self.tile.columns))
         bias = Buffer("b" if problem.bias else self.source)  # without a bias never read
+        row_blocks = -(-row_tiles // blocking.row_tiles)
+        if grid.plain:
+            panel, tile_out, _, kept = blocking.local_bytes
+            pixel_tiles = -(-grid.pixels // self.tile.columns)
+            item_tiles = -(-pixel_tiles // blocking.ranges)
+            return Launch(
+                self._kernel(grid, "conv_plain"),
+                (-(-pixel_tiles // max(item_tiles, 1)), row_blocks, problem.groups),
+                (1, 1, 1),
+                (
+                    *(Buffer(self.source), packed, bias, Buffer(self.target)),
+                    *ints(problem.bias),
+                    Accumulate(self.target),
+                    *ints(grid.batch, self.channels, product.rows),
+                    Constant(np.int64(prod(grid.values("size")))),
+                    *ints(item_tiles, blocking.tiles, blocking.row_tiles, blocking.part),
+                    *map(Local, (panel, tile_out, kept)),
+                ),
+                (self.target,),
+            )
         return Launch(
-            self._kernel("conv_gather"),
-            (blocks, -(-row_tiles // blocking.row_tiles), problem.groups),
+            self._kernel(grid, "conv_gather"),
+            (blocks, row_blocks, problem.groups),
             (1, 1, 1),
             (
                 *(Buffer(self.source), packed, bias, Buffer(self.target)),

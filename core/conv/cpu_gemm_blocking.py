@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clgraft.core.conv.cpu_gemm_grid import Grid, Tile
@@ -12,16 +12,24 @@ from clgraft.core.errors import Declined
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 RUN_INTS = 7  # the kernels' RUN_FIELDS
 PACK_CYCLES = 5  # to fill one vector of a panel
+# of products in place: while a panel is multiplied, the next one's source comes into the same cache
+PLAIN_BYTES = 320 * 1024
+PLAIN_FILL = 0.3  # of the time to fill it, that its first products do not hide
+RANGES = 4  # most ranges of pixels for each core
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a grid is split: tiles of pixels and row tiles of a work-group, source rows of a panel; local memory."""
+    """How a grid is split: tiles of pixels and row tiles of a panel's products, source rows of a panel; local memory.
+
+    A work-group has one block of pixels, or `ranges` of them have all where every pixel meets only its own element.
+    """
 
     tiles: int
     row_tiles: int
     part: int
     local_bytes: tuple[int, ...]
+    ranges: int = 0
 
 
 def _blockings(
@@ -45,6 +53,19 @@ def _blockings(
             yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
 
 
+def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
+    """Give in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
+
+    A range's first block was not asked for ahead: it counts as a quarter more.
+    """
+    found = []
+    for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
+        turns = -(-n * row_blocks // units)
+        found.append((turns * (-(-tiles // n) + block_tiles / 4), -n))
+    longest, n = min(found)
+    return -n, longest
+
+
 @dataclass(frozen=True)
 class Work:
     """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
@@ -60,7 +81,7 @@ class Work:
     keep: bool
 
 
-def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = PANEL_BYTES) -> list[tuple[float, Blocking]]:
+def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
     """Give the splits that fit local memory, the one whose longest thread is estimated shortest first.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
@@ -69,6 +90,7 @@ def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = PANEL_BYTE
     depth = grid.taps * work.channels
     found: list[tuple[float, int, int, Blocking]] = []
     local_memory = device.local_memory
+    panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
     for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, local_memory, panel_bytes):
         blocks = -(-grid.pixels // (b.tiles * tile.columns))
         items = blocks * -(-m_tiles // b.row_tiles) * work.groups
@@ -77,6 +99,13 @@ def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = PANEL_BYTE
         panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
         weights = depth * tile.rows * work.size / (16 if m_tiles * tile.rows * depth * work.size > 2**19 else 48)
         tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
+        if grid.plain:  # a thread's blocks in a row
+            row_blocks = -(-m_tiles // b.row_tiles) * work.groups
+            all_tiles = -(-grid.pixels // tile.columns)
+            ranges, longest = _ranges(all_tiles, row_blocks, b.tiles, device.compute_units)
+            cost = longest / max(pixel_tiles, 1) * (panel * PLAIN_FILL + b.row_tiles * (weights + tiles)) + 2000
+            found.append((cost, -items, len(found), replace(b, ranges=ranges)))
+            continue
         item = panel + b.row_tiles * (weights + tiles) + 2000
         found.append((-(-items // device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
     # of equals the last one

@@ -78,6 +78,15 @@ class Grid:
         return prod(self.values("taps"))
 
     @property
+    def plain(self) -> bool:
+        """Whether every pixel meets the one source element of its own number: a product of matrices in place."""
+        return all(
+            axis.size == axis.source == axis.target
+            and (axis.taps, axis.stride, axis.begin, axis.target_stride, axis.target_begin) == (1, 1, 0, 1, 0)
+            for axis in self.axes
+        )
+
+    @property
     def source_rows(self) -> int:
         """Number of source rows that a pixel meets in one channel."""
         return self.axes[0].taps * self.axes[1].taps
