@@ -1,16 +1,18 @@
-// Winograd's convolution F(4x4, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
+// Winograd's convolution F(TILE x TILE, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
 //
-// Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144. Inside a block of tiles, lanes of vectors
-// are channels: pixels are transposed from NCHW in registers on the way in and out, so that neither small planes nor
-// borders waste lanes, and the transforms are plain arithmetic on vectors.
+// Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16 instead of 36.
+// Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in and
+// out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
 //
-// e         one of the 36 elements of a transformed tile
-// V         [e][chunk of WC channels][tile][WC]      transformed source
+// e         one of the ELEMENTS of a transformed tile
+// V         [e][chunk of WC channels][tile][WC]       transformed source
 // U         [e][block of COLS outputs][channel][COLS] transformed weights
 // M         [e][tile][COLS]                           products of one block of outputs
 //
-// Tiles are numbered along the rows of all images. A work-group is one work-item with a slice of the workspace of its own.
-// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); the points are 0, 1, -1, 2, -2.
+// Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a slice
+// of the workspace of its own, which stays in the cache. Where there is too little work for that, winograd_source,
+// winograd_product and winograd_result share what is between them and split each step as fine as it goes.
+// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
 
 #include "winograd_cpu_transforms.cl"
 
@@ -66,7 +68,7 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
 }
 
 // U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns the
-// kernel by 180 degrees. U points to the block's first channel, e_size elements lie between the transform's elements.
+// kernel by 180 degrees. U points to the first of them, e_size elements lie between the transform's elements.
 void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
                        const long m_size, const long channel_size, const int flip, const int m, const int first, const int last) {
     const int lanes = min(m_count - m, VL);
@@ -88,111 +90,124 @@ void transform_weights(global real *U, const long e_size, global const stored *w
                 if (i + skip < 9) taps[i + skip] = a[i];
             }
         }
-        realv half_done[18];
-#pragma unroll
-        for (int j = 0; j < 3; j++) {
-            realv in[3], out[6];
-#pragma unroll
-            for (int i = 0; i < 3; i++) in[i] = flip ? taps[8 - i * 3 - j] : taps[i * 3 + j];
-            TRANSFORM_WEIGHTS(in, 1, out)
-#pragma unroll
-            for (int i = 0; i < 6; i++) half_done[i * 3 + j] = out[i];
-        }
-        global real *to = U + (long)channel * COLS + m % COLS;
-#pragma unroll
-        for (int i = 0; i < 6; i++) {
-            realv out[6];
-            TRANSFORM_WEIGHTS(half_done + i * 3, 1, out)
-#pragma unroll
-            for (int j = 0; j < 6; j++) STORE_REALS(to + (i * 6 + j) * e_size, out[j]);
-        }
+        global real *to = U + (long)(channel - first) * COLS + m % COLS;
+#define TAP(i, j) (flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])
+#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE + (j)) * e_size, value);
+        TRANSFORM_2D(TRANSFORM_WEIGHTS, 3, SIDE, TAP, PUT)
+#undef TAP
+#undef PUT
     }
 }
 
 // U of w; one work-item takes VL outputs m and `range` channels.
-kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
+SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
                              const long channel_size, const int flip, const int range) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
     const int m_blocks = (m_count + COLS - 1) / COLS;
-    transform_weights(OPEN(U) + (long)(m / COLS) * channels * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w), channels, m_count,
+    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w), channels, m_count,
                       m_size, channel_size, flip, m, first, last);
 }
 
+// Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where first
+// is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to element 0,
+// weights to channel `first`.
+void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
+              const long u_size, const int tiles, const int tile_count, const int first, const int last, int e, const int last_e) {
+    for (; e < last_e; e++) {
+        for (int chunk = first; chunk < last; chunk += WC) {
+            for (int tile = 0; tile < tile_count; tile += MR) {
+                multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC),
+                              weights + e * u_size + (chunk - first) * COLS, min(last - chunk, WC), chunk > 0);
+            }
+        }
+    }
+}
+
+// y of tile rows [first, first + count), of VL outputs from m on. M points to the first tile and to m's lane.
+void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
+                        const int has_bias, const int accumulate, const int m_count, const int oh, const int ow,
+                        const int tile_h, const int tile_w, const int m, const int first, const int count) {
+    const int lanes = min(m_count - m, VL);
+    const long plane = (long)oh * ow;
+    realv start = 0;
+    if (has_bias) start = load_row(bias + m, m_count - m, lanes);
+    for (int row = 0; row < count;) {
+        const int image = (first + row) / tile_h, h = (first + row) % tile_h;
+        const int group = min(min(count - row, tile_h - h), ROWS);
+        for (int tile = 0; tile < group * tile_w; tile++) {
+            global const real *element = M + (row * tile_w + tile) * COLS;
+            const int column = tile % tile_w * TILE;
+            local real *to = pixels + (tile / tile_w * TILE * ow + column) * VL;
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
+#define PUT(i, j, value) \
+    if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
+            TRANSFORM_2D(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+#undef PRODUCT
+#undef PUT
+        }
+        store_pixels(y + ((long)image * m_count + m) * plane + (long)h * TILE * ow, plane, lanes, pixels,
+                     min(group * TILE, oh - h * TILE) * ow, accumulate);
+        row += group;
+    }
+}
+
 // y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at a
-// time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, which
-// keeps them in the cache: for problems so small that every block of weights is used once.
-kernel void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
+// time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, a chunk at
+// a time that stays in the cache: for problems so small that every block of weights is used once.
+SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const long m_step, const long channel_step, const int flip,
                      const int own_weights, const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
                      const int ch, const int cw, const int oh, const int ow, const int bh, const int bw,
                      const int rows_of_item, const int block_rows, const int blocks_of_item, local real *pixels) {
-    const int tile_h = (oh + 3) / 4, tile_w = (ow + 3) / 4;
+    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
     const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
-    const long u_size = (own_weights ? 1 : m_blocks) * block_size + PAD;
-    const long slice_size = 36 * (v_size + m_size + (own_weights ? u_size : 0));
+    const long u_size = (own_weights ? WC * COLS : m_blocks * block_size) + PAD;
+    const long slice_size = ELEMENTS * (v_size + m_size + (own_weights ? u_size : 0));
     global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
-    global real *M = V + 36 * v_size, *own = M + 36 * m_size;
+    global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
     const int first_block = get_global_id(1) * blocks_of_item, last_block = min(first_block + blocks_of_item, m_blocks);
     const int last_row = min((int)(get_global_id(0) + 1) * rows_of_item, batch * tile_h);
-    const long plane = (long)oh * ow;
 
     for (int first = get_global_id(0) * rows_of_item; first < last_row; first += block_rows) {
         const int count = min(block_rows, last_row - first);
         transform_source(V, pixels, OPEN(x), batch, channels, 0, channels, ch, cw, bh, bw, tile_h, tile_w, tiles, first, count);
         for (int block = first_block; block < last_block; block++) {
-            for (int m = block * COLS; own_weights && m < min((block + 1) * COLS, m_count); m += VL) {
-                transform_weights(own, u_size, OPEN(w), channels, m_count, m_step, channel_step, flip, m, 0, channels);
-            }
-            global const real *weights = own_weights ? own : OPEN(U) + block * block_size;
-            for (int e = 0; e < 36; e++) {
-                // chunk by chunk, so that the weights of one stay in the first level's cache
-                for (int chunk = 0; chunk < channels; chunk += WC) {
-                    for (int tile = 0; tile < count * tile_w; tile += MR) {
-                        multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC),
-                                      weights + e * u_size + chunk * COLS, min(channels - chunk, WC), chunk > 0);
-                    }
+            const int last_m = min((block + 1) * COLS, m_count), range = own_weights ? WC : channels;
+            for (int channel = 0; channel < channels; channel += range) {
+                const int last = min(channel + range, channels);
+                for (int m = block * COLS; own_weights && m < last_m; m += VL) {
+                    transform_weights(own, u_size, OPEN(w), channels, m_count, m_step, channel_step, flip, m, channel, last);
                 }
+                multiply(M, m_size, V, v_size, own_weights ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
+                         channel, last, 0, ELEMENTS);
             }
-            for (int lane = 0; lane < COLS && block * COLS + lane < m_count; lane += VL) {
-                const int m = block * COLS + lane, lanes = min(m_count - m, VL);
-                realv start = 0;
-                if (has_bias) start = load_row(OPEN(bias) + m, m_count - m, lanes);
-                for (int row = 0; row < count;) {
-                    const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-                    const int group = min(min(count - row, tile_h - h), ROWS);
-                    for (int tile = 0; tile < group * tile_w; tile++) {
-                        global const real *element = M + (row * tile_w + tile) * COLS + lane;
-                        realv m4[24];
-#pragma unroll
-                        for (int j = 0; j < 6; j++) {
-                            realv in[6], out[4];
-#pragma unroll
-                            for (int i = 0; i < 6; i++) in[i] = LOAD_REALS(element + (i * 6 + j) * m_size);
-                            TRANSFORM_PRODUCT(in, 1, out)
-#pragma unroll
-                            for (int i = 0; i < 4; i++) m4[i * 6 + j] = out[i];
-                        }
-                        const int column = tile % tile_w * 4;
-                        local real *to = pixels + (tile / tile_w * 4 * ow + column) * VL;
-#pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            realv out[4];
-                            TRANSFORM_PRODUCT(m4 + i * 6, 1, out)
-#pragma unroll
-                            for (int j = 0; j < 4; j++) {
-                                if (column + j < ow) STORE_REALS(to + (i * ow + j) * VL, out[j] + start);
-                            }
-                        }
-                    }
-                    const int rows = min(group * 4, oh - h * 4);
-                    store_pixels(OPEN(y) + ((long)image * m_count + m) * plane + (long)h * 4 * ow, plane, lanes, pixels,
-                                 rows * ow, accumulate);
-                    row += group;
-                }
+            for (int m = block * COLS; m < last_m; m += VL) {
+                transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, oh, ow,
+                                   tile_h, tile_w, m, first, count);
             }
         }
     }
 }
 
+// One work-item multiplies one block of outputs with `range` tiles, at one element e; M is [block][e][tile][COLS].
+SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U), TENSOR_OF(real, M), const int channels,
+                             const int tiles, const int range) {
+    const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range, m_blocks = get_global_size(0);
+    const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD;
+    const long block_size = (long)channels * COLS;
+    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size, OPEN(U) + block * block_size,
+             m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e, e + 1);
+}
+
+// One work-item gives VL outputs of block_rows of the row_count tile rows.
+SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
+                            const int m_count, const int oh, const int ow, const int row_count, const int tiles,
+                            const int block_rows, local real *pixels) {
+    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
+    const int row = get_global_id(0) * block_rows, m = get_global_id(1) * VL;
+    const long m_size = (long)tiles * COLS + PAD;
+    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * tile_w * COLS + m % COLS, m_size, pixels, OPEN(bias),
+                       has_bias, accumulate, m_count, oh, ow, tile_h, tile_w, m, row, min(block_rows, row_count - row));
+}

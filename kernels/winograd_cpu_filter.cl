@@ -1,4 +1,4 @@
-// Winograd's backward filter F(4x4, 3x3) on CPU devices: 3 x 3 kernels, stride 1.
+// Winograd's backward filter F(TILE x TILE, 3x3) on CPU devices: 3 x 3 kernels, stride 1.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //
@@ -7,29 +7,18 @@
 // M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts that the tiles are cut into
 //
 // The tiles are taken in parts of `row_count` tile rows whose V and Y stay in the last level's cache. For each part the
-// launches filter_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
+// launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
 
 #include "winograd_cpu_transforms.cl"
 
 #define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
 
-#define PART \
-    const int first_row, const int row_count, const int tiles
-
-// One work-item transforms block_rows tile rows of VL channels of x.
-kernel void filter_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int batch, const int channels, const int ch, const int cw,
-                          const int bh, const int bw, const int tile_h, const int tile_w, PART, const int block_rows,
-                          local real *pixels) {
-    const int row = get_global_id(0) * block_rows, channel = get_global_id(1) * VL;
-    transform_source(OPEN(V) + (long)row * tile_w * WC, pixels, OPEN(x), batch, channels, channel, min(channel + VL, channels),
-                     ch, cw, bh, bw, tile_h, tile_w, tiles, first_row + row, min(block_rows, row_count - row));
-}
-
 // One work-item transforms block_rows tile rows of VL outputs of dy.
-kernel void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batch, const int m_count, const int oh, const int ow,
-                            const int tile_h, const int tile_w, PART, const int block_rows, local real *pixels) {
+SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batch, const int m_count, const int oh, const int ow,
+                            const int tile_h, const int tile_w, const int first_row,
+                            const int row_count, const int tiles, const int block_rows, local real *pixels) {
     const int first = get_global_id(0) * block_rows, count = min(block_rows, row_count - first);
-    const int m = get_global_id(1) * VL, columns = tile_w * 4;
+    const int m = get_global_id(1) * VL, columns = tile_w * TILE;
     const long plane = (long)oh * ow, all = batch * m_count * plane;
     const long e_size = (long)((m_count + COLS - 1) / COLS) * tiles * COLS + PAD;
     global real *to = OPEN(Y) + ((long)(m / COLS) * tiles + first * tile_w) * COLS + m % COLS;
@@ -37,34 +26,22 @@ kernel void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batc
         const int image = (first_row + first + row) / tile_h, h = (first_row + first + row) % tile_h;
         const int group = min(min(count - row, tile_h - h), ROWS);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), oh, ow, h * 4, 0, group * 4, columns);
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), oh, ow, h * TILE, 0, group * TILE, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
-            local const real *corner = pixels + (tile / tile_w * 4 * columns + tile % tile_w * 4) * VL;
-            realv half_done[24];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                realv in[4], out[6];
-#pragma unroll
-                for (int i = 0; i < 4; i++) in[i] = LOAD_REALS(corner + (i * columns + j) * VL);
-                TRANSFORM_GRADIENT(in, 1, out)
-#pragma unroll
-                for (int i = 0; i < 6; i++) half_done[i * 4 + j] = out[i];
-            }
+            local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
-#pragma unroll
-            for (int i = 0; i < 6; i++) {
-                realv out[6];
-                TRANSFORM_GRADIENT(half_done + i * 4, 1, out)
-#pragma unroll
-                for (int j = 0; j < 6; j++) STORE_REALS(element + (i * 6 + j) * e_size, out[j]);
-            }
+#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
+#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
+            TRANSFORM_2D(TRANSFORM_GRADIENT, TILE, SIDE, PIXEL, PUT)
+#undef PIXEL
+#undef PUT
         }
         row += group;
     }
 }
 
 // One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the part.
-kernel void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
+SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
                            const int m_count, const int tile_count, const int tiles, const int add) {
     const int chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
     const int chunks = get_global_size(0), m_blocks = get_global_size(1);
@@ -112,7 +89,7 @@ kernel void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
 // dw of VL outputs and CHANNELS channels from M.
 #define CHANNELS 16
 
-kernel void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels, const int m_count) {
+SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels, const int m_count) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS, count = min(channels - first, CHANNELS);
     const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
     const long e_size = (long)m_blocks * channels * COLS + PAD;
@@ -120,23 +97,12 @@ kernel void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
     const int pitch = CHANNELS * 9 + VL;
     for (int c = 0; c < count; c++) {
         global const real *element = OPEN(M) + ((long)(m / COLS) * channels + first + c) * COLS + m % COLS;
-        realv half_done[18], a[VL < 9 ? 16 : VL], b[VL];
-#pragma unroll
-        for (int j = 0; j < 6; j++) {
-            realv in[6], out[3];
-#pragma unroll
-            for (int i = 0; i < 6; i++) in[i] = LOAD_REALS(element + (i * 6 + j) * e_size);
-            TRANSFORM_FILTER(in, 1, out)
-#pragma unroll
-            for (int i = 0; i < 3; i++) half_done[i * 6 + j] = out[i];
-        }
-#pragma unroll
-        for (int i = 0; i < 3; i++) {
-            realv out[3];
-            TRANSFORM_FILTER(half_done + i * 6, 1, out)
-#pragma unroll
-            for (int j = 0; j < 3; j++) a[i * 3 + j] = out[j];
-        }
+        realv a[VL < 9 ? 16 : VL], b[VL];
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * e_size)
+#define PUT(i, j, value) a[(i) * 3 + (j)] = value;
+        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, 3, PRODUCT, PUT)
+#undef PRODUCT
+#undef PUT
 #if VL == 16
 #pragma unroll
         for (int i = 9; i < VL; i++) a[i] = 0;
