@@ -120,3 +120,26 @@ def test_what_is_refused(op_type, keys, shape, part):
     with pytest.raises(core.ProblemError) as caught:
         mx.nd.Custom(*arrays, op_type=op_type, **keys)
     assert f"[{op_type}] got " in str(caught.value) and part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "op_type, keys, size",
+    [
+        ("ocl_layer_norm", {}, 5),
+        ("ocl_group_norm", {"num_groups": 2}, 2),
+        ("ocl_instance_norm", {}, 4),
+        ("ocl_l2_normalization", {}, 0),
+        ("ocl_lrn", {"nsize": 4}, 0),
+    ],
+)
+def test_no_examples(op_type, keys, size):
+    with mx.util.np_shape(True):
+        arrays = [mx.nd.zeros((0, 4, 5)), *(mx.nd.ones(size) for _ in range(2 if size else 0))]
+        for array in arrays:
+            array.attach_grad()
+            array.grad[:] = np.nan
+        with mx.autograd.record():
+            y = mx.nd.Custom(*arrays, op_type=op_type, **keys)
+        y.backward()
+        assert y.shape == (0, 4, 5)
+        assert all((array.grad.asnumpy() == 0).all() for array in arrays[1:])
