@@ -97,6 +97,30 @@ def test_random_problems(seed: int) -> None:
     check(core.context(), random_problem(seed), "cpu_gemm", accumulate=bool(seed % 2), seed=seed)
 
 
+def random_product(seed: int) -> core.ConvProblem:
+    """Give a convolution with kernels of one pixel: its tiles lie in one image, in two or in many."""
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 1, 1, 3]))
+    return core.ConvProblem(
+        direction=("forward", "backward_data")[seed % 2],
+        batch=int(rng.integers(1, 12)),
+        in_channels=groups * int(rng.choice([1, 7, 8, 50, 300])),
+        out_channels=groups * int(rng.choice([1, 5, 16, 61, 130])),
+        groups=groups,
+        in_size=(1, int(rng.choice([1, 3, 16, 47, 48, 49, 200, 1000]))),
+        kernel=(1, 1),
+        bias=bool(rng.integers(2)),
+        dtype=("float32", "float32", "float16", "float64")[seed // 2 % 4],
+    )
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_products_in_place(other_device: Context, seed: int) -> None:
+    problem = random_product(seed)
+    check(core.context(), problem, "cpu_gemm", accumulate=bool(seed % 3), seed=seed)
+    check(other_device, problem, "cpu_gemm", accumulate=not seed % 3, seed=seed)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_two_runs_give_the_same_bits(direction: str) -> None:
     problem = core.parse(LINES["small-planes"]).with_direction(direction)
