@@ -9,7 +9,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, load  # noqa: E402
+from caffe_nets import TEST, load  # noqa: E402
 from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from test_random_nets import Growing  # noqa: E402
@@ -49,6 +49,13 @@ def natively_wrong(text: str) -> bool:
     return False
 
 
+def agree(got: np.ndarray, expected: np.ndarray, name: str, dy: np.ndarray) -> None:
+    """Compare; where a tanh saturates, 1 - y^2 keeps few digits of y's rounding: hence the part of dy."""
+    assert np.isfinite(got).all() and got.shape == expected.shape, name
+    error, size = np.abs(got - expected).max(initial=0), np.abs(expected).max(initial=0)
+    assert error <= 1e-4 * size + 1e-5 * np.abs(dy).max(), f"{name}: off by {error}, of {size}"
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(nets(), st.integers(0, 2**31))
 def test_random_nets_have_the_same_gradients(net, seed):
@@ -75,9 +82,9 @@ def test_random_nets_have_the_same_gradients(net, seed):
             if name in one.outputs:
                 blob.diff[...] = dy if name == last else 0
         one.backward()
-    close(ours.blobs["data"].diff, native.blobs["data"].diff, "data", 1e-4)
+    agree(ours.blobs["data"].diff, native.blobs["data"].diff, "data", dy)
     for name, blobs in native.params.items():
         if name.startswith("batchnorm"):
             continue  # no gradients
         for index, blob in enumerate(blobs):
-            close(ours.params[name][index].diff, blob.diff, f"{name} {index}", 1e-4)
+            agree(ours.params[name][index].diff, blob.diff, f"{name} {index}", dy)
