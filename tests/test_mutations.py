@@ -31,6 +31,12 @@ FAULTS = {
         "const bool add = from;",
         CONV_CPU % "forward",
     ),
+    "accumulation in place overwrites": (
+        "conv_cpu_plain.cl",
+        "const bool add = accumulate || from;",
+        "const bool add = from;",
+        "core/test_conv_cpu.py::test_matches_float64[1x1-forward]",
+    ),
     "filter gradient overwrites": (
         "conv_cpu_filter.cl",
         "out[i] + (accumulate ? LOAD(to, at) : 0)",

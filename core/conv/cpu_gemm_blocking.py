@@ -15,7 +15,7 @@ PACK_CYCLES = 5  # to fill one vector of a panel
 # of products in place: while a panel is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
 PLAIN_FILL = 0.3  # of the time to fill it, that its first products do not hide
-RANGES = 4  # most ranges of pixels for each core
+RANGES = 8  # most ranges of pixels for each core
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,16 @@ def _blockings(
 def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
     """Give in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
 
-    A range's first block was not asked for ahead: it counts as a quarter more.
+    A range's first block was not asked for ahead: it counts as a quarter more. Few ranges cannot make up
+    for a core that others use, too.
     """
     found = []
     for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
         turns = -(-n * row_blocks // units)
-        found.append((turns * (-(-tiles // n) + block_tiles / 4), -n))
-    longest, n = min(found)
-    return -n, longest
+        longest = turns * (-(-tiles // n) + block_tiles / 4)
+        found.append((longest * (1 + 0.15 / (n * row_blocks)), n, longest))
+    _, ranges, longest = min(found)
+    return ranges, longest
 
 
 @dataclass(frozen=True)
