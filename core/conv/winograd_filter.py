@@ -45,6 +45,8 @@ def plan_filter(
     row_bytes = g.elements * 4 * (g.padded_channels + blocks * tile.columns) * g.tile_w
     if parts is None:
         parts = min(-(-g.rows * row_bytes // (PART_BYTES * context.device.compute_units)), MOST_PARTS, g.rows)
+        # every part reads and writes all products
+        parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.elements * blocks * g.channels * tile.columns * 4)))
     if not 1 <= parts <= g.rows:
         raise Declined(f"got parts {parts}, expected 1 to {g.rows}")
     part_rows = -(-g.rows // parts)

@@ -10,7 +10,7 @@ from clgraft.core.conv.winograd_tiles import Geometry
 from clgraft.core.errors import Declined
 
 SLICE_BYTES = 768 * 1024  # of the L2 cache
-OWN_WEIGHTS_BYTES = 6 * 2**20  # of a core's part of the L3 cache
+OWN_WEIGHTS_BYTES = 5 * 2**20  # of a core's part of the L3 cache
 # what is searched: bytes of a slice
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20

@@ -138,7 +138,8 @@ def test_settings_that_cannot_be_are_declined(context: Context, tile: int, direc
             winograd.plan(problem, context, settings)
 
 
-def test_small_problems_cost_less_in_small_tiles() -> None:
+def test_small_problems_cost_less_in_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
     problem = core.parse("conv forward n8 ic256 ih2 iw2 oc256 kh3 kw3 ph1 pw1")
     assert winograd_tiles.choose(problem).tile == 2
     assert winograd_tiles.choose(replace(problem, in_size=(56, 56))).tile == 4
