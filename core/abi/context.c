@@ -19,7 +19,15 @@ static void release_workspace(struct clg_context_s *c) {
 static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
     void *made = NULL;
     int32_t code = 0;
-    if (c->host_access != CLG_RAW_POINTER) return cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
+    if (c->host_access != CLG_RAW_POINTER) {
+        made = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
+        /* some drivers find out on the first use that there is no memory: every later run would fail */
+        if (made && c->host_access == CLG_STAGED && cl_write(c->queue, made, 1, 1, "")) {
+            cl_release_mem(made);
+            return NULL;
+        }
+        return made;
+    }
     return posix_memalign(&made, 4096, bytes) ? NULL : made;
 }
 
