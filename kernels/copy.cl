@@ -4,7 +4,8 @@
 //   copy_rows      CPUs: rows that are contiguous in both, VL lanes at a time
 //   copy_strided   CPUs: rows with steps
 //   copy_tiles     CPUs: the fifth outer axis is contiguous in x, the row in y: VL x VL elements at a time change places in registers
-//   copy_elements  GPUs: a work-item per element
+//   copy_elements  GPUs: a work-item takes ELEMENTS elements, a work-group apart
+//   copy_turned    GPUs: as copy_tiles, through local memory
 // A work-item of copy_tiles takes `rows_per_item` times VL positions of the fifth axis and whole rows, any other of a CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
 //
 // FILL  1: there is no x, `value` goes to the whole box.
@@ -150,12 +151,88 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_tiles(SOURCE TEN
 }
 #endif
 #else
-kernel void copy_elements(SOURCE TENSOR(y), const int accumulate, BOX const ulong count VALUE_PARAMETER) {
-    if (get_global_id(0) >= count) return;
+// ELEMENTS elements a work-item, `counter` the least type that counts all elements: long divisions cost more than the copy.
+#ifndef GROUP
+#define GROUP 256
+#endif
+#ifndef ELEMENTS
+#define ELEMENTS 4
+#endif
+#ifndef SIDE
+#define SIDE 32  // of a tile of copy_turned
+#endif
+#if LONG
+typedef ulong counter;
+#else
+typedef uint counter;
+#endif
+// An axis of one place costs nothing.
+#define SPLIT_OFF(size, x_step, y_step)              \
+    if ((size) > 1) {                                \
+        const counter over = rest / (counter)(size); \
+        rest -= over * (counter)(size);              \
+        from += rest * (x_step);                     \
+        to += rest * (y_step);                       \
+        rest = over;                                 \
+    }
+#define PLACE_ROW            \
+    SPLIT_OFF(size4, x4, y4) \
+    SPLIT_OFF(size3, x3, y3) \
+    SPLIT_OFF(size2, x2, y2) \
+    SPLIT_OFF(size1, x1, y1) \
+    from += rest * x0;       \
+    to += rest * y0;
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(SOURCE TENSOR(y), const int accumulate,
+                                                                             BOX const ulong count VALUE_PARAMETER) {
     OPEN_SOURCE
     global stored *ys = OPEN(y);
-    const ulong i = get_global_id(0) % length;
-    FIND_ROW(get_global_id(0) / length)
-    WRITE(from + i * x5, to + i * y5)
+    real values[ELEMENTS];
+    ulong places[ELEMENTS];
+    const counter first = (counter)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) {
+        if (first + e * GROUP < count) {
+            counter rest = first + e * GROUP;
+            ulong from = x_begin, to = y_begin;
+            SPLIT_OFF(length, x5, y5)
+            PLACE_ROW
+            values[e] = READ(from);
+            places[e] = to;
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) {
+        if (first + e * GROUP < count) {
+            if (accumulate) values[e] += LOAD(ys, places[e]);
+            STORE(ys, places[e], values[e]);
+        }
+    }
 }
+
+#if !FILL
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(SOURCE TENSOR(y), const int accumulate,
+                                                                           BOX const ulong count VALUE_PARAMETER) {
+    local real tile[SIDE][SIDE + 1];
+    global const stored *xs = OPEN(x);
+    global stored *ys = OPEN(y);
+    const counter across = (size4 + SIDE - 1) / SIDE, along = (length + SIDE - 1) / SIDE;
+    const int lane = get_local_id(0) % SIDE, line = get_local_id(0) / SIDE;
+    counter rest = get_group_id(0);
+    const counter block = rest % across * SIDE;
+    rest /= across;
+    const counter begin = rest % along * SIDE;
+    rest = rest / along * size4;  // the fifth axis stands at 0
+    ulong from = x_begin, to = y_begin;
+    PLACE_ROW
+    for (int i = line; i < SIDE; i += GROUP / SIDE)
+        if (begin + i < length && block + lane < size4) tile[i][lane] = LOAD(xs, from + block + lane + (begin + i) * x5);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = line; i < SIDE; i += GROUP / SIDE) {
+        if (block + i >= size4 || begin + lane >= length) continue;
+        const ulong at = to + (block + i) * y4 + begin + lane;
+        STORE(ys, at, accumulate ? LOAD(ys, at) + tile[lane][i] : tile[lane][i]);
+    }
+}
+#endif
 #endif

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from clgraft.core.context import Context
 
 AXES = 6  # that the kernels count, the row's included
-GROUP = 64
+GROUP = 256  # work-items of a GPU's work-group
+ELEMENTS = 4  # of a GPU's work-item
+SIDE = 32  # of the tiles that turn on a GPU
 ITEMS_PER_UNIT = 4  # work-items per core, so that none waits long for the last one
 FEWEST_ELEMENTS = 8192  # of a work-item
 SHORT = 8  # a row below that is not worth finding: the axis outside of it becomes the row
@@ -85,7 +87,7 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
     axes = join_axes(box)
     if context.device.is_cpu and len(axes) > 1 and axes[-1][0] < SHORT and axes[-1][0] < axes[-2][0]:
         axes[-2:] = axes[:-3:-1]
-    tiled = context.device.is_cpu and _put_tiles_last(box, axes)
+    tiled = _put_tiles_last(box, axes, SHORT if context.device.is_cpu else SIDE // 2)
     if len(axes) > AXES:
         size, x, y = axes[0]
         shape, x_steps, y_steps = zip(*axes[1:])
@@ -97,11 +99,11 @@ def launches(context: Context, box: Box, dtype: str) -> tuple[Launch, ...]:
     return (_launch(context, box, axes, dtype, tiled),)
 
 
-def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]]) -> bool:
+def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]], least: int) -> bool:
     """Bring the axis that is contiguous in x next to the last, if that is contiguous in y; give whether that is so."""
     size, x_step, y_step = axes[-1]
     place = next((i for i, (_, x, _) in enumerate(axes) if x == 1), -1)
-    if not box.x or y_step != 1 or x_step == 1 or size < SHORT or place < 0 or axes[place][0] < SHORT:
+    if not box.x or y_step != 1 or x_step == 1 or size < least or place < 0 or axes[place][0] < least:
         return False
     axes.insert(len(axes) - 2, axes.pop(place))
     return True
@@ -138,9 +140,13 @@ def _launch(context: Context, box: Box, axes: list[tuple[int, int, int]], dtype:
             numbers[-1] = np.uint64(rows_per_item)
             global_size = (rows // across * -(-across // (macros["VL"] * rows_per_item)),)
     else:
-        name = "copy_elements"
+        macros |= {"GROUP": GROUP, "ELEMENTS": ELEMENTS, "SIDE": SIDE, "LONG": int(count > 2**31)}
         numbers.append(np.uint64(count))
-        global_size, local_size = (-(-count // GROUP) * GROUP,), (GROUP,)
+        name, groups = "copy_elements", -(-count // (GROUP * ELEMENTS))
+        if tiled:
+            name, across = "copy_turned", padded[-2][0]
+            groups = count // (length * across) * -(-length // SIDE) * -(-across // SIDE)
+        global_size, local_size = (groups * GROUP,), (GROUP,)
     kernel = context.kernel("copy.cl", name, macros, dtype)
     adds = Constant(np.int32(1)) if box.adds else Accumulate(box.y)
     bound = (*source, Buffer(box.y), adds, *(Constant(number) for number in numbers), *value)

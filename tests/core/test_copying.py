@@ -103,6 +103,21 @@ def test_is_exact(name, machine, rng):
             check(context, problem, rng)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gpu_turns_tiles(dtype, rng):
+    """Through local memory: whole tiles and rests of both sides, with axes around, between and behind."""
+    with planning_for("a GPU") as context:
+        for text in (
+            "transpose x[2,33,70] axes[0,2,1]",
+            "transpose x[16,3,31,2] axes[3,1,2,0]",
+            "transpose x[3,17,4,64] axes[3,2,0,1]",
+            "transpose x[64,32] axes[1,0]",
+        ):
+            for problem in directions(text, dtype):
+                if dtype != "float64" or context.device.has_fp64:
+                    check(context, problem, rng)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("name", ["join-channels", "slice-planes", "channels-last", "upsampling", "pad-reflect"])
 def test_other_dtypes(context, name, dtype, rng):
