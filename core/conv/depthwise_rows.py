@@ -71,8 +71,8 @@ def plan(problem: ConvProblem, context: Context, settings: Mapping[str, int | st
     if problem.direction == "forward":
         return _rows(problem, context, height, width, rows, items)
     if strides == (1, 1):
-        flipped = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
-        return _rows(problem, context, *flipped, rows, items)
+        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        return _rows(problem, context, height, width, rows, items)
     if strides == (2, 2):
         return _spread(problem, context, height, width, rows, items)
     raise Declined("serves backward_data at the same stride on both axes")
