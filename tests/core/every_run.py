@@ -13,6 +13,7 @@ from clgraft.core.errors import ClgraftError
 DIRECTIONS = {
     "conv": ("forward", "backward_data", "backward_filter", "backward_bias"),
     "depthwise": ("forward", "backward_data", "backward_filter"),
+    "grouped": ("forward", "backward_data"),
     "deconvolution": ("forward", "backward_data", "backward_filter"),
     "dense": ("forward", "backward_data", "backward_weight"),
     "pooling": ("forward", "backward"),

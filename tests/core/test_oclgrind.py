@@ -19,7 +19,7 @@ from every_run import DIRECTIONS
 SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
 FOLDERS = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parent.parent)])
 WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
-EVERY = {"conv": 5, "depthwise": 4, "deconvolution": 2, "dense": 2, "pooling": 3}
+EVERY = {"conv": 5, "depthwise": 4, "grouped": 3, "deconvolution": 2, "dense": 2, "pooling": 3}
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("oclgrind") is None, reason="needs Oclgrind"),
