@@ -15,7 +15,7 @@ FUZZ = Path(__file__).parent / "fuzz"
 CLANG = shutil.which("clang") or shutil.which("clang-14")
 SECONDS = 6
 # A size that came up at random may be gigabytes: it is refused, as a machine would, and not counted as a finding.
-ASAN = "allocator_may_return_null=1:max_allocation_size_mb=128:quarantine_size_mb=64"
+ASAN = "allocator_may_return_null=1:max_allocation_size_mb=32:quarantine_size_mb=64"
 WRAPPED = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=posix_memalign"  # so that memory may run out
 
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
@@ -47,7 +47,14 @@ def build(folder: Path, sources: Path = HERE) -> Path:
 
 def run(program: Path, *words: object) -> subprocess.CompletedProcess:
     """Run it without what operators say of every failure."""
-    command = [str(program), "-close_fd_mask=2", "-malloc_limit_mb=0", "-timeout=20", *map(str, words)]
+    command = [
+        str(program),
+        "-close_fd_mask=2",
+        "-malloc_limit_mb=100000000",
+        "-rss_limit_mb=8192",
+        "-timeout=20",
+        *map(str, words),
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "CLGRAFT_DEVICE"}
     environment["ASAN_OPTIONS"] = ASAN
     return subprocess.run(
