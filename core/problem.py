@@ -88,6 +88,18 @@ class Problem:
             object.__setattr__(self, name, value)
             self._expect(value >= low, name, value, f"at least {low}")
 
+    def _weighted(self, w: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...], bias: bool) -> tuple[Argument, ...]:
+        """Give the buffers of a layer with weights w and a bias per channel of y, in the problem's direction."""
+        b = (y[1],)
+        shapes = {"x": x, "w": w, "b": b, "y": y, "dx": x, "dw": w, "db": b, "dy": y}
+        direction: str = self.direction  # type: ignore[attr-defined]
+        names = {"forward": "x w b y" if bias else "x w y", "backward_data": "dy w dx", "backward_bias": "dy db"}
+        *inputs, output = names.get(direction, "x dy dw").split()
+        return (
+            *(Argument(name, "in", shapes[name], self.dtype) for name in inputs),
+            Argument(output, "out", shapes[output], self.dtype),
+        )
+
     def implementations(self) -> tuple[Any, ...]:
         """Give the modules that can plan this problem, in order of preference."""
         package = ".".join(type(self).__module__.split(".")[:3])

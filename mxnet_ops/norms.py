@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from clgraft.core.norms import LengthNorm, MomentNorm
 from clgraft.mxnet_ops.attributes import Attributes
 from clgraft.mxnet_ops.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.registration import register
+
+Some = TypeVar("Some", bound="Affine")
 
 
 def single(value: float) -> float:
@@ -30,6 +32,12 @@ class Affine(Operator):
     @property
     def arguments(self) -> tuple[str, ...]:
         return ("data", "gamma", "beta")
+
+    def without_statistics(self: Some, attributes: Attributes) -> Some:
+        """Give itself, unless mean and variance are asked for as outputs."""
+        if attributes.flag("output_mean_var", False):
+            raise attributes.error("output_mean_var", True, "False")
+        return self
 
     def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
         """Give the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
@@ -89,10 +97,7 @@ class LayerNorm(Affine):
 
     @classmethod
     def read(cls, attributes: Attributes) -> LayerNorm:
-        operator = cls(attributes.integer("axis", -1), attributes.number("eps", 1e-5))
-        if attributes.flag("output_mean_var", False):
-            raise attributes.error("output_mean_var", True, "False")
-        return operator
+        return cls(attributes.integer("axis", -1), attributes.number("eps", 1e-5)).without_statistics(attributes)
 
     def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
         if not -len(data) <= self.axis < len(data):
@@ -126,10 +131,9 @@ class GroupNorm(Affine):
 
     @classmethod
     def read(cls, attributes: Attributes) -> GroupNorm:
-        operator = cls(attributes.integer("num_groups", 1, low=1), attributes.number("eps", 1e-5))
-        if attributes.flag("output_mean_var", False):
-            raise attributes.error("output_mean_var", True, "False")
-        return operator
+        return cls(attributes.integer("num_groups", 1, low=1), attributes.number("eps", 1e-5)).without_statistics(
+            attributes
+        )
 
     def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
         if len(data) < 3:

@@ -108,16 +108,8 @@ class SpatialProblem(Problem):
 
     def arguments(self) -> tuple[Argument, ...]:
         x = (self.batch, self.in_channels, *self.in_size)
-        w = self.weight_shape
         y = (self.batch, self.out_channels, *self.out_size)
-        b = (self.out_channels,)
-        table = {
-            "forward": (("x", "in", x), ("w", "in", w)) + ((("b", "in", b),) if self.bias else ()) + (("y", "out", y),),
-            "backward_data": (("dy", "in", y), ("w", "in", w), ("dx", "out", x)),
-            "backward_filter": (("x", "in", x), ("dy", "in", y), ("dw", "out", w)),
-            "backward_bias": (("dy", "in", y), ("db", "out", b)),
-        }
-        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table[self.direction])
+        return self._weighted(self.weight_shape, x, y, self.bias)
 
     def __str__(self) -> str:
         words = [self.kind, self.direction]

@@ -70,14 +70,7 @@ class DenseProblem(Problem):
     def arguments(self) -> tuple[Argument, ...]:
         x, y = (self.batch, self.inputs), (self.batch, self.outputs)
         w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
-        b = (self.outputs,)
-        table = {
-            "forward": (("x", "in", x), ("w", "in", w)) + ((("b", "in", b),) if self.bias else ()) + (("y", "out", y),),
-            "backward_data": (("dy", "in", y), ("w", "in", w), ("dx", "out", x)),
-            "backward_weight": (("x", "in", x), ("dy", "in", y), ("dw", "out", w)),
-            "backward_bias": (("dy", "in", y), ("db", "out", b)),
-        }
-        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table[self.direction])
+        return self._weighted(w, x, y, self.bias)
 
     def __str__(self) -> str:
         words = [self.kind, self.direction]

@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fuzzing import CLANG, unpack
 
 from clgraft.core.abi.build import SOURCES
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
-CLANG = shutil.which("clang") or shutil.which("clang-14")
 SECONDS = 10
 ENVIRONMENT = {"ASAN_OPTIONS": "allocator_may_return_null=1", "TSAN_OPTIONS": "allocator_may_return_null=1"}
 
@@ -43,10 +43,7 @@ def run(*command: object) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """The kept inputs, a file each."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for i, line in enumerate((FUZZ / "corpus.txt").read_text().split()):
-        (folder / str(i)).write_bytes(bytes.fromhex(line))
-    return folder
+    return unpack(FUZZ / "corpus.txt", tmp_path_factory.mktemp("corpus"))
 
 
 def test_random_calls_break_nothing(tmp_path, corpus):

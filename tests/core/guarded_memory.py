@@ -6,6 +6,9 @@ import ctypes
 import mmap
 
 import numpy as np
+from conv_checks import OUTPUTS, random_arrays
+
+from clgraft import core
 
 
 def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
@@ -21,3 +24,16 @@ def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
     copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
     copy[...] = array
     return copy, memory
+
+
+def check_within_pages(problem: core.ConvProblem, algorithm: str, at_end: bool) -> None:
+    """Run with every array at the end (or the beginning) of its pages; the result is that of ordinary memory."""
+    output = OUTPUTS[problem.direction]
+    arrays = random_arrays(problem)
+    plan = core.context().plan(problem, algorithm=algorithm)
+    ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    ordinary[output] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
+    at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
+    plan.run(**ordinary)
+    plan.run(**at_edge)
+    assert np.array_equal(at_edge[output], ordinary[output])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
-from guarded_memory import guarded
+from guarded_memory import check_within_pages
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -255,14 +255,7 @@ def test_touches_nothing_beside_its_arrays(algorithm: str, name: str, at_end: bo
         problem = core.parse(LINES[name]).with_direction(direction)
         if not serves(core.context(), problem, algorithm):
             continue
-        arrays = random_arrays(problem)
-        plan = core.context().plan(problem, algorithm=algorithm)
-        ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-        ordinary[OUTPUTS[direction]] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
-        at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
-        plan.run(**ordinary)
-        plan.run(**at_edge)
-        assert np.array_equal(at_edge[OUTPUTS[direction]], ordinary[OUTPUTS[direction]])
+        check_within_pages(problem, algorithm, at_end)
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conv_checks import OUTPUTS, check, problem_lines, random_arrays
-from guarded_memory import guarded
+from guarded_memory import check_within_pages
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -150,11 +150,4 @@ def test_what_is_not_finite_stays_in_its_group(direction: str) -> None:
 def test_touches_nothing_beside_its_arrays(name: str, direction: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     problem = core.parse(LINES[name]).with_direction(direction)
-    arrays = random_arrays(problem)
-    plan = core.context().plan(problem, algorithm=NAME)
-    ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-    ordinary[OUTPUTS[direction]] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
-    at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
-    plan.run(**ordinary)
-    plan.run(**at_edge)
-    assert np.array_equal(at_edge[OUTPUTS[direction]], ordinary[OUTPUTS[direction]])
+    check_within_pages(problem, NAME, at_end)

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fuzzing import CLANG, unpack
 
 from clgraft.mxnet_ops.calls.build import ABI, HERE, SOURCES
 
 FUZZ = Path(__file__).parent / "fuzz"
-CLANG = shutil.which("clang") or shutil.which("clang-14")
 SECONDS = 6
 # A size that came up at random may be gigabytes: it is refused, as a machine would, and not counted as a finding.
 ASAN = "allocator_may_return_null=1:max_allocation_size_mb=32:quarantine_size_mb=64"
@@ -65,10 +65,7 @@ def run(program: Path, *words: object) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """The kept inputs, a file each."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for i, line in enumerate((FUZZ / "corpus.txt").read_text().split()):
-        (folder / str(i)).write_bytes(bytes.fromhex(line))
-    return folder
+    return unpack(FUZZ / "corpus.txt", tmp_path_factory.mktemp("corpus"))
 
 
 def test_random_calls_break_nothing(tmp_path, corpus):
