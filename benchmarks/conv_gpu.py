@@ -22,8 +22,9 @@ from device_run import DeviceRun, profiling_queue, relative_error, torch_millise
 from timing import geometric_mean, problem_lines
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}

@@ -10,7 +10,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import abi
-from clgraft.core.context import HOST_ACCESS, Context
+from clgraft.core.session.context import HOST_ACCESS, Context
 
 PROBLEM = core.parse("conv forward n2 ic3 ih8 iw9 oc4 kh3 kw3 ph1 pw1 b1")
 

@@ -10,8 +10,10 @@ import tuning_plants
 from conv_checks import check
 
 from clgraft import core
-from clgraft.core import conv, tuning
+from clgraft.core import tuning
 from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.operators import conv
+from clgraft.core.planning.implementation import implementations
 from clgraft.core.tuning import HEURISTIC, Choice, advice, database, identity, nearest, rows
 from clgraft.core.tuning.database import Database, Timing, Winner
 from clgraft.core.tuning.identity import device_key
@@ -75,9 +77,9 @@ def test_shipped_files_can_be_read_and_planned(context):
         for row in found:
             problem = core.parse(row.problem)
             assert str(problem) == row.problem
-            assert row.choice.algorithm in [i.NAME for i in problem.implementations()], f"{name}: {row}"
+            assert row.choice.algorithm in [i.NAME for i in implementations(problem)], f"{name}: {row}"
             if pattern <= words:
-                assert context.steps(problem, row.choice).launches, f"{name}: {row}"
+                assert context.launches(problem, row.choice).launches, f"{name}: {row}"
 
 
 def test_rows_name_the_line_that_is_wrong():

@@ -10,7 +10,8 @@ import tuning_plants
 from tuning_plants import PROBLEM, implementation, of_plants
 
 from clgraft import core
-from clgraft.core import conv, tuning
+from clgraft.core import tuning
+from clgraft.core.operators import conv
 from clgraft.core.tuning import HEURISTIC, Choice, database
 from clgraft.core.tuning.database import Candidate, Database, Timing
 from clgraft.core.tuning.identity import device_key
@@ -185,7 +186,8 @@ def test_every_kind_can_be_judged(context, text):
     """The implementations that planning chooses are right, and their results with one element off are not."""
     problem = core.parse(text)
     trial = Trial(problem, context)
-    steps, name, _ = context.choose(problem)
+    chosen = context.choose(problem)
+    steps, name = chosen.launches, chosen.algorithm
     results = {key: array.copy() for key, array in trial.runner(steps, name).results().items()}
     assert trial.error(results) <= 1
     for array in results.values():

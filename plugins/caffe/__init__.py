@@ -1,0 +1,1 @@
+"""Caffe's plugin: swap, check, tuning and benchmarks of prototxt files."""

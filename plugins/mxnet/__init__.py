@@ -1,0 +1,1 @@
+"""MXNet's plugin: swap, check, tuning and benchmarks of symbol files."""
