@@ -2,7 +2,7 @@
 
 Times the device alone, without the host's copies: our launches on buffers of the device, cuDNN on its tensors, in turn.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
-for `core/conv/gpu_gemm_tiles.txt`. `--json FILE` keeps all figures.
+for `core/conv/tiles.txt`. `--json FILE` keeps all figures.
 """
 
 from __future__ import annotations

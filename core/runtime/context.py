@@ -9,6 +9,7 @@ from typing import Any
 
 from clgraft.core import abi
 from clgraft.core.errors import ExecutionError, ProblemError
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 from clgraft.core.runtime import devices, drivers, program_cache, sources
@@ -39,6 +40,8 @@ class DeviceContext:
     cl_context, cl_device, queue : pyopencl objects
     ffi, lib : cffi module objects, optional
         Of the C runtime that the context belongs to.
+    device : DeviceInfo, optional
+        What planners rely on; by default what the device reports.
 
     Attributes
     ----------
@@ -49,9 +52,17 @@ class DeviceContext:
         Keeps the handle valid; plans hold it.
     """
 
-    def __init__(self, cl_context: Any, cl_device: Any, queue: Any, ffi: Any = abi.ffi, lib: Any = abi.lib) -> None:
+    def __init__(
+        self,
+        cl_context: Any,
+        cl_device: Any,
+        queue: Any,
+        ffi: Any = abi.ffi,
+        lib: Any = abi.lib,
+        device: DeviceInfo | None = None,
+    ) -> None:
         self.cl_context, self.cl_device, self.queue = cl_context, cl_device, queue
-        self.device = devices.describe(cl_device)
+        self.device = device or devices.describe(cl_device)
         self.ffi, self.lib = ffi, lib
         self._lock = threading.RLock()
         self._programs: dict[Any, Any] = {}

@@ -8,6 +8,7 @@ from typing import Any, Callable
 from clgraft.core import abi
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 from clgraft.core.runtime import devices, drivers
@@ -39,8 +40,16 @@ class Context(DeviceContext):
 
     advisor: Advisor = staticmethod(_no_advice)
 
-    def __init__(self, cl_context: Any, cl_device: Any, queue: Any, ffi: Any = abi.ffi, lib: Any = abi.lib) -> None:
-        super().__init__(cl_context, cl_device, queue, ffi, lib)
+    def __init__(
+        self,
+        cl_context: Any,
+        cl_device: Any,
+        queue: Any,
+        ffi: Any = abi.ffi,
+        lib: Any = abi.lib,
+        device: DeviceInfo | None = None,
+    ) -> None:
+        super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
         self.planner = self._planner()
 

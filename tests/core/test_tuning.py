@@ -12,8 +12,7 @@ from conv_checks import check
 from clgraft import core
 from clgraft.core import tuning
 from clgraft.core.errors import ArgumentError, ProblemError
-from clgraft.core.operators import conv
-from clgraft.core.planning.implementation import implementations
+from clgraft.core.planning.implementation import IMPLEMENTATIONS, implementations
 from clgraft.core.tuning import HEURISTIC, Choice, advice, database, identity, nearest, rows
 from clgraft.core.tuning.database import Database, Timing, Winner
 from clgraft.core.tuning.identity import device_key
@@ -196,7 +195,7 @@ def test_the_users_choice_wins_over_shipped_rows(fresh, monkeypatch):
 )
 def test_a_choice_that_cannot_serve_falls_back_with_the_reason(fresh, monkeypatch, choice, reason):
     plants = tuning_plants.of_plants(tuning_plants.right, tuning_plants.declining, tuning_plants.unbuildable)
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", plants)
+    monkeypatch.setitem(IMPLEMENTATIONS, (core.ConvProblem, None), plants)
     problem = core.parse(tuning_plants.PROBLEM)
     keep(fresh, str(problem), Choice.parse(choice))
     plan = fresh.plan(problem)
@@ -215,8 +214,10 @@ def test_an_algorithm_that_is_insisted_on_is_not_tuned(fresh):
 def test_the_c_library_is_tuned_as_well(fresh):
     problem = core.parse(tuning_plants.PROBLEM)
     keep(fresh, str(problem), Choice("direct"))
-    handle, name, declined = fresh.assemble(problem)
-    assert (name, declined) == ("direct", ())
+    chosen = fresh.choose(problem)
+    assert (chosen.algorithm, chosen.declined) == ("direct", ())
+    handle = fresh.assemble(problem)
+    assert handle
     fresh.lib.clg_plan_destroy(handle)
 
 

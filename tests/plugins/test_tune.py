@@ -28,8 +28,9 @@ PLANTS = """
 import sys
 sys.path.insert(0, {tests!r})
 import tuning_plants as plants
-from clgraft.core import conv
-conv.IMPLEMENTATIONS = {implementations}
+from clgraft.core import ConvProblem
+from clgraft.core.planning.implementation import register
+register(ConvProblem, {implementations})
 """
 
 

@@ -47,7 +47,7 @@ class Weights:
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
     """Give the settings to search: the heuristic's (none), then every tile, whole and in parts.
 
-    The settings are ``tile``, rows, columns and depth of a row of ``gpu_gemm_tiles.txt``, and ``parts`` of the depth.
+    The settings are ``tile``, rows, columns and depth of a row of ``tiles.txt``, and ``parts`` of the depth.
     """
     yield {}
     size = 8 if problem.dtype == "float64" else 4

@@ -13,7 +13,7 @@ from clgraft.core.errors import Declined
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
-ROWS = Path(__file__).with_name("gpu_gemm_tiles.txt")
+ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
 SPEEDS = ("whole", "mixed", "pixels")
 LARGEST = 2**31 - 1
@@ -26,7 +26,7 @@ SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
 
 @dataclass(frozen=True)
 class Tile:
-    """A row of ``gpu_gemm_tiles.txt``; the names are its columns'."""
+    """A row of ``tiles.txt``; the names are its columns'."""
 
     device_class: str
     bytes: int
