@@ -46,7 +46,8 @@ def test_sizes_from_other_shapes(shape, rng):
 
 @pytest.mark.parametrize("align", [True, False])
 def test_like_another_input(align, rng):
-    arrays = {"data": random(rng, 2, 3, 5, 7), "like": random(rng, 1, 2, 8, 4)}
+    # a smaller one makes MXNet's own clear memory beyond its gradient
+    arrays = {"data": random(rng, 2, 3, 5, 7), "like": random(rng, 2, 3, 8, 4)}
     compare(*pair("data", "like", mode="like", align_corners=align), arrays, rng)
 
 
