@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import cffi
 
 HERE = Path(__file__).resolve().parent
 SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c")
-VERSION = 100  # 0.1.0, as major * 10000 + minor * 100 + patch
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
                               clg_context *context);
@@ -29,7 +29,23 @@ def declarations(header: str) -> str:
     return re.sub(r"/\*.*?\*/", "", found[1], flags=re.S)
 
 
-def options() -> dict[str, object]:
+def version() -> str:
+    """Return the package's version, from the text of its `__init__.py`: a build does not import what it builds."""
+    inside, checkout = HERE.parents[1] / "__init__.py", HERE.parents[1] / "clgraft" / "__init__.py"
+    text = (inside if inside.exists() else checkout).read_text()
+    found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)', text, re.M)
+    if not found:
+        raise ValueError("[abi] got a package without a version, expected __version__ in clgraft/__init__.py")
+    return found[1]
+
+
+def version_number() -> int:
+    """Return the version as `clg_version()` does: major * 10000 + minor * 100 + patch."""
+    major, minor, patch = map(int, version().split("."))
+    return major * 10000 + minor * 100 + patch
+
+
+def options() -> dict[str, Any]:
     """Give the compiler's options and sources, the same for both libraries."""
     try:
         folder = str(HERE.relative_to(Path.cwd()))  # setuptools wants relative paths
@@ -39,7 +55,7 @@ def options() -> dict[str, object]:
         "sources": [f"{folder}/{name}" for name in SOURCES],
         "include_dirs": [folder],
         "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
-        "define_macros": [("CLG_VERSION", str(VERSION))],
+        "define_macros": [("CLG_VERSION", str(version_number()))],
         # Hidden and bound to themselves: the extension and libclgraft.so may share a process, each with handles.
         "extra_link_args": ["-Wl,-Bsymbolic"],
         "extra_compile_args": ["-O2", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],

@@ -72,7 +72,9 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
 
 /* The planner answers these two; it runs in Python and ends in clg_context_adopt. */
 static clg_status planned_context(clg_status status, clg_context *context) {
-    if (status == CLG_OK && !*context) return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started");
+    if (status == CLG_OK && !*context)
+        return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started, expected a Python with clgraft and what it"
+                                           " needs (CLGRAFT_PYTHON names one); stderr has the reason");
     return status;
 }
 
