@@ -1,6 +1,7 @@
 """Build clgraft's wheels, one for each machine: for every Python from 3.9 and glibc 2.17 or later (manylinux2014).
 
-zig compiles for all of them on any machine, with no container. Run with a Python that has the dependency group `wheels`.
+zig compiles for both machines on either of them, without a container. The Python that runs this needs the dependency
+group `wheels` of pyproject.toml.
 
 usage: make_wheels.py FOLDER [MACHINE ...]
 """

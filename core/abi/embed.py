@@ -53,7 +53,8 @@ def compiler() -> list[str]:
         if shutil.which(words[0]):
             return words
     raise BuildError(
-        f"[embed] got no C compiler (tried {', '.join(names)}), expected one on PATH or in CC (on Debian: apt install gcc)"
+        f"[embed] got no C compiler (tried {', '.join(names)}), expected one on PATH or in CC"
+        " (on Debian: apt install gcc)"
     )
 
 
