@@ -8,9 +8,8 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.editable_wheel import editable_wheel
 
-if (
-    importlib.util.find_spec("cffi") is None
-):  # setuptools would ignore cffi_modules and build a package without its runtime
+# without cffi, setuptools would ignore cffi_modules and build a package that cannot be imported
+if importlib.util.find_spec("cffi") is None:
     raise SystemExit(
         f"[setup] got no cffi in {sys.executable}, expected cffi 1.15 or later, which compiles clgraft's C runtime:"
         " pip install cffi, or build without --no-build-isolation"
