@@ -35,7 +35,7 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # these Pytho
 
 setup(
     packages=packages(),
-    cffi_modules=["core/abi/build.py:ffibuilder", "mxnet_ops/calls/build.py:ffibuilder"],
+    cffi_modules=["core/abi/build.py:ffibuilder", "mxnet_ops/engine/calls/build.py:ffibuilder"],
     cmdclass={"editable_wheel": EditableWheel},
     options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp39"}},
 )

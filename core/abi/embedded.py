@@ -43,7 +43,7 @@ try:
     if lib.clg_interpreter_named():
         check_interpreter()
     try:
-        from clgraft.core.abi import planner
+        from clgraft.core.session import c_callers
     except Exception as error:
         raise ImportError(
             f"got {type(error).__name__}: {error} with the packages of {sys.prefix},"
@@ -52,4 +52,4 @@ try:
 except ImportError as error:
     refuse(str(error))
 else:
-    planner.serve(ffi, lib)
+    c_callers.serve(ffi, lib)
