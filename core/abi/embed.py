@@ -141,6 +141,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m clgraft.core.abi.embed",
         description="Make libclgraft.so for C and C++ programs, with clgraft.h and clgraft.pc, for this Python.",
+        epilog="The library plans with this Python's packages. CLGRAFT_PYTHON names another interpreter at run time;"
+        f" it must be of Python {VERSION} and have clgraft installed, or the call that plans fails and says why."
+        " CC names the C compiler.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     try:
