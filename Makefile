@@ -28,7 +28,7 @@ help:
 	@echo "make bench   time the operators against the frameworks' own"
 	@echo "make wheels  build a wheel for x86-64 and one for aarch64 into dist/, each for every Python"
 
-$(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
+$(VENV)/installed: pyproject.toml setup.py clgraft/__init__.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
 	@$(PYTHON_PATH) -c 'import sys; assert sys.version_info >= (3, 9), "clgraft: got Python %d.%d, expected 3.9 or later" % sys.version_info[:2]'
 	@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
 	@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }

@@ -5,6 +5,7 @@ The declarations come from the headers themselves, between their cdef marks.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from typing import Any
 import cffi
 
 HERE = Path(__file__).resolve().parent
+# in an installed package two folders up, in a checkout next to core
+PACKAGE = next(
+    path for path in (HERE.parents[1] / name for name in ("__init__.py", "clgraft/__init__.py")) if path.exists()
+)
 SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c")
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
@@ -31,11 +36,9 @@ def declarations(header: str) -> str:
 
 def version() -> str:
     """Return the package's version, from the text of its `__init__.py`: a build does not import what it builds."""
-    inside, checkout = HERE.parents[1] / "__init__.py", HERE.parents[1] / "clgraft" / "__init__.py"
-    text = (inside if inside.exists() else checkout).read_text()
-    found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)', text, re.M)
+    found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)', PACKAGE.read_text(), re.M)
     if not found:
-        raise ValueError("[abi] got a package without a version, expected __version__ in clgraft/__init__.py")
+        raise ValueError(f"[abi] got no version in {PACKAGE}, expected a line __version__ = ...")
     return found[1]
 
 
@@ -54,7 +57,10 @@ def options() -> dict[str, Any]:
     return {
         "sources": [f"{folder}/{name}" for name in SOURCES],
         "include_dirs": [folder],
-        "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
+        "depends": [
+            os.path.relpath(PACKAGE),
+            *(f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")),
+        ],
         "define_macros": [("CLG_VERSION", str(version_number()))],
         # Hidden and bound to themselves: the extension and libclgraft.so may share a process, each with handles.
         "extra_link_args": ["-Wl,-Bsymbolic"],
