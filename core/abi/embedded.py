@@ -9,20 +9,20 @@ import sys
 
 from _clgraft_embedded import ffi, lib
 
-HERE = "{}.{}".format(*sys.version_info)
+VERSION = "{}.{}".format(*sys.version_info)
 QUESTION = "import sys; print('{}.{}'.format(*sys.version_info), sys.prefix)"
 
 
 def check_interpreter() -> None:
     """Raise ImportError unless CLGRAFT_PYTHON names an interpreter that this library can take packages from."""
     name = os.environ.get("CLGRAFT_PYTHON", "")
-    expected = f"expected an interpreter of Python {HERE}, for which libclgraft.so was made"
+    expected = f"expected an interpreter of Python {VERSION}, for which libclgraft.so was made"
     try:
         answer = subprocess.run([name, "-c", QUESTION], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise ImportError(f"got CLGRAFT_PYTHON={name} ({error}), {expected}") from None
     version, _, prefix = answer.strip().partition(" ")
-    if version != HERE:
+    if version != VERSION:
         raise ImportError(f"got CLGRAFT_PYTHON={name} of Python {version}, {expected}")
     if not os.path.samefile(prefix, sys.prefix):
         raise ImportError(f"got packages of {sys.prefix}, expected those of CLGRAFT_PYTHON={name} in {prefix}")
@@ -47,7 +47,7 @@ try:
     except Exception as error:
         raise ImportError(
             f"got {type(error).__name__}: {error} with the packages of {sys.prefix},"
-            f" expected clgraft there; CLGRAFT_PYTHON names another environment of Python {HERE}"
+            f" expected clgraft there; CLGRAFT_PYTHON names another environment of Python {VERSION}"
         ) from None
 except ImportError as error:
     refuse(str(error))
