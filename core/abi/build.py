@@ -26,7 +26,7 @@ int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *p
 
 
 def declarations(header: str) -> str:
-    """Give what stands between the cdef marks of a header."""
+    """Return what stands between the cdef marks of a header."""
     text = (HERE / header).read_text()
     found = re.search(r"/\*cdef-begin\*/(.*?)/\*cdef-end\*/", text, re.S)
     if not found:
@@ -49,7 +49,7 @@ def version_number() -> int:
 
 
 def options() -> dict[str, Any]:
-    """Give the compiler's options and sources, the same for both libraries."""
+    """Return the compiler's options and sources, the same for both libraries."""
     try:
         folder = str(HERE.relative_to(Path.cwd()))  # setuptools wants relative paths
     except ValueError:
@@ -70,7 +70,7 @@ def options() -> dict[str, Any]:
 
 
 def extension() -> cffi.FFI:
-    """Give the builder of `clgraft.core.abi._runtime`."""
+    """Return the builder of `clgraft.core.abi._runtime`."""
     builder = cffi.FFI()
     builder.cdef(declarations("clgraft.h") + declarations("planner.h"))
     builder.cdef('extern "Python+C" {' + PYTHON_SIDE + "}")
