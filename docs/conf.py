@@ -42,6 +42,6 @@ napoleon_use_rtype = False
 # Caffe has no wheel for the Python that builds the site.
 autodoc_mock_imports = [name for name in ("caffe",) if importlib.util.find_spec(name) is None]
 
-# A link to a page or a heading of the site that does not exist is a warning of MyST, and `make docs` turns warnings into
-# errors. Links to other hosts are not checked, because machines that build the site do not always reach them.
+# A link to a page or a heading that the site does not have is a warning of MyST, and `make docs` turns warnings into
+# errors. Links to other hosts are not checked, because not every machine that builds the site can reach them.
 linkcheck_ignore = [r"https?://"]
