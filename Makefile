@@ -25,7 +25,7 @@ help:
 	@echo "make lint    ruff, ruff format and mypy"
 	@echo "make bench   time the operators against the frameworks' own"
 
-$(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/calls/*.[ch] mxnet_ops/calls/build.py)
+$(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
 	@$(PYTHON_PATH) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
 	@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
 	@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }

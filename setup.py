@@ -32,6 +32,6 @@ def packages():
 
 setup(
     packages=packages(),
-    cffi_modules=["core/abi/build.py:ffibuilder", "mxnet_ops/calls/build.py:ffibuilder"],
+    cffi_modules=["core/abi/build.py:ffibuilder", "mxnet_ops/engine/calls/build.py:ffibuilder"],
     cmdclass={"build_ext": BuildWithLibrary},
 )

@@ -20,7 +20,7 @@ import numpy as np
 from timing import compare
 
 from clgraft import core
-from clgraft.core import activation
+from clgraft.core.operators.pointwise.formulas import activation
 
 SHAPE = (1, 1, 8, 8)
 Calls = dict[str, Callable[[], Any]]

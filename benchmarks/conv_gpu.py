@@ -2,7 +2,7 @@
 
 Times the device alone, without the host's copies: our launches on buffers of the device, cuDNN on its tensors, in turn.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
-for `core/conv/gpu_gemm_tiles.txt`. `--json FILE` keeps all figures.
+for `core/conv/tiles.txt`. `--json FILE` keeps all figures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from device_run import DeviceRun, profiling_queue, relative_error, torch_millise
 from timing import geometric_mean, problem_lines
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}

@@ -9,8 +9,8 @@ import numpy as np
 import pyopencl as cl
 import torch
 
-from clgraft.core.context import Context
-from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Scalar, Steps, Workspace
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Workspace
+from clgraft.core.session.context import Context
 
 
 def profiling_queue(context: Context) -> Any:
@@ -29,11 +29,12 @@ class DeviceRun:
         problem: Any,
         arrays: dict[str, np.ndarray],
         scalars: Mapping[str, float] | None = None,
-        steps: Steps | None = None,
+        steps: Launches | None = None,
     ) -> None:
         self.queue, self.problem, self.algorithm = queue, problem, ""
         if steps is None:
-            steps, self.algorithm, _ = context.choose(problem)
+            chosen = context.choose(problem)
+            steps, self.algorithm = chosen.launches, chosen.algorithm
         flags = cl.mem_flags.READ_WRITE
         self.buffers = {
             argument.name: cl.Buffer(context.cl_context, flags, max(argument.nbytes, 4))

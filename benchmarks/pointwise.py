@@ -16,8 +16,9 @@ import numpy as np
 import pyopencl as cl
 
 from clgraft import core
-from clgraft.core import BatchNormProblem, PointwiseProblem, Reduction, activation, eltwise
-from clgraft.core.plan import Accumulate, Buffer, Constant, Local, Scalar, Workspace
+from clgraft.core import BatchNormProblem, PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise.formulas import activation, eltwise
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Local, Scalar, Workspace
 
 
 def problems(batch: int) -> dict[str, core.Problem]:
@@ -48,7 +49,8 @@ def problems(batch: int) -> dict[str, core.Problem]:
 
 def bound(context: core.Context, problem: core.Problem) -> tuple[Callable[[], None], Any]:
     """Give a function that enqueues the problem's launches on buffers of its own, and what has to live as long."""
-    steps, _, _ = context.choose(problem)
+    chosen = context.choose(problem)
+    steps = chosen.launches
     rng = np.random.default_rng(0)
     buffers = {}
     for argument in problem.arguments():

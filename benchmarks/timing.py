@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from clgraft.plugins.bench.timing import Timing, compare, geometric_mean
+from clgraft.plugins.command_line.bench.timing import Timing, compare, geometric_mean
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from problem_sets import problem_lines

@@ -52,7 +52,7 @@ LAYERS = {
 
 def __getattr__(name: str) -> Any:
     if name in LAYERS:
-        return getattr(importlib.import_module(f"clgraft.caffe_layers.{LAYERS[name]}"), name)
+        return getattr(importlib.import_module(f"clgraft.caffe_layers.layers.{LAYERS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

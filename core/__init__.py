@@ -1,32 +1,27 @@
 """The core of clgraft: problems, plans and contexts, without any framework."""
 
-from clgraft.core import abi
-from clgraft.core.abi import planner
-from clgraft.core.batchnorm import BatchNormProblem
-from clgraft.core.context import Context, adopt, context
-from clgraft.core.conv import ConvProblem
-from clgraft.core.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
-from clgraft.core.crossentropy import CrossEntropyProblem
-from clgraft.core.deconvolution import DeconvProblem
-from clgraft.core.dense import DenseProblem
-from clgraft.core.dropout import DropoutProblem
-from clgraft.core.errors import (
-    ArgumentError,
-    BuildError,
-    ClgraftError,
-    DeviceError,
-    ExecutionError,
-    ProblemError,
-)
-from clgraft.core.lrn import LRNProblem
-from clgraft.core.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
-from clgraft.core.plan import BoundBuffer as Buffer
-from clgraft.core.pointwise import PointwiseProblem, Reduction
-from clgraft.core.pooling import PoolProblem
+from clgraft.core import abi, tuning
+from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
+from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.conv import ConvProblem
+from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
+from clgraft.core.operators.crossentropy import CrossEntropyProblem
+from clgraft.core.operators.deconvolution import DeconvProblem
+from clgraft.core.operators.dense import DenseProblem
+from clgraft.core.operators.dropout import DropoutProblem
+from clgraft.core.operators.lrn import LRNProblem
+from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.operators.pooling import PoolProblem
+from clgraft.core.operators.softmax import SoftmaxProblem
 from clgraft.core.problem import Argument, Problem, parse
-from clgraft.core.softmax import SoftmaxProblem
+from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
+from clgraft.core.runtime.plan import BoundBuffer as Buffer
+from clgraft.core.session import c_callers
+from clgraft.core.session.context import Context
+from clgraft.core.session.contexts import adopt, context
 
-planner.serve(abi.ffi, abi.lib)
+Context.advisor = staticmethod(tuning.advise)
+c_callers.serve(abi.ffi, abi.lib)
 
 __all__ = [
     "ACCUMULATE",

@@ -3,34 +3,35 @@
 import atexit
 import weakref
 
-from clgraft.mxnet_ops import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
+from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
 
 import mxnet
 
-from clgraft.mxnet_ops import guard, random_numbers, unguard
-from clgraft.mxnet_ops.activation import Activation
-from clgraft.mxnet_ops.batchnorm import BatchNorm
-from clgraft.mxnet_ops.block_swap import swap_block
-from clgraft.mxnet_ops.concat import Concat, Split
-from clgraft.mxnet_ops.convolution import Convolution, DepthwiseConvolution
-from clgraft.mxnet_ops.deconvolution import Deconvolution
-from clgraft.mxnet_ops.dropout import Dropout
-from clgraft.mxnet_ops.eltwise import Eltwise
-from clgraft.mxnet_ops.fully_connected import FullyConnected
-from clgraft.mxnet_ops.guard import guard_symbol
-from clgraft.mxnet_ops.lrn import LRN
-from clgraft.mxnet_ops.norms import GroupNorm, InstanceNorm, L2Normalization, LayerNorm
-from clgraft.mxnet_ops.pointwise import Pointwise
-from clgraft.mxnet_ops.pooling import Pooling
-from clgraft.mxnet_ops.reduction import Reduce
-from clgraft.mxnet_ops.regression_output import RegressionOutput
-from clgraft.mxnet_ops.reordering import DepthToSpace, Repeat, Transpose
-from clgraft.mxnet_ops.report import Report, Row
-from clgraft.mxnet_ops.slicing import Crop, Pad, Slice
-from clgraft.mxnet_ops.softmax import Softmax
-from clgraft.mxnet_ops.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
-from clgraft.mxnet_ops.symbol_swap import swap_symbol
-from clgraft.mxnet_ops.translation import Node
+from clgraft.mxnet_ops.engine import random_numbers
+from clgraft.mxnet_ops.guards import guard, unguard
+from clgraft.mxnet_ops.guards.guard import guard_symbol
+from clgraft.mxnet_ops.operators.activation import Activation
+from clgraft.mxnet_ops.operators.batchnorm import BatchNorm
+from clgraft.mxnet_ops.operators.concat import Concat, Split
+from clgraft.mxnet_ops.operators.convolution import Convolution, DepthwiseConvolution
+from clgraft.mxnet_ops.operators.deconvolution import Deconvolution
+from clgraft.mxnet_ops.operators.dropout import Dropout
+from clgraft.mxnet_ops.operators.eltwise import Eltwise
+from clgraft.mxnet_ops.operators.fully_connected import FullyConnected
+from clgraft.mxnet_ops.operators.lrn import LRN
+from clgraft.mxnet_ops.operators.norms import GroupNorm, InstanceNorm, L2Normalization, LayerNorm
+from clgraft.mxnet_ops.operators.pointwise import Pointwise
+from clgraft.mxnet_ops.operators.pooling import Pooling
+from clgraft.mxnet_ops.operators.reduction import Reduce
+from clgraft.mxnet_ops.operators.regression_output import RegressionOutput
+from clgraft.mxnet_ops.operators.reordering import DepthToSpace, Repeat, Transpose
+from clgraft.mxnet_ops.operators.slicing import Crop, Pad, Slice
+from clgraft.mxnet_ops.operators.softmax import Softmax
+from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
+from clgraft.mxnet_ops.swap.block import swap_block
+from clgraft.mxnet_ops.swap.report import Report, Row
+from clgraft.mxnet_ops.swap.symbol import swap_symbol
+from clgraft.mxnet_ops.swap.translation import Node
 
 __all__ = [
     "LRN",

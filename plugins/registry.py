@@ -61,7 +61,7 @@ class Plugin(Protocol):
     models : str
         What can be swapped, for the command line's help.
     checker : str
-        The module whose `rows` checks a model (see `clgraft.plugins.check`); empty if there is none.
+        The module whose `rows` checks a model (see `command_line.check.runner`); empty if there is none.
     """
 
     name: str

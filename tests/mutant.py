@@ -15,17 +15,17 @@ from pathlib import Path
 
 def plant(file: str, old: str, new: str) -> Path:
     """Make the core read kernels from a copy with the fault; give the copy's folder."""
-    context = importlib.import_module("clgraft.core.context")  # the package's attribute of this name is a function
+    sources = importlib.import_module("clgraft.core.runtime.sources")
 
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-    shutil.copytree(context.KERNELS, folder, dirs_exist_ok=True)
+    shutil.copytree(sources.KERNELS, folder, dirs_exist_ok=True)
     text = (folder / file).read_text()
     if text.count(old) != 1:
         shutil.rmtree(folder)
         raise ValueError(f"got {text.count(old)} places of {old!r} in {file}, expected one: the fault needs new text")
     (folder / file).write_text(text.replace(old, new))
-    context.KERNELS = folder
-    context.kernel_source.cache_clear()
+    sources.KERNELS = folder
+    sources.kernel_source.cache_clear()
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clgraft.core import problem_sets
+from clgraft.core.tuning import problem_sets
 
 FOLDER = Path(__file__).resolve().parent / "problems"
 

@@ -20,158 +20,158 @@ DIRECT = "core/test_conv_direct.py::test_matches_float64[3x3-stride-2-%s]"
 # kernel file, what stands there, what is planted, the test that must notice
 FAULTS = {
     "bias forgotten": (
-        "conv_cpu.cl",
+        "conv/gemm_cpu/gemm.cl",
         "const real start = has_bias &&",
         "const real start = false &&",
         CONV_CPU % "forward",
     ),
     "accumulation overwrites": (
-        "conv_cpu.cl",
+        "conv/gemm_cpu/gemm.cl",
         "const bool add = accumulate || from;",
         "const bool add = from;",
         CONV_CPU % "forward",
     ),
     "accumulation in place overwrites": (
-        "conv_cpu_plain.cl",
+        "conv/gemm_cpu/gemm_in_place.cl",
         "const bool add = accumulate || from;",
         "const bool add = from;",
         "core/test_conv_cpu.py::test_matches_float64[1x1-forward]",
     ),
     "filter gradient overwrites": (
-        "conv_cpu_filter.cl",
+        "conv/gemm_cpu/backward_filter.cl",
         "out[i] + (accumulate ? LOAD(to, at) : 0)",
         "out[i]",
         CONV_CPU % "backward_filter",
     ),
     "padding left out": (
-        "conv_direct.cl",
+        "conv/direct.cl",
         "v * sw - pw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
         "v * sw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
         DIRECT % "forward",
     ),
-    "stride not divisible": ("conv_direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
+    "stride not divisible": ("conv/direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
     "bias of the neighbour": (
-        "conv_gpu_target.cl",
+        "conv/gemm_gpu/target.cl",
         "if (accumulate) sum += LOAD(target, at);",
         "",
         CONV_GPU % "forward",
     ),
     "a tie given to the last": (
-        "pooling.cl",
+        "pooling/elements.cl",
         "LOAD(plane, ((place)a * ih + b) * iw + c) == value",
         "LOAD(plane, ((place)a * ih + b) * iw + c) > value",
         "core/test_pooling.py::test_a_tie_goes_to_the_first",
     ),
     "a row of windows twice": (
-        "pooling_planes.cl",
+        "pooling/planes.cl",
         "#define LAST_WINDOW(r) (min(((r) + ph) / sh, oh - 1))",
         "#define LAST_WINDOW(r) (min(((r) + ph) / sh + 1, oh - 1))",
         "core/test_pooling.py::test_matches_float64[inception-branch-backward-this one]",
     ),
     "padding in the divisor": (
-        "pooling_operators.cl",
+        "pooling/operators.cl",
         "return max(count_padding ?",
         "return max(true ?",
         "core/test_pooling.py::test_matches_float64[average-count-inside-forward-this one]",
     ),
     "a dense layer's bias forgotten": (
-        "dense_cpu.cl",
+        "dense/cpu.cl",
         "OPEN(bias) + first + r, has_bias, accumulate",
         "OPEN(bias) + first + r, false, accumulate",
         DENSE % "batch-8-forward",
     ),
     "the rest of a dense layer's rows lost": (
-        "dense_cpu.cl",
+        "dense/cpu.cl",
         "weight[r] = load_part(w[r] + vectors * VL, rest);",
         "weight[r] = 0;",
         DENSE % "batch-8-forward",
     ),
     "a part of a long sum twice": (
-        "dense_cpu.cl",
+        "dense/cpu.cl",
         "OPEN(partial) + part * all + at + i;",
         "OPEN(partial) + at + i;",
         DENSE % "long-sum-forward",
     ),
     "rows beyond the register tile lost": (
-        "dense_cpu.cl",
+        "dense/cpu.cl",
         "for (; row < to; row++) {",
         "for (; row < to - 1; row++) {",
         DENSE % "batch-7-backward_data",
     ),
     "taps between two rows taken": (
-        "deconv_columns.cl",
+        "deconvolution/cpu_columns.cl",
         "qh % sh || ",
         "",
         "core/test_deconvolution.py::test_matches_float64[twice-3x3-adj-forward]",
     ),
     "a panel's rest of the batch in the wrong lanes": (
-        "dense_cpu_panel.cl",
+        "dense/cpu_panel.cl",
         "out[(long)t * COLS + lane + i] = i < count ? LOAD(as, (long)i * columns + t) : 0;",
         "out[(long)t * COLS + lane + i] = LOAD(as, (long)max(count - 1 - i, 0) * columns + t);",
         DENSE % "batch-67-forward",
     ),
     "a large stride's padding shifted": (
-        "depthwise_strided.cl",
+        "conv/depthwise/cpu_strided.cl",
         "LOAD_REALS(line + pw + at) + old",
         "LOAD_REALS(line + at) + old",
         "core/test_depthwise_strided.py",
     ),
     "weights not flipped": (
-        "depthwise_rows.cl",
+        "conv/depthwise/cpu_rows.cl",
         "flip ? i / taps * taps + taps - 1 - i % taps : i",
         "i",
         "core/test_depthwise.py",
     ),
     "a level of the sum lost": (
-        "pointwise_reduce.cl",
+        "pointwise/reduce.cl",
         "a1_##n = COMBINE_##n(a1_##n, a0_##n);",
         "a1_##n = a0_##n;",
         "core/test_pointwise.py::test_long_sums_are_as_accurate_as_numpys[axes1-this one]",
     ),
     "a copy that does not add": (
-        "copy.cl",
+        "copying/boxes.cl",
         "if (accumulate) new += LOAD(ys, j);",
         "",
         "core/test_copying.py::test_is_exact[join-channels-this one]",
     ),
     "tiles turned wrongly": (
-        "copy.cl",
+        "copying/boxes.cl",
         "#define HIGH(step, lane) ((lane) & (step) ? VL + (lane) : (lane) + (step))",
         "#define HIGH(step, lane) ((lane) & (step) ? VL + (lane) : (lane))",
         "core/test_copying.py::test_is_exact[square-tiles-this one]",
     ),
     "a round without its key": (
-        "dropout.cl",
+        "dropout/philox.cl",
         "*c0 = high1 ^ *c1 ^ k0;",
         "*c0 = high1 ^ *c1;",
         "core/test_dropout.py::test_numbers_are_the_generators[float32-this one]",
     ),
     "the greatest value not subtracted": (
-        "softmax.cl",
+        "softmax/softmax.cl",
         "const realv value = GET(kept, c * WIDE + v * VL) - top[v], power = exp(value);",
         "const realv value = GET(kept, c * WIDE + v * VL), power = exp(value);",
         "core/test_softmax.py::test_large_numbers_infinities_and_nan[n1 c6 s20-this one]",
     ),
     "a row's last channels counted twice": (
-        "softmax_lanes.cl",
+        "common/lanes.cl",
         "#define IS_NEW ((lanes >= again) & (lanes < beyond))",
         "#define IS_NEW (lanes < beyond)",
         "core/test_softmax.py::test_matches_float64[one-lane-over-1.0-this one]",
     ),
     "an ignored label that has a gradient": (
-        "crossentropy.cl",
+        "crossentropy/direct.cl",
         "if (dropped) end = 0;",
         "",
         "core/test_softmax.py::test_cross_entropy_matches_float64[few-classes-this one]",
     ),
     "a window without its last channel": (
-        "lrn.cl",
+        "lrn/lrn.cl",
         "for (int j = -HALF; j <= HALF; j++) sum +=",
         "for (int j = -HALF; j < HALF; j++) sum +=",
         "core/test_lrn.py::test_matches_float64[alexnet-this one]",
     ),
     "scaled twice": (
-        "pointwise_value.cl",
+        "pointwise/value.cl",
         "#define BLEND(n, old) y##n = SCALED(y##n)",
         "#define BLEND(n, old) y##n = SCALED(SCALED(y##n))",
         "core/test_pointwise.py::test_matches_float64[factors-this one]",
@@ -179,13 +179,13 @@ FAULTS = {
 }
 FRAMEWORKS = {
     "mxnet": (
-        "conv_cpu.cl",
+        "conv/gemm_cpu/gemm.cl",
         "const real start = has_bias &&",
         "const real start = false &&",
         "mxnet_ops/test_convolution.py",
     ),
     "caffe": (
-        "conv_cpu.cl",
+        "conv/gemm_cpu/gemm.cl",
         "const real start = has_bias &&",
         "const real start = false &&",
         "caffe_layers/test_convolution.py",
@@ -221,6 +221,6 @@ def test_a_planted_fault_is_noticed_through_a_framework(name):
 
 
 def test_sound_kernels_pass_the_same_way():
-    sound = ("prelude.cl", "#ifndef STORAGE", "#ifndef STORAGE")
+    sound = ("common/prelude.cl", "#ifndef STORAGE", "#ifndef STORAGE")
     done = run_on(sound, DIRECT % "forward")
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]

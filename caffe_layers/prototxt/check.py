@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from clgraft.caffe_layers import schema
+from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.build import integer, real
 from clgraft.caffe_layers.prototxt.tree import Document, Field, Message, Scalar
 

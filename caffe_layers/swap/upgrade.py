@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clgraft.caffe_layers import schema
 from clgraft.caffe_layers.prototxt import (
     Document,
     Edits,
@@ -23,6 +22,7 @@ from clgraft.caffe_layers.prototxt import (
     indent_of,
     newline_of,
     quote,
+    schema,
 )
 
 # native names that are not the enum's words joined

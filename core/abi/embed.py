@@ -19,9 +19,9 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 START = """
-from clgraft.core.abi import planner
+from clgraft.core.session import c_callers
 from _clgraft_embedded import ffi, lib
-planner.serve(ffi, lib)
+c_callers.serve(ffi, lib)
 """
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clgraft.core.planning.choice import Choice
 from clgraft.core.tuning import database
-from clgraft.core.tuning.choice import Choice
 from clgraft.core.tuning.identity import device_key
 from clgraft.core.tuning.nearest import Neighbours
+from clgraft.core.tuning.policies import policy
 from clgraft.core.tuning.rows import shipped
 
 if TYPE_CHECKING:
-    from clgraft.core.devices import DeviceInfo
+    from clgraft.core.planning.device import DeviceInfo
+    from clgraft.core.problem import Problem
+    from clgraft.core.session.context import Context
 
 _databases: dict[tuple[DeviceInfo, str], dict[str, Choice]] = {}
 _tables: dict[tuple[DeviceInfo, str], Neighbours[Advice]] = {}
@@ -76,3 +79,16 @@ def advice(text: str, device: DeviceInfo) -> Advice | None:
         return table.exact[text]
     found = table.nearest(text)
     return None if found is None else replace(found[2], problem=found[1])
+
+
+def advise(problem: Problem, context: Context) -> Advice | None:
+    """Return the advice for a problem on a context's device, as ``CLGRAFT_TUNE`` allows (see `policy`)."""
+    allowed = policy()
+    if allowed == "off":
+        return None
+    text = str(problem)
+    if allowed == "full" and not known(text, context.device):
+        from clgraft.core.tuning.first_use import search_at_first_use  # loads the search, which few processes need
+
+        search_at_first_use(problem, context)
+    return advice(text, context.device)

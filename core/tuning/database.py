@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from clgraft.core import runtimes
-from clgraft.core.tuning.choice import Choice
+from clgraft.core.planning.choice import Choice
+from clgraft.core.runtime import drivers as runtimes
 from clgraft.core.tuning.rows import Row
 
 FILE = "tuning.sqlite3"

@@ -7,21 +7,24 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from clgraft.core.tuning.advisor import known, remember
-from clgraft.core.tuning.choice import HEURISTIC
+from clgraft.core.planning.choice import HEURISTIC
+from clgraft.core.tuning.advisor import remember
+from clgraft.core.tuning.database import Database
+from clgraft.core.tuning.identity import device_key
+from clgraft.core.tuning.search import Effort, Search, choices
 
 if TYPE_CHECKING:
-    from clgraft.core.context import Context
     from clgraft.core.problem import Problem
+    from clgraft.core.session.context import Context
 
 SECONDS = 20.0  # of a problem's candidates
 FINAL_SECONDS = 1.0
 
 
-def search_once(problem: Problem, context: Context) -> None:
-    """Search the best choice for a problem, unless the user's database has it; what it holds is kept there.
+def search_at_first_use(problem: Problem, context: Context) -> None:
+    """Search the best choice for a problem and keep it in the user's database.
 
-    A line on stderr says so, since whoever waits should know for what. After `SECONDS` no further candidate is tried.
+    A line on stderr explains the delay. After `SECONDS` no further candidate is tried.
 
     Parameters
     ----------
@@ -29,13 +32,6 @@ def search_once(problem: Problem, context: Context) -> None:
     context : Context
     """
     text, device = str(problem), context.device
-    if known(text, device):
-        return
-    # a process that only uses what was found need not load all of this
-    from clgraft.core.tuning.database import Database
-    from clgraft.core.tuning.identity import device_key
-    from clgraft.core.tuning.search import Effort, Search, choices
-
     remember(text, HEURISTIC, device)  # also for what a search plans on its way
     if len(choices(problem, context)) <= 2:
         return  # the heuristic, and the one implementation that it would choose

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clgraft.core import program_cache
-from clgraft.core.devices import POCL
+from clgraft.core.runtime import program_cache
+from clgraft.core.runtime.devices import POCL
 
 if TYPE_CHECKING:
-    from clgraft.core.devices import DeviceInfo
+    from clgraft.core.planning.device import DeviceInfo
 
 PACKAGE = Path(__file__).resolve().parents[2]
 # lanes of float32 in a CPU's widest register -> the instructions that have them
@@ -42,14 +42,20 @@ def _runtime(platform: str) -> str:
     return "pocl" if POCL in platform else re.sub(r"[^a-z0-9]", "", platform.split()[0].split("(")[0]) or "other"
 
 
+def sources() -> list[Path]:
+    """Return the files that give a result its meaning: every kernel, and every module and row of the core."""
+    kinds = {"core": (".py", ".c", ".h", ".txt"), "kernels": (".cl",)}
+    return sorted(
+        path for folder, suffixes in kinds.items() for path in (PACKAGE / folder).rglob("*") if path.suffix in suffixes
+    )
+
+
 @cache
 def source_digest() -> str:
-    """Digest everything that gives a row its meaning: the kernels, and the planners that read settings."""
+    """Return a digest of `sources`."""
     digest = hashlib.sha256()
-    for folder, kind in ((PACKAGE / "kernels", "*.cl"), (PACKAGE / "core", "*/*.py")):
-        for path in sorted(folder.glob(kind)):
-            if path.parent.name not in ("tuning", "abi"):
-                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sources():
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
 
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.tuning.choice import HEURISTIC, Choice
+from clgraft.core.planning.choice import HEURISTIC, Choice
+from clgraft.core.planning.implementation import Tunable, implementations
 from clgraft.core.tuning.database import Candidate, Winner
 from clgraft.core.tuning.timing import Runner, in_turn, summary
 from clgraft.core.tuning.trial import Trial
 
 if TYPE_CHECKING:
-    from clgraft.core.context import Context
-    from clgraft.core.plan import Steps
+    from clgraft.core.planning.launches import Launches
     from clgraft.core.problem import Problem
+    from clgraft.core.session.context import Context
 
 # times the best: a candidate whose first run is that slow is stopped, and one whose best of two or three runs is
 SLOW = (8.0, 3.0, 1.5)
@@ -57,23 +58,23 @@ def choices(problem: Problem, context: Context) -> list[Choice]:
     found, settings = [HEURISTIC], []
     if not any(argument.size for argument in problem.arguments() if argument.role != "in"):
         return found
-    implementations = problem.implementations()
-    for implementation in implementations:
+    listed = implementations(problem)
+    for implementation in listed:
         if context.device.is_cpu and getattr(implementation, "FOR_GPUS", False):
             continue
-        last = implementation is implementations[-1] and len(implementations) > 1
+        last = implementation is listed[-1] and len(listed) > 1
         if last and getattr(problem, "flops", 0) > LAST_RESORT_FLOPS:
             continue
         found.append(Choice(implementation.NAME))
-        if hasattr(implementation, "candidates"):
+        if isinstance(implementation, Tunable):
             settings.append(_settings(implementation, problem, context))
     in_turns = itertools.chain.from_iterable(itertools.zip_longest(*settings))
     return list(dict.fromkeys([*found, *(choice for choice in in_turns if choice is not None)]))
 
 
-def _settings(implementation: Any, problem: Problem, context: Context) -> list[Choice]:
+def _settings(implementation: Tunable, problem: Problem, context: Context) -> list[Choice]:
     try:
-        listed = list(implementation.candidates(problem, context))
+        listed = list(implementation.candidates(problem, context.planner))
     except Declined:
         return []
     return [Choice.of(implementation.NAME, settings) for settings in listed if settings]
@@ -141,10 +142,10 @@ class Search:
         if trial and HEURISTIC in self._runners:
             yield from self._finals(trial)
 
-    def _steps(self, choice: Choice) -> Steps:
+    def _steps(self, choice: Choice) -> Launches:
         if choice != HEURISTIC:
-            return self.context.steps(self.problem, choice)
-        for implementation in self.problem.implementations():
+            return self.context.launches(self.problem, choice)
+        for implementation in implementations(self.problem):
             try:
                 return implementation.plan(self.problem, self.context)
             except Declined:
@@ -208,7 +209,7 @@ class Search:
         times = in_turn(runners, self.effort.rounds, self.effort.final_seconds)
         self.winner = replace(choose(str(self.problem), dict(zip(finalists, times))), complete=self.complete)
 
-    def _fingerprint(self, steps: Steps) -> Any:
+    def _fingerprint(self, steps: Launches) -> Any:
         return tuple(
             (
                 self._digest(launch.kernel),

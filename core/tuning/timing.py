@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.plan import DTYPE_CODES
+from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.core.tuning.database import Timing
 
 if TYPE_CHECKING:
-    from clgraft.core.context import Context
-    from clgraft.core.plan import Plan
     from clgraft.core.problem import Argument
+    from clgraft.core.runtime.plan import Plan
+    from clgraft.core.session.context import Context
 
 FRESH_BYTES = 32 * 2**20  # so many bytes have gone through the caches before a buffer is used again
 MOST_COPIES = 8

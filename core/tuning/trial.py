@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.tuning.choice import Choice
-from clgraft.core.tuning.convolution import convolve
+from clgraft.core.operators.conv.reference import convolve
+from clgraft.core.planning.choice import Choice
+from clgraft.core.planning.implementation import implementations
 from clgraft.core.tuning.timing import Buffers, Runner
 
 if TYPE_CHECKING:
-    from clgraft.core.context import Context
-    from clgraft.core.plan import Steps
+    from clgraft.core.planning.launches import Launches
     from clgraft.core.problem import Argument, Problem
+    from clgraft.core.session.context import Context
 
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ALLOWED = 10.0  # times the error that the direct method is expected to have
@@ -89,8 +90,8 @@ class Trial:
         return self._run_last(wide, {name: array.astype(np.float64) for name, array in self.inputs.items()})
 
     def _run_last(self, problem: Problem, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        name = problem.implementations()[-1].NAME
-        plan = self.context.plan_of(problem, self.context.steps(problem, Choice(name)), name)
+        name = implementations(problem)[-1].NAME
+        plan = self.context.plan_launches(problem, self.context.launches(problem, Choice(name)), name)
         outputs = {
             a.name: np.full(a.shape, np.nan, a.dtype) if a.role == "out" else inputs[a.name].copy()
             for a in plan.arguments
@@ -100,11 +101,11 @@ class Trial:
         plan.run(scalars=self.scalars, **given, **outputs)
         return {key: array.astype(np.float64) for key, array in outputs.items()}
 
-    def runner(self, steps: Steps, name: str) -> Runner:
+    def runner(self, steps: Launches, name: str) -> Runner:
         """Bind a candidate's steps to the buffers that all candidates share."""
         if self._buffers is None:
             self._buffers = Buffers(self.context, self.arguments, self.inputs)
-        return Runner(self.context.plan_of(self.problem, steps, name), self._buffers, self.scalars)
+        return Runner(self.context.plan_launches(self.problem, steps, name), self._buffers, self.scalars)
 
 
 def _random(argument: Argument, rng: np.random.Generator) -> np.ndarray:

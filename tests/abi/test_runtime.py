@@ -10,7 +10,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import abi
-from clgraft.core.context import HOST_ACCESS, Context
+from clgraft.core.session.context import Context
 
 PROBLEM = core.parse("conv forward n2 ic3 ih8 iw9 oc4 kh3 kw3 ph1 pw1 b1")
 
@@ -31,18 +31,9 @@ def staged(context):
 
     import pyopencl as cl
 
-    class Staged(Context):
-        def __init__(self, base):
-            self.__dict__.update(base.__dict__)
-            self.device = dataclasses.replace(base.device, host_access="staged")
-            self._plans = {}
-            self.queue = cl.CommandQueue(base.cl_context, base.cl_device)
-            out = abi.ffi.new("clg_context *")
-            pointers = [abi.ffi.cast("void *", item.int_ptr) for item in (self.cl_context, self.cl_device, self.queue)]
-            self._check(abi.lib.clg_context_adopt(*pointers, HOST_ACCESS["staged"], out))
-            self.handle = out[0]
-
-    return Staged(context)
+    device = dataclasses.replace(context.device, host_access="staged")
+    queue = cl.CommandQueue(context.cl_context, context.cl_device)
+    return Context(context.cl_context, context.cl_device, queue, device=device)
 
 
 def test_accumulate_adds(context, rng):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.caffe_layers import LAYERS, schema
+from clgraft.caffe_layers import LAYERS
+from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import RULES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "caffe-layers.md").read_text(encoding="utf-8")

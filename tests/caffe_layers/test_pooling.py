@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clgraft.caffe_layers import schema
+from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap import swap_net
 
 caffe = pytest.importorskip("caffe")

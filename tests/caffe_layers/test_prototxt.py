@@ -7,8 +7,7 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clgraft.caffe_layers import schema
-from clgraft.caffe_layers.prototxt import Document, Edits, PrototxtError, check, quote, unquote
+from clgraft.caffe_layers.prototxt import Document, Edits, PrototxtError, check, quote, schema, unquote
 
 LEGAL = {
     "brackets": "layer < name: 'a' >",

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, text_format
 
-from clgraft.caffe_layers import schema
-from clgraft.caffe_layers.prototxt import PrototxtError
-from clgraft.caffe_layers.schema.language import read_proto
+from clgraft.caffe_layers.prototxt import PrototxtError, schema
+from clgraft.caffe_layers.prototxt.schema.language import read_proto
 
 # What this wheel added to Caffe; other forks use the same numbers for other things.
 WHEEL_ONLY = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.caffe_layers import LAYERS, schema
-from clgraft.caffe_layers.prototxt import Document, PrototxtError
+from clgraft.caffe_layers import LAYERS
+from clgraft.caffe_layers.prototxt import Document, PrototxtError, schema
 from clgraft.caffe_layers.swap import RULES, SwapError, restore_file, swap_back, swap_file, swap_net
 
 NETS = Path(__file__).parent / "nets"

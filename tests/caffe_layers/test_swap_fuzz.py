@@ -6,8 +6,7 @@ from google.protobuf import text_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clgraft.caffe_layers import schema
-from clgraft.caffe_layers.prototxt import PrototxtError, check
+from clgraft.caffe_layers.prototxt import PrototxtError, check, schema
 from clgraft.caffe_layers.prototxt.tokens import Lines, tokenize
 from clgraft.caffe_layers.prototxt.tree import Document
 from clgraft.caffe_layers.swap import RULES, swap_back, swap_net

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from clgraft.core.conv.problem import ConvProblem
+    from clgraft.core.operators.conv.problem import ConvProblem
 
 
 def forward(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, problem: ConvProblem) -> np.ndarray:

@@ -9,6 +9,7 @@ from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
+from clgraft.core.planning.implementation import implementations
 
 DIRECTIONS = {
     "conv": ("forward", "backward_data", "backward_filter", "backward_bias"),
@@ -53,7 +54,7 @@ def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Pl
                 count += 1
                 if count % every:
                     continue
-                for implementation in problem.implementations():
+                for implementation in implementations(problem):
                     try:
                         yield context.plan(problem, implementation.NAME)
                     except ClgraftError:  # it declines

@@ -12,8 +12,8 @@ import numpy as np
 from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.pointwise import generate
+from clgraft.core.operators.pointwise import generate
+from clgraft.core.session.context import Context
 
 MACHINES = ("this one", "a GPU", "narrow vectors, many cores", "64-bit indices")
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}

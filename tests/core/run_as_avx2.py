@@ -25,7 +25,7 @@ def main(name: str, every: int) -> None:
             continue
         problem = plan.problem
         trial = trials.setdefault(problem, trials.get(problem) or Trial(problem, context))
-        runner = trial.runner(context.steps(problem, Choice(plan.algorithm)), plan.algorithm)
+        runner = trial.runner(context.launches(problem, Choice(plan.algorithm)), plan.algorithm)
         first = {key: array.copy() for key, array in runner.results().items()}
         error = trial.error(first)
         assert error <= 1, f"{problem} by {plan.algorithm}: {error:.1f} times the error that is allowed"

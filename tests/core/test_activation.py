@@ -9,8 +9,9 @@ import pytest
 from pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 from clgraft import core
-from clgraft.core import ProblemError, activation
-from clgraft.core.activation import ACTIVATIONS
+from clgraft.core import ProblemError
+from clgraft.core.operators.pointwise.formulas import activation
+from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
 
 GIVEN = {
     "leaky_relu": {"slope": 0.3},

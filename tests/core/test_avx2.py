@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.core import devices
-from clgraft.core.devices import INTEL_TARGET, POCL
+from clgraft.core.runtime import devices
+from clgraft.core.runtime.devices import INTEL_TARGET, POCL
 
 FOLDER = Path(__file__).parent
 SHOW = "from clgraft import core; print(core.context().device.vector_width)"

@@ -10,7 +10,7 @@ from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, ru
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, ProblemError
-from clgraft.core.batchnorm.problem import DIRECTIONS
+from clgraft.core.operators.batchnorm.problem import DIRECTIONS
 
 LINES = problem_lines("batchnorm")
 EPS = 1e-5

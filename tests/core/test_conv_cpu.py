@@ -9,8 +9,8 @@ import pytest
 from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import cpu_gemm
+from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
+from clgraft.core.session.context import Context
 
 LINES = problem_lines("conv")
 SHAPES = (

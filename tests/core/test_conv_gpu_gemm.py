@@ -10,10 +10,11 @@ import pytest
 from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import gpu_gemm, gpu_gemm_tiles
-from clgraft.core.conv.gpu_gemm_tiles import Choice, Product
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu.tiles import Choice, Product
+from clgraft.core.session.context import Context
 
 LINES = problem_lines("conv")
 CLASSES = ("nvidia", "amd", "intel-gpu", "mali", "gpu")

@@ -10,9 +10,12 @@ import pytest
 from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays, reference
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import winograd, winograd_filter, winograd_split, winograd_tiles
 from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
+from clgraft.core.operators.conv.winograd import split as winograd_split
+from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
+from clgraft.core.operators.conv.winograd import winograd
+from clgraft.core.session.context import Context
 
 
 def served(text: str) -> bool:

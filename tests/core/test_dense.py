@@ -11,7 +11,7 @@ from rounding_bounds import hold_to_bound
 
 from clgraft import core
 from clgraft.core import DenseProblem, ProblemError
-from clgraft.core.context import Context
+from clgraft.core.session.context import Context
 
 LINES = problem_lines("dense")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_weight": "dw", "backward_bias": "db"}

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.conv import grouped_planes
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise import grouped_planes
+from clgraft.core.session.context import Context
 
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu

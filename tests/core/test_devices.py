@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-from clgraft.core import DeviceError, devices, runtimes
+from clgraft.core import DeviceError
+from clgraft.core.runtime import devices
+from clgraft.core.runtime import drivers as runtimes
 
 
 def test_what_is_said_of_devices():

@@ -9,8 +9,9 @@ import pytest
 from pointwise_checks import run
 
 from clgraft import core
-from clgraft.core import ProblemError, eltwise
-from clgraft.core.eltwise import BINARY, TIES
+from clgraft.core import ProblemError
+from clgraft.core.operators.pointwise.formulas import eltwise
+from clgraft.core.operators.pointwise.formulas.eltwise import BINARY, TIES
 
 SHAPE = (3, 37)
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from clgraft import core
-from clgraft.core import problem_sets, program_cache
+from clgraft.core.runtime import program_cache
+from clgraft.core.tuning import problem_sets
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 START = """
@@ -71,7 +72,7 @@ def test_a_gpu_builds_one_program_for_a_convolution(batch, device_class, monkeyp
             for direction in DIRECTIONS:
                 programs.clear()
                 problem = replace(core.parse(text), batch=batch)
-                _, algorithm, _ = context.choose(problem.with_direction(direction))
+                algorithm = context.choose(problem.with_direction(direction)).algorithm
                 assert len(programs) == 1, (problem.with_direction(direction), algorithm, units)
 
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clgraft import core
-from clgraft.core.context import Context
 from clgraft.core.errors import Declined
+from clgraft.core.session.context import Context
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
 
@@ -62,7 +62,7 @@ def test_a_batch_of_nothing() -> None:
     ],
 )
 def test_declines(text: str, reason: str) -> None:
-    from clgraft.core.conv import grouped_planes
+    from clgraft.core.operators.conv.depthwise import grouped_planes
 
     with pytest.raises(Declined, match=reason):
         grouped_planes.plan(core.parse(text), core.context())

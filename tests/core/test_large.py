@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core import BatchNormProblem, activation
+from clgraft.core import BatchNormProblem
+from clgraft.core.operators.pointwise.formulas import activation
 
 GIGABYTE = 2**30
 

@@ -11,8 +11,8 @@ import pytest
 from pointwise_checks import run
 
 from clgraft import core
-from clgraft.core.context import Context
-from clgraft.core.pointwise import generate
+from clgraft.core.operators.pointwise import generate
+from clgraft.core.session.context import Context
 
 TWO = "y0 = x0 + x1; y1 = x0 * x1;"
 

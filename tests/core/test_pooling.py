@@ -13,8 +13,8 @@ from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, ru
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
-from clgraft.core.context import Context
-from clgraft.core.pooling import elements
+from clgraft.core.operators.pooling import elements
+from clgraft.core.session.context import Context
 
 LINES = problem_lines("pooling")
 DIRECTIONS = ("forward", "backward")

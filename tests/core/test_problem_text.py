@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from problem_sets import FOLDER, problem_lines
 
 from clgraft import core
-from clgraft.core import abi, problem_sets
+from clgraft.core import abi
 from clgraft.core.errors import ClgraftError, ProblemError
+from clgraft.core.tuning import problem_sets
 
 LINES = [
     line

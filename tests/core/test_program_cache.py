@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clgraft.core import BuildError, program_cache
+from clgraft.core import BuildError
+from clgraft.core.runtime import program_cache
 
 SOURCE = "kernel void answer(global int *out) { out[0] = %d; }"
 

@@ -10,8 +10,9 @@ import tuning_plants
 from conv_checks import check
 
 from clgraft import core
-from clgraft.core import conv, tuning
+from clgraft.core import tuning
 from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.planning.implementation import IMPLEMENTATIONS, implementations
 from clgraft.core.tuning import HEURISTIC, Choice, advice, database, identity, nearest, rows
 from clgraft.core.tuning.database import Database, Timing, Winner
 from clgraft.core.tuning.identity import device_key
@@ -75,9 +76,9 @@ def test_shipped_files_can_be_read_and_planned(context):
         for row in found:
             problem = core.parse(row.problem)
             assert str(problem) == row.problem
-            assert row.choice.algorithm in [i.NAME for i in problem.implementations()], f"{name}: {row}"
+            assert row.choice.algorithm in [i.NAME for i in implementations(problem)], f"{name}: {row}"
             if pattern <= words:
-                assert context.steps(problem, row.choice).launches, f"{name}: {row}"
+                assert context.launches(problem, row.choice).launches, f"{name}: {row}"
 
 
 def test_rows_name_the_line_that_is_wrong():
@@ -194,7 +195,7 @@ def test_the_users_choice_wins_over_shipped_rows(fresh, monkeypatch):
 )
 def test_a_choice_that_cannot_serve_falls_back_with_the_reason(fresh, monkeypatch, choice, reason):
     plants = tuning_plants.of_plants(tuning_plants.right, tuning_plants.declining, tuning_plants.unbuildable)
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", plants)
+    monkeypatch.setitem(IMPLEMENTATIONS, (core.ConvProblem, None), plants)
     problem = core.parse(tuning_plants.PROBLEM)
     keep(fresh, str(problem), Choice.parse(choice))
     plan = fresh.plan(problem)
@@ -213,8 +214,10 @@ def test_an_algorithm_that_is_insisted_on_is_not_tuned(fresh):
 def test_the_c_library_is_tuned_as_well(fresh):
     problem = core.parse(tuning_plants.PROBLEM)
     keep(fresh, str(problem), Choice("direct"))
-    handle, name, declined = fresh.assemble(problem)
-    assert (name, declined) == ("direct", ())
+    chosen = fresh.choose(problem)
+    assert (chosen.algorithm, chosen.declined) == ("direct", ())
+    handle = fresh.assemble(problem)
+    assert handle
     fresh.lib.clg_plan_destroy(handle)
 
 

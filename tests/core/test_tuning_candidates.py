@@ -8,10 +8,11 @@ import pytest
 from conv_checks import DIRECTIONS, problem_lines, random_arrays
 
 from clgraft import core
-from clgraft.core.conv import depthwise_gpu, gpu_gemm
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.reference import convolve
 from clgraft.core.tuning import Choice
-from clgraft.core.tuning.convolution import convolve
 from clgraft.core.tuning.search import choices
 from clgraft.core.tuning.trial import Trial
 
@@ -56,7 +57,7 @@ def prove(context, problem, listed) -> int:
     served = 0
     for choice in listed:
         try:
-            steps = context.steps(problem, choice)
+            steps = context.launches(problem, choice)
         except Declined:
             continue
         served += 1
@@ -71,7 +72,7 @@ def prove(context, problem, listed) -> int:
 
 
 def _accumulates(context, problem, trial, choice, first) -> None:
-    plan = context.plan_of(problem, context.steps(problem, choice), str(choice))
+    plan = context.plan_launches(problem, context.launches(problem, choice), str(choice))
     outputs = [argument for argument in plan.arguments if argument.role == "out"]
     base = {a.name: np.random.default_rng(1).integers(-3, 4, a.shape).astype(a.dtype) for a in outputs}
     sums = {name: array.copy() for name, array in base.items()}
@@ -157,7 +158,7 @@ def test_settings_that_cannot_be_are_declined(context, choice):
     texts = {name: text.replace("dense n", "dense forward n") for name, text in texts.items()}
     text = texts.get(choice.split()[0], "conv forward n2 ic8 ih6 iw6 oc8 kh3 kw3")
     with pytest.raises(Declined):
-        context.steps(core.parse(text), Choice.parse(choice))
+        context.launches(core.parse(text), Choice.parse(choice))
 
 
 @pytest.mark.parametrize("direction", [*DIRECTIONS, "backward_bias"])

@@ -10,7 +10,8 @@ import tuning_plants
 from tuning_plants import PROBLEM, implementation, of_plants
 
 from clgraft import core
-from clgraft.core import conv, tuning
+from clgraft.core import tuning
+from clgraft.core.planning.implementation import IMPLEMENTATIONS
 from clgraft.core.tuning import HEURISTIC, Choice, database
 from clgraft.core.tuning.database import Candidate, Database, Timing
 from clgraft.core.tuning.identity import device_key
@@ -29,6 +30,9 @@ def own_database(tmp_path, monkeypatch):
     tuning.forget_database()
 
 
+CONVOLUTIONS = (core.ConvProblem, None)
+
+
 def searched(context, problem=PROBLEM, known=None, trying=lambda choice: None) -> tuple[dict, Search]:
     search = Search(core.parse(problem), context, known, QUICK, trying)
     return {str(candidate.choice): candidate for candidate in search.run()}, search
@@ -43,7 +47,7 @@ def test_bad_candidates_are_rows_with_a_reason(context, monkeypatch):
         tuning_plants.raising,
         tuning_plants.slow,
     )
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", (implementation("right", tuning_plants.right), *of_plants(*bad)))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (implementation("right", tuning_plants.right), *of_plants(*bad)))
     rows, search = searched(context)
     assert {name: row.outcome for name, row in rows.items()} == {
         "heuristic": "measured",
@@ -67,7 +71,7 @@ def test_bad_candidates_are_rows_with_a_reason(context, monkeypatch):
 
 def test_the_faster_candidate_wins_and_is_used(context, monkeypatch):
     slow = implementation("slow", tuning_plants.slow, {"times": 30}, {"times": 2}, {"times": 20})
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", (slow, *of_plants(tuning_plants.half)))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (slow, *of_plants(tuning_plants.half)))
     rows, search = searched(context)
     assert next(iter(rows)) == "heuristic" and "slow times=2" in rows
     winner = search.winner
@@ -80,7 +84,7 @@ def test_the_faster_candidate_wins_and_is_used(context, monkeypatch):
 
 
 def test_a_wrong_heuristic_has_no_winner(context, monkeypatch):
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", of_plants(tuning_plants.shifted))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, of_plants(tuning_plants.shifted))
     rows, search = searched(context)
     assert rows["heuristic"].outcome == "wrong"
     assert rows["direct"].outcome == "measured"
@@ -89,7 +93,7 @@ def test_a_wrong_heuristic_has_no_winner(context, monkeypatch):
 
 def test_a_search_goes_on_where_it_stopped(context, monkeypatch):
     slow = implementation("slow", tuning_plants.slow, *({"times": times} for times in (3, 4, 5, 6)))
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", (slow, *of_plants(tuning_plants.raising)))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (slow, *of_plants(tuning_plants.raising)))
     listed = choices(core.parse(PROBLEM), context)
     assert [str(choice) for choice in listed] == [
         *("heuristic", "slow", "raising", "direct"),
@@ -135,7 +139,7 @@ def test_of_equals_the_steadier_wins():
 
 def test_full_searches_at_first_use_and_keeps_what_it_found(monkeypatch):
     slow = implementation("slow", tuning_plants.slow)
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", (slow, *of_plants()))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (slow, *of_plants()))
     problem = core.parse(PROBLEM)
     assert core.Context.on(None).plan(problem).algorithm == "slow"
     monkeypatch.setenv("CLGRAFT_TUNE", "full")
@@ -154,7 +158,7 @@ def test_full_searches_at_first_use_and_keeps_what_it_found(monkeypatch):
 
 def test_full_without_a_database_searches_and_goes_on(monkeypatch):
     monkeypatch.setattr(database, "location", lambda: None)
-    monkeypatch.setattr(conv, "IMPLEMENTATIONS", (implementation("slow", tuning_plants.slow), *of_plants()))
+    monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (implementation("slow", tuning_plants.slow), *of_plants()))
     monkeypatch.setenv("CLGRAFT_TUNE", "full")
     database._warned.clear()
     with pytest.warns(RuntimeWarning, match="no cache folder"):
@@ -185,7 +189,8 @@ def test_every_kind_can_be_judged(context, text):
     """The implementations that planning chooses are right, and their results with one element off are not."""
     problem = core.parse(text)
     trial = Trial(problem, context)
-    steps, name, _ = context.choose(problem)
+    chosen = context.choose(problem)
+    steps, name = chosen.launches, chosen.algorithm
     results = {key: array.copy() for key, array in trial.runner(steps, name).results().items()}
     assert trial.error(results) <= 1
     for array in results.values():

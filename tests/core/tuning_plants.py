@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-from clgraft.core.conv import direct
 from clgraft.core.errors import BuildError, Declined
-from clgraft.core.plan import Steps
+from clgraft.core.operators.conv import direct
+from clgraft.core.planning.launches import Launches
 
 PROBLEM = "conv forward n2 ic3 ih9 iw11 oc4 kh3 kw3 ph1 pw1"
 
@@ -21,13 +21,13 @@ def right(problem, context, settings=None):
 def slow(problem, context, settings=None):
     """Compute the same again and again; `times` is a setting."""
     times = int((settings or {}).get("times", 40))
-    return Steps(direct.plan(problem, context).launches * times)
+    return Launches(direct.plan(problem, context).launches * times)
 
 
 def half(problem, context, settings=None):
     """Write only half of the results."""
     launch = direct.plan(problem, context).launches[0]
-    return Steps((replace(launch, global_size=(launch.global_size[0] // 2,)),))
+    return Launches((replace(launch, global_size=(launch.global_size[0] // 2,)),))
 
 
 def shifted(problem, context, settings=None):

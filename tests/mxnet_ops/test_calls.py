@@ -12,8 +12,8 @@ import pytest
 from graft_checks import random
 
 import clgraft.mxnet_ops  # noqa: F401
-from clgraft.mxnet_ops import registration
-from clgraft.mxnet_ops.calls import lib
+from clgraft.mxnet_ops.engine import registration
+from clgraft.mxnet_ops.engine.calls import lib
 
 
 def relu(x: mx.nd.NDArray, **more: object) -> mx.nd.NDArray:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fuzzing import CLANG, unpack
 
-from clgraft.mxnet_ops.calls.build import ABI, HERE, SOURCES
+from clgraft.mxnet_ops.engine.calls.build import ABI, HERE, SOURCES
 
 FUZZ = Path(__file__).parent / "fuzz"
 SECONDS = 6

@@ -14,7 +14,8 @@ from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as grafted_ops
-from clgraft.mxnet_ops import calls, guard, unguard
+from clgraft.mxnet_ops.engine import calls
+from clgraft.mxnet_ops.guards import guard, unguard
 
 REPEATS = 8
 

@@ -94,7 +94,9 @@ def test_a_saved_swap_loads_in_a_process_that_knows_clgraft_and_is_a_clear_error
     found = np.load(prefix + "-found.npy")
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
     # on Python 3.12 MXNet needs the aliases, which are no operators
-    other = load("import clgraft.core" if sys.version_info < (3, 12) else "import clgraft.mxnet_ops.numpy_compat")
+    other = load(
+        "import clgraft.core" if sys.version_info < (3, 12) else "import clgraft.mxnet_ops.engine.numpy_compat"
+    )
     if sys.version_info < (3, 12):
         assert other.returncode > 0, "expected an error, no crash"
         assert "ocl_" in other.stderr, other.stderr

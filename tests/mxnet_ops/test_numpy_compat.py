@@ -16,7 +16,7 @@ def test_mxnet_is_importable_after_clgraft_in_a_fresh_process():
 def test_aliases_are_the_types_they_were():
     import numpy as np
 
-    import clgraft.mxnet_ops.numpy_compat as compat
+    import clgraft.mxnet_ops.engine.numpy_compat as compat
 
     for name, kind in compat.ALIASES.items():
         assert getattr(np, name) is kind or np.dtype(getattr(np, name)) == np.dtype(kind), name

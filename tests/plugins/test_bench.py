@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from clgraft.core import problem_sets
-from clgraft.plugins.bench import operators, peaks, peers, report
-from clgraft.plugins.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
-from clgraft.plugins.bench.results import Results, Row, summaries
-from clgraft.plugins.bench.timing import compare
-from clgraft.plugins.command_line import main
+from clgraft.core.tuning import problem_sets
+from clgraft.plugins.command_line.bench import operators, peaks, peers, report
+from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
+from clgraft.plugins.command_line.bench.results import Results, Row, summaries
+from clgraft.plugins.command_line.bench.timing import compare
+from clgraft.plugins.command_line.main import main
 from clgraft.plugins.registry import PluginError
 
 INSTALLED = peers.available()
@@ -50,7 +50,7 @@ def test_cases_count_operations_and_bytes():
 def test_both_sides_compute_the_same(peer):
     sets = ["norms", "poolings", "elements"]
     if peer == "caffe":
-        caffe_nets = pytest.importorskip("clgraft.plugins.bench.caffe_nets")
+        caffe_nets = pytest.importorskip("clgraft.plugins.caffe.bench_nets")
         if not caffe_nets.computes_statistics():
             sets.remove("norms")
     work = [case for case in cases(sets, batch=1) if not case.name.endswith(("112", "224"))]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.plugins import check
-from clgraft.plugins.command_line import main
+from clgraft.plugins.command_line.check import runner as check
+from clgraft.plugins.command_line.main import main
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
 
@@ -23,7 +23,7 @@ def checker(tmp_path, monkeypatch):
 
     def make(body):
         (tmp_path / "faulty.py").write_text(
-            "import os, sys\nfrom clgraft.plugins.check import CheckError, CheckRow\n"
+            "import os, sys\nfrom clgraft.plugins.command_line.check.runner import CheckError, CheckRow\n"
             "def rows(**arguments):\n" + textwrap.indent(textwrap.dedent(body), "    ")
         )
         return check.run("faulty", {"word": "hello"})

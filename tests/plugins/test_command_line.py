@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.plugins import SwapRequest, SwapResult, find, plugins, register, registry
-from clgraft.plugins.command_line import main
+from clgraft.plugins.command_line.main import main
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
 
@@ -112,7 +112,7 @@ def test_devices(capfd):
 
 
 def test_devices_say_why_a_runtime_cannot_be_used(monkeypatch, capfd):
-    from clgraft.core import devices
+    from clgraft.core.runtime import devices
 
     monkeypatch.setattr(devices, "unusable", lambda: ["broken.so: no such library"])
     assert main(["devices"]) == 0

@@ -9,7 +9,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from clgraft.plugins.command_line import main
+from clgraft.plugins.command_line.main import main
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 from clgraft import core
 from clgraft.core.tuning import Choice, database, rows
 from clgraft.core.tuning.identity import device_class, device_key
-from clgraft.plugins.command_line import main
-from clgraft.plugins.tune import supervise, wanted
-from clgraft.plugins.tune.supervise import TuneError
+from clgraft.plugins.command_line.main import main
+from clgraft.plugins.command_line.tune import supervise, wanted
+from clgraft.plugins.command_line.tune.supervise import TuneError
 
 TESTS = Path(__file__).resolve().parent.parent
 NETS = TESTS / "caffe_layers" / "nets"
@@ -28,8 +28,9 @@ PLANTS = """
 import sys
 sys.path.insert(0, {tests!r})
 import tuning_plants as plants
-from clgraft.core import conv
-conv.IMPLEMENTATIONS = {implementations}
+from clgraft.core import ConvProblem
+from clgraft.core.planning.implementation import register
+register(ConvProblem, {implementations})
 """
 
 

@@ -14,8 +14,9 @@ import pytest
 TESTS = Path(__file__).resolve().parent.parent
 PLANTED = """
 import tuning_plants as plants
-from clgraft.core import conv
-conv.IMPLEMENTATIONS = (plants.implementation("slow", plants.slow), *plants.of_plants())
+from clgraft.core import ConvProblem
+from clgraft.core.planning.implementation import register
+register(ConvProblem, (plants.implementation("slow", plants.slow), *plants.of_plants()))
 """
 MXNET = """
 import clgraft.mxnet_ops

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.tuning.choice import Choice
+from clgraft.core.planning.choice import Choice
 from clgraft.core.tuning.identity import device_words
 
 if TYPE_CHECKING:
-    from clgraft.core.devices import DeviceInfo
+    from clgraft.core.planning.device import DeviceInfo
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -1,0 +1,93 @@
+"""Batch norm as Caffe has it: statistics only, the affine part is a Scale layer's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft import core
+from clgraft.caffe_layers.layers import fillers, framework
+from clgraft.caffe_layers.layers.layer import SKIPPED, OclLayer, buffer
+
+
+class OclBatchNorm(OclLayer):
+    """Batch norm; blobs mean (C), var (C) and factor (1): sums that decay, and the sum of their weights.
+
+    With batch statistics: ``y = (x - mu) / sqrt(var + eps)``, then ``factor = f factor + 1``, ``mean = f mean + mu``
+    and ``var = f var + m / (m - 1) var_biased``, m values per channel. With global statistics (`use_global_stats`;
+    by default in the TEST phase) the blobs divided by factor take the place of mu and var.
+
+    Give it ``param { lr_mult: 0 decay_mult: 0 }`` three times: the solver must not touch the statistics.
+    """
+
+    word: ClassVar[str] = "batchnorm"
+
+    def configure(self, shapes: list) -> None:
+        given = self.parameters.batch_norm_param
+        self.channels = 1 if len(shapes[0]) == 1 else shapes[0][1]
+        self.fraction = given.moving_average_fraction
+        self.eps = given.eps
+        self.is_global = given.use_global_stats if given.HasField("use_global_stats") else self.phase == framework.TEST
+        zero = fillers.given_or(self.parameters.scale_param, "filler", 0.0)
+        self.make_blobs(((self.channels,), zero), ((self.channels,), zero), ((1,), zero))
+        # Each of these outlives every run that uses it, so that its address may be kept.
+        self.ones = np.ones(self.channels, np.float32)
+        self.zeros = np.zeros(self.channels, np.float32)
+        self.mean = np.zeros(self.channels, np.float32)
+        self.var = np.ones(self.channels, np.float32)
+        self.copy = np.empty(0, np.float32)
+        self.gamma, self.beta = buffer(self.ones), buffer(self.zeros)
+        self.statistics = buffer(self.mean), buffer(self.var)
+
+    def prepare(self, shapes: list) -> list:
+        shape = shapes[0]
+        channels = 1 if len(shape) == 1 else shape[1]
+        self.expect(channels == self.channels, f"{channels} channels", self.channels)
+        pixels = math.prod(shape[2:])
+        self.values = shape[0] * pixels
+
+        def plan(direction: str) -> core.Plan:
+            return self.context.plan(core.BatchNormProblem(direction, batch=shape[0], channels=channels, pixels=pixels))
+
+        kind = "inference" if self.is_global else "training"
+        self.forward_plan, self.backward_plan = plan(f"forward_{kind}"), plan(f"backward_{kind}")
+        self.update_plan = plan("update_statistics")
+        return shapes
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        if not self.values:
+            return  # no values, no statistics
+        if self.is_global:
+            factor = self.blobs[2].data[0]
+            scale = np.float32(0 if factor == 0 else 1 / factor)
+            np.multiply(self.blobs[0].data, scale, out=self.mean)
+            np.multiply(self.blobs[1].data, scale, out=self.var)
+            x = buffer(bottom[0].data)
+            self.forward_plan.execute((x, self.gamma, self.beta, *self.statistics, buffer(top[0].data)), (self.eps,))
+            return
+        x = buffer(self.kept(bottom[0].data) if self.in_place else bottom[0].data)
+        self.forward_plan.execute((x, self.gamma, self.beta, buffer(top[0].data), *self.statistics), (self.eps,))
+        running = buffer(self.blobs[0].data), buffer(self.blobs[1].data)
+        correction = self.values / (self.values - 1) if self.values > 1 else 1.0
+        self.update_plan.execute((*self.statistics, *running), (self.fraction, 1.0, correction))
+        factor = self.blobs[2].data
+        factor *= np.float32(self.fraction)
+        factor += 1
+
+    def kept(self, x: np.ndarray) -> np.ndarray:
+        """Copy what is about to be overwritten and is needed again to differentiate."""
+        if self.copy.size < x.size:
+            self.copy = np.empty(x.size, np.float32)
+        self.input = self.copy[: x.size].reshape(x.shape)
+        np.copyto(self.input, x)
+        return self.input
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        if not propagate_down[0]:
+            return
+        dy = buffer(top[0].diff)
+        x = dy if self.is_global else buffer(self.input if self.in_place else bottom[0].data)  # global: x is not read
+        dx = buffer(bottom[0].diff)
+        self.backward_plan.execute((x, dy, self.gamma, *self.statistics, dx, SKIPPED, SKIPPED), (self.eps,))

@@ -1,0 +1,136 @@
+"""Convolution layers: OclConvolution, and OclDepthwiseConvolution for the depthwise types of Caffe's forks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from clgraft import core
+from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer, same_shapes
+
+
+class OclConvolution(OclLayer):
+    """Convolution; blobs w (out, in / group, kernel...) and, with `bias_term`, b (out).
+
+    Up to three spatial axes. Several bottoms share the weights, each with a top of its own. `engine` and
+    `force_nd_im2col` change nothing.
+    """
+
+    word: ClassVar[str] = "conv"
+    bottoms: ClassVar[tuple] = (1, MANY)
+    tops: ClassVar[tuple] = (1, MANY)
+    may_be_in_place: ClassVar[bool] = False
+    problem_class: ClassVar[Any] = core.ConvProblem
+
+    def configure(self, shapes: list) -> None:
+        given = self.parameters.convolution_param
+        self.expect(
+            self.top_count == self.bottom_count, f"{self.top_count} top blobs", f"{self.bottom_count}, one per bottom"
+        )
+        self.axis = self.canonical_axis(given.axis, len(shapes[0]))
+        self.spatial = len(shapes[0]) - self.axis - 1
+        self.kernel = self.per_axis("kernel_size", "kernel", None)
+        self.stride = self.per_axis("stride", "stride", 1)
+        self.pad = self.per_axis("pad", "pad", 0)
+        self.dilation = self.per_axis("dilation", None, 1)
+        for name, sizes in (("kernel_size", self.kernel), ("stride", self.stride), ("dilation", self.dilation)):
+            self.expect(all(size > 0 for size in sizes), f"{name} {sizes}", "numbers of at least 1")
+        self.in_channels = shapes[0][self.axis]
+        self.out_channels, self.groups = self.channels(given)
+        self.expect(self.out_channels > 0, f"num_output {self.out_channels}", "at least 1")
+        for name, count in (("input channels", self.in_channels), ("num_output", self.out_channels)):
+            self.expect(
+                self.groups > 0 and count % self.groups == 0, f"{count} {name}", f"a multiple of group {self.groups}"
+            )
+        blobs = [(self.weight_shape(), given.weight_filler)]
+        if given.bias_term:
+            blobs.append(((self.out_channels,), given.bias_filler))
+        self.bias = bool(given.bias_term)
+        self.make_blobs(*blobs)
+
+    def channels(self, given: Any) -> tuple:
+        """Give output channels and groups."""
+        return given.num_output, given.group
+
+    def weight_shape(self) -> tuple:
+        """Give the shape of w."""
+        return self.out_channels, self.in_channels // self.groups, *self.kernel
+
+    def per_axis(self, name: str, short: Any, default: Any) -> tuple:
+        """Read a repeated field or its `_h` and `_w` forms as one number per spatial axis."""
+        given = self.parameters.convolution_param
+        values = tuple(getattr(given, name))
+        if short and (given.HasField(f"{short}_h") or given.HasField(f"{short}_w")):
+            self.expect(not values, f"{name} beside {short}_h and {short}_w", "one of the two forms")
+            self.expect(self.spatial == 2, f"{short}_h and {short}_w", f"{name}: there are {self.spatial} spatial axes")
+            return getattr(given, f"{short}_h"), getattr(given, f"{short}_w")
+        if not values and default is not None:
+            values = (default,)
+        if len(values) == 1 or (not values and not self.spatial):
+            return values[:1] * self.spatial
+        expected = f"one number or {self.spatial}, one per spatial axis"
+        self.expect(len(values) == self.spatial, f"{name} {values}", expected)
+        return values
+
+    def prepare(self, shapes: list) -> list:
+        same_shapes(self, shapes)
+        shape = shapes[0]
+        ndim = self.axis + 1 + self.spatial
+        self.expect(len(shape) == ndim, f"shape {shape}", f"{ndim} axes")
+        self.expect(shape[self.axis] == self.in_channels, f"{shape[self.axis]} input channels", self.in_channels)
+        self.problem = self.problem_class(
+            direction="forward",
+            batch=math.prod(shape[: self.axis]),
+            in_channels=self.in_channels,
+            out_channels=self.out_channels,
+            in_size=shape[self.axis + 1 :] or (1,),  # without spatial axes it is a matrix product
+            kernel=self.kernel or (1,),
+            stride=self.stride,
+            pad_begin=self.pad,
+            dilate=self.dilation,
+            groups=self.groups,
+            bias=self.bias,
+        )
+        self.plans: dict[str, core.Plan] = {}
+        return [(*shape[: self.axis], self.out_channels, *self.problem.out_size[: self.spatial])] * len(shapes)
+
+    def plan(self, direction: str) -> core.Plan:
+        """Give the plan of a direction; a net that only predicts never plans the others."""
+        if direction not in self.plans:
+            self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
+        return self.plans[direction]
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        plan = self.plans.get("forward") or self.plan("forward")
+        blobs = [buffer(self.blobs[i].data) for i in range(1 + self.bias)]
+        for i in range(self.bottom_count):
+            plan.execute((buffer(bottom[i].data), *blobs, buffer(top[i].data)))
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        w = self.blobs[0]
+        learns_w, learns_b = self.learns(0), self.bias and self.learns(1)
+        for i in range(self.bottom_count):
+            dy = buffer(top[i].diff)
+            if learns_w:
+                dw = buffer(w.diff, core.ACCUMULATE)
+                self.plan("backward_filter").execute((buffer(bottom[i].data), dy, dw))
+            if learns_b:
+                self.plan("backward_bias").execute((dy, buffer(self.blobs[1].diff, core.ACCUMULATE)))
+            if propagate_down[i]:
+                self.plan("backward_data").execute((dy, buffer(w.data), buffer(bottom[i].diff)))
+
+
+class OclDepthwiseConvolution(OclConvolution):
+    """Depthwise convolution.
+
+    Of type ``Convolution`` or ``DepthwiseConvolution`` it reads the stock fields; of type ``ConvolutionDepthwise`` it
+    ignores `num_output` and `group`, as that fork does: every channel has one filter, w is (channels, 1, kernel...).
+    """
+
+    def kinds(self) -> tuple:
+        return ("Convolution", "DepthwiseConvolution", "ConvolutionDepthwise")
+
+    def channels(self, given: Any) -> tuple:
+        if self.parameters.type == "ConvolutionDepthwise":
+            return self.in_channels, self.in_channels
+        return super().channels(given)

@@ -1,0 +1,21 @@
+"""The deconvolution layer: OclDeconvolution."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from clgraft import core
+from clgraft.caffe_layers.layers.convolution import OclConvolution
+
+
+class OclDeconvolution(OclConvolution):
+    """Deconvolution (transposed convolution); blobs w (in, out / group, kernel...) and, with `bias_term`, b (out).
+
+    All of `convolution_param`, as of `OclConvolution`; padding is taken away from the output.
+    """
+
+    word: ClassVar[str] = "deconv"
+    problem_class: ClassVar[Any] = core.DeconvProblem
+
+    def weight_shape(self) -> tuple:
+        return self.in_channels, self.out_channels // self.groups, *self.kernel

@@ -1,0 +1,52 @@
+"""Initial values of learnable blobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clgraft.caffe_layers.layers import framework
+from clgraft.core.errors import ProblemError
+
+KNOWN = ("constant", "uniform", "gaussian", "positive_unitball", "xavier", "msra", "bilinear")
+
+
+def fill(shape: tuple, filler: Any) -> np.ndarray:
+    """Give the initial values of a blob.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the blob.
+    filler : FillerParameter
+        What the native layer's parameters ask for: ``constant`` (the default), ``uniform``, ``gaussian`` (``sparse``
+        too), ``positive_unitball``, ``xavier``, ``msra`` (each with ``variance_norm``), ``bilinear``.
+
+    Returns
+    -------
+    numpy.ndarray
+        float32 values, the same as a native layer would get at this point of Caffe's random numbers.
+
+    Raises
+    ------
+    ProblemError
+        If the type is unknown or does not fit the shape.
+    """
+    if filler.type not in KNOWN:
+        raise ProblemError(f"[filler] got type {filler.type!r}, expected one of {KNOWN}")
+    if filler.type == "bilinear" and (len(shape) != 4 or shape[2] != shape[3]):
+        raise ProblemError(f"[filler] got type 'bilinear' for shape {shape}, expected 4 axes, the last two alike")
+    if filler.type == "constant":
+        return np.full(shape, filler.value, np.float32)
+    return framework.native_fill(shape, filler)
+
+
+def given_or(parameters: Any, name: str, value: float) -> Any:
+    """Give the filler that a layer's parameters hold under a name, or a constant one if they hold none."""
+    filler = getattr(parameters, name)
+    if parameters.HasField(name):
+        return filler
+    constant = type(filler)()
+    constant.value = value
+    return constant

@@ -1,0 +1,174 @@
+"""What all layers share: parameters, blobs, reshaping, in-place, and errors that are seen.
+
+Caffe calls `setup` once, `reshape` and `forward` for every batch, and `backward` when it learns. Here these four only
+guard and prepare; a layer fills in `configure`, `prepare`, `compute` and `differentiate`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft import core
+from clgraft.caffe_layers.layers import fillers, framework
+from clgraft.caffe_layers.prototxt import schema
+from clgraft.core.errors import ClgraftError, ProblemError
+
+MANY = 1 << 30  # blobs: as many as one likes
+SHOWN = 120  # letters of param_str in an error
+SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
+
+
+def told(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Print an error before it reaches Caffe, whose command line ends without a word about a Python exception."""
+
+    @wraps(step)
+    def guarded(self: Any, *arguments: Any) -> Any:
+        try:
+            return step(self, *arguments)
+        except Exception as error:
+            reason = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
+            print(f"clgraft: {self.title()} failed in {step.__name__}: {reason}", file=sys.stderr, flush=True)
+            raise
+
+    return guarded
+
+
+def buffer(array: np.ndarray, mode: int = core.OVERWRITE) -> core.Buffer:
+    """Describe an array's memory to a plan."""
+    return core.Buffer(array.__array_interface__["data"][0], array.nbytes, "float32", mode)
+
+
+class OclLayer(framework.Layer):
+    """Base class of the layers.
+
+    Attributes
+    ----------
+    word : str
+        The word in brackets of the layer's errors.
+    bottoms, tops : (int, int)
+        Fewest and most.
+    may_be_in_place : bool
+        Whether a top may be its bottom.
+    parameters : LayerParameter
+        The native layer's parameters, from `param_str`.
+    shapes : list of tuple of int
+        The bottoms' shapes.
+    in_place : bool
+        Whether the first top is the first bottom.
+    """
+
+    word: ClassVar[str]
+    bottoms: ClassVar[tuple] = (1, 1)
+    tops: ClassVar[tuple] = (1, 1)
+    may_be_in_place: ClassVar[bool] = True
+
+    # What a layer fills in.
+
+    def configure(self, shapes: list) -> None:
+        """Read the parameters and make the blobs; runs once, with the bottoms' first shapes."""
+
+    def prepare(self, shapes: list) -> list:
+        """Take new bottom shapes; give the tops' shapes."""
+        return shapes
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        """Write the tops."""
+        raise NotImplementedError
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        """Write the bottoms' gradients where wanted and add to the blobs'."""
+        raise NotImplementedError
+
+    # What Caffe calls.
+
+    @told
+    def setup(self, bottom: Any, top: Any) -> None:
+        self.read(self.param_str)
+        self.context = core.context()
+        self.shapes: list = []
+        self.in_place = False
+        for name, blobs, limits in (("bottom", bottom, self.bottoms), ("top", top, self.tops)):
+            low, high = limits
+            expected = low if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
+            self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", expected)
+        self.bottom_count, self.top_count = len(bottom), len(top)
+        self.configure([bottom[i].data.shape for i in range(self.bottom_count)])
+
+    @told
+    def reshape(self, bottom: Any, top: Any) -> None:
+        shapes = [bottom[i].data.shape for i in range(self.bottom_count)]
+        if shapes == self.shapes:
+            return
+        self.shapes = []  # nothing is valid if what follows fails
+        for i, shape in enumerate(self.prepare(shapes)):
+            top[i].reshape(*shape)
+        self.in_place = any(
+            buffer(bottom[i].data).address == buffer(top[j].data).address
+            for i in range(self.bottom_count)
+            for j in range(len(top))
+        )
+        self.expect(self.may_be_in_place or not self.in_place, "a top that is its own bottom", "different blobs")
+        self.shapes = shapes
+
+    @told
+    def forward(self, bottom: Any, top: Any) -> None:
+        self.compute(bottom, top)
+
+    @told
+    def backward(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        self.differentiate(top, propagate_down, bottom)
+
+    # What layers use.
+
+    def read(self, text: str) -> None:
+        """Take the text of `param_str`."""
+        self.parameters = schema.parse_layer(text)
+        kind = self.parameters.type
+        self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
+
+    def kinds(self) -> tuple:
+        """Give the native types that this layer stands for."""
+        return (type(self).__name__[len("Ocl") :],)
+
+    def title(self) -> str:
+        """Name the layer as well as can be told: Caffe does not show a Python layer its name, its text may hold it."""
+        name = getattr(getattr(self, "parameters", None), "name", "")
+        text = " ".join(self.param_str.split())
+        shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+        return f"{type(self).__name__} {name!r}" if name else f"{type(self).__name__} ({shown})"
+
+    def expect(self, good: bool, got: object, expected: object) -> None:
+        """Raise `ProblemError` unless `good`."""
+        if not good:
+            raise ProblemError(f"[{self.word}] got {got}, expected {expected}")
+
+    def make_blobs(self, *wanted: tuple) -> None:
+        """Make and fill the learnable blobs, given as (shape, FillerParameter), or check those that are there."""
+        if len(self.blobs) == 0:
+            for i, (shape, filler) in enumerate(wanted):
+                self.blobs.add_blob(*shape)
+                self.blobs[i].data[...] = fillers.fill(shape, filler)
+        there = [self.blobs[i].data.shape for i in range(len(self.blobs))]
+        self.expect(there == [tuple(shape) for shape, _ in wanted], f"blobs of shapes {there}", [s for s, _ in wanted])
+
+    def learns(self, index: int) -> bool:
+        """Whether a blob's gradient is wanted. Caffe does not say; a `param` copied into `param_str` does."""
+        specs = self.parameters.param
+        return index >= len(specs) or specs[index].lr_mult != 0
+
+    def canonical_axis(self, axis: int, ndim: int, name: str = "axis") -> int:
+        """Count a negative axis from the end."""
+        self.expect(-ndim <= axis < ndim, f"{name} {axis}", f"an axis of {ndim} dimensions")
+        return axis % ndim
+
+
+def same_shapes(layer: OclLayer, shapes: Sequence) -> None:
+    """Insist on bottoms of one shape."""
+    for i, shape in enumerate(shapes):
+        layer.expect(shape == shapes[0], f"shape {shape} of bottom {i}", f"{shapes[0]}, the shape of bottom 0")

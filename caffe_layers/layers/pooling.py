@@ -1,0 +1,107 @@
+"""Pooling layer: maxima and averages of windows, by Caffe's rules for the last window and for the divisor."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft import core
+from clgraft.caffe_layers.layers import framework
+from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+
+AXES = 4  # of a bottom: batch, channels, height, width
+MAX, AVE, STOCHASTIC = range(3)
+FLOOR = 1
+
+
+class OclPooling(OclLayer):
+    """Maximum or average of windows; `global_pooling` takes whole planes.
+
+    A second top of MAX gets the mask: where in its plane each maximum stands, as a number; -1 where a window holds
+    nothing. STOCHASTIC is refused. `engine` changes nothing.
+    """
+
+    word: ClassVar[str] = "pooling"
+    tops: ClassVar[tuple] = (1, 2)
+    may_be_in_place: ClassVar[bool] = False
+
+    def configure(self, shapes: list) -> None:
+        given = self.parameters.pooling_param
+        self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
+        self.operator = "max" if given.pool == MAX else "average"
+        self.expect(self.operator == "max" or self.top_count == 1, "2 top blobs with AVE", "1: an average has no mask")
+        self.whole = given.global_pooling
+        self.stride = self.per_axis("stride", 1)
+        self.pad = self.per_axis("pad", 0)
+        if self.whole:
+            sizes = [name for name in ("kernel_size", "kernel_h", "kernel_w") if given.HasField(name)]
+            self.expect(not sizes, f"{' and '.join(sizes)} beside global_pooling", "one of the two")
+            self.expect(self.stride == (1, 1) and self.pad == (0, 0), "stride or pad beside global_pooling", "neither")
+        else:
+            self.kernel = self.per_axis("kernel_size", None)
+            self.expect(min(self.kernel) > 0, f"kernel_size {self.kernel}", "numbers of at least 1")
+        self.expect(min(self.stride) > 0, f"stride {self.stride}", "numbers of at least 1")
+
+    def per_axis(self, name: str, default: Any) -> tuple:
+        """Read a field, or its `_h` and `_w` forms, as height and width."""
+        given = self.parameters.pooling_param
+        short = name.split("_")[0]
+        high, wide = f"{short}_h", f"{short}_w"
+        if not (given.HasField(high) or given.HasField(wide)):
+            self.expect(default is not None or given.HasField(name), f"no {name}", f"{name}, or {high} and {wide}")
+            return (getattr(given, name),) * 2
+        self.expect(not given.HasField(name), f"{name} beside {high} or {wide}", "one of the two forms")
+        both = given.HasField(high) and given.HasField(wide)
+        self.expect(both, f"{high} or {wide} alone", "both")
+        return getattr(given, high), getattr(given, wide)
+
+    def prepare(self, shapes: list) -> list:
+        shape = shapes[0]
+        self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
+        self.problem = core.PoolProblem(
+            direction="forward",
+            operator=self.operator,
+            batch=shape[0],
+            channels=shape[1],
+            in_size=shape[2:],
+            kernel=shape[2:] if self.whole else self.kernel,
+            stride=self.stride,
+            pad_begin=self.pad,
+            rounding="floor" if self.parameters.pooling_param.round_mode == FLOOR else "ceil_inside",
+        )
+        self.plans: dict[str, core.Plan] = {}
+        self.keeps = self.operator == "max" and self.phase == framework.TRAIN
+        self.kept: np.ndarray | None = None
+        return [(*shape[:2], *self.problem.out_size)] * self.top_count
+
+    def plan(self, direction: str) -> core.Plan:
+        """Give the plan of a direction; a net that only predicts never plans backward."""
+        if direction not in self.plans:
+            self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
+        return self.plans[direction]
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        x, y = buffer(bottom[0].data), buffer(top[0].data)
+        self.plan("forward").execute((x, y))
+        if self.top_count > 1:
+            self.plan("mask").execute((x, y, buffer(top[1].data)))
+        if self.keeps:
+            np.copyto(self.maxima(), top[0].data)
+
+    def maxima(self) -> np.ndarray:
+        """Give memory for the maxima: a layer that works in place on the top may overwrite them there."""
+        if self.kept is None:
+            self.kept = np.empty((*self.shapes[0][:2], *self.problem.out_size), np.float32)
+        return self.kept
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        if not propagate_down[0]:
+            return
+        buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
+        if self.operator == "max":
+            x, y = buffer(bottom[0].data), buffer(self.maxima())
+            if not self.keeps:  # a net for predictions is rarely differentiated: it shall not pay for it
+                self.plan("forward").execute((x, y))
+            buffers = [x, y, *buffers]
+        self.plan("backward").execute(buffers)

@@ -1,0 +1,1 @@
+"""The operators: a folder for each kind of problem, with its implementations."""

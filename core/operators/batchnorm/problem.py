@@ -1,0 +1,121 @@
+"""The batch norm problem: statistics per channel, and what is done with them, in both directions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem.words import read_words
+
+DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
+FOLLOWING = ("relu", "relu_keep_nan", "leaky_relu", "clip")  # activations that cost nothing beside the memory
+KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
+WORD = re.compile(r"([ncs])(\d+)")
+
+
+@dataclass(frozen=True)
+class BatchNormProblem(Problem):
+    """Batch norm (Ioffe and Szegedy 2015) of (batch, channels, pixels).
+
+    Parameters
+    ----------
+    direction : str
+        ``forward_training``: x gamma beta -> y mean var, with the batch's statistics;
+        ``forward_inference``: x gamma beta mean var -> y;
+        ``backward_training``: x dy gamma mean var -> dx dgamma dbeta, through the batch's statistics;
+        ``backward_inference``: the same arguments, the statistics being constants;
+        ``update_statistics``: mean var -> running_mean running_var.
+    batch, channels, pixels : int
+        Sizes; `pixels` is the product of the spatial sizes.
+    dtype : str
+        ``float32``, ``float16`` (storage) or ``float64``.
+    activation : str
+        One of `FOLLOWING`: y is its value of the norm, with its scalars (see `core.activation`) after eps; empty: none.
+
+    Notes
+    -----
+    `var` is the biased variance. Scalar ``eps`` is added to it; update_statistics has the scalars ``keep``,
+    ``add_mean`` and ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
+    With an activation, forward_training has three more outputs per channel, shift, scale and offset, which
+    backward_training reads behind var: the norm is (x - shift) * scale + offset, so both see the same kinks.
+    They are float32 where the others are float16. backward_inference then reads beta, behind gamma.
+    Without any element (batch or pixels 0) the batch's mean and variance are 0.
+
+    Raises
+    ------
+    ProblemError
+        If the sizes cannot be.
+    """
+
+    kind: ClassVar[str] = "batchnorm"
+
+    direction: str
+    batch: int
+    channels: int
+    pixels: int
+    dtype: str = "float32"
+    activation: str = ""
+
+    def __post_init__(self) -> None:
+        self._take_counts(batch=0, channels=1, pixels=0)
+        following = FOLLOWING if self.direction != "update_statistics" else ()
+        self._expect_words(direction=DIRECTIONS, activation=("", *following))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of x."""
+        return (self.batch, self.channels, self.pixels)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        table = {
+            "forward_training": ("x gamma beta", "y mean var", "out"),
+            "forward_inference": ("x gamma beta mean var", "y", "out"),
+            "backward_training": ("x dy gamma mean var", "dx dgamma dbeta", "out"),
+            "backward_inference": ("x dy gamma mean var", "dx dgamma dbeta", "out"),
+            "update_statistics": ("mean var", "running_mean running_var", "inout"),
+        }
+        inputs, outputs, role = table[self.direction]
+        if self.activation:
+            inputs += {"backward_training": " " + KEPT}.get(self.direction, "")
+            outputs += {"forward_training": " " + KEPT}.get(self.direction, "")
+            inputs = inputs.replace("gamma", "gamma beta") if self.direction == "backward_inference" else inputs
+        kept = "float64" if self.dtype == "float64" else "float32"
+
+        def shape(name: str) -> tuple[int, ...]:
+            return self.shape if name in ("x", "y", "dx", "dy") else (self.channels,)
+
+        return tuple(
+            Argument(name, part, shape(name), kept if name in KEPT.split() else self.dtype)
+            for part, names in (("in", inputs), (role, outputs))
+            for name in names.split()
+        )
+
+    @property
+    def activation_scalars(self) -> tuple[str, ...]:
+        """Names of the activation's scalars."""
+        return tuple(name for name, _ in ACTIVATIONS[self.activation].scalars) if self.activation else ()
+
+    def scalars(self) -> tuple[str, ...]:
+        if self.direction == "update_statistics":
+            return ("keep", "add_mean", "add_var")
+        return ("eps", *self.activation_scalars)
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"c{self.channels}", f"s{self.pixels}"]
+        return " ".join((*words, self.activation) if self.activation else words)
+
+    @classmethod
+    def from_text(cls, text: str) -> BatchNormProblem:
+        expected = "a direction, a dtype, n8, c64, s3136 or an activation"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS, "activation": FOLLOWING})
+        if "direction" not in words.choices:
+            raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS}")
+        sizes = (words.take("n"), words.take("c"), words.take("s"))
+        return cls(words.choices["direction"], *sizes, words.dtype, words.choices.get("activation", ""))

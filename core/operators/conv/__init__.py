@@ -1,0 +1,33 @@
+"""Convolution: the problem and its implementations in order of preference."""
+
+from clgraft.core.operators.conv import bias, direct
+from clgraft.core.operators.conv.depthwise import cpu as depthwise
+from clgraft.core.operators.conv.depthwise import cpu_flat as depthwise_flat
+from clgraft.core.operators.conv.depthwise import cpu_rows as depthwise_rows
+from clgraft.core.operators.conv.depthwise import cpu_strided as depthwise_strided
+from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
+from clgraft.core.operators.conv.depthwise import grouped_planes
+from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.winograd import winograd
+from clgraft.core.planning.implementation import register
+
+register(
+    ConvProblem,
+    (
+        bias,
+        grouped_planes,
+        depthwise_flat,
+        depthwise_rows,
+        depthwise_strided,
+        depthwise,
+        depthwise_gpu,
+        winograd,
+        cpu_gemm,
+        gpu_gemm,
+        direct,
+    ),
+)
+
+__all__ = ["ConvProblem"]

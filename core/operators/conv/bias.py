@@ -1,0 +1,34 @@
+"""Gradient of the bias: a fold of dy over batch and pixels, by the pointwise generator."""
+
+from __future__ import annotations
+
+import math
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.generate import Loop, generate
+from clgraft.core.operators.pointwise.loop import Operand, Result
+from clgraft.core.operators.pointwise.problem import Reduction, read_fold
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Buffer, Launches
+
+NAME = "bias"
+
+
+def plan(problem: ConvProblem, planner: Planner) -> Launches:
+    """Plan the sum of dy over everything but channels."""
+    if problem.direction != "backward_bias":
+        raise Declined(f"direction {problem.direction}, not backward_bias")
+    pixels = math.prod(problem.out_size)
+    channels = problem.out_channels
+    loop = Loop(
+        shape=(problem.batch, channels, pixels),
+        program=read_program("y0 = x0;", 1, ()),
+        inputs={0: Operand(Buffer("dy"), (channels * pixels, pixels, 1))},
+        outputs={0: Result(Buffer("db"), "db", read_fold(Reduction("sum")))},
+        folded=(0, 2),
+        dtype=problem.dtype,
+    )
+    launches = generate(planner, loop)
+    return Launches(tuple(launches.items), launches.workspace_bytes)

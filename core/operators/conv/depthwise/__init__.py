@@ -1,0 +1,1 @@
+"""Depthwise convolution, and convolution in groups of few channels."""

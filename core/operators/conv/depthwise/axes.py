@@ -1,0 +1,127 @@
+"""What the depthwise implementations share: a problem's two axes, and the numbers that kernels get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Constant
+
+ITEM_BYTES = 512 * 1024  # of memory traffic that make a work-item worth its dispatch
+ITEMS_PER_UNIT = 4  # work-items that each core should get at least
+MOST_OF_ONE = 8  # filters of a single input channel; with more, all of them are a product of matrices
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis: input and output size, kernel, stride, padding at the beginning, dilation."""
+
+    i: int
+    o: int
+    k: int
+    s: int
+    p: int
+    d: int
+
+    @property
+    def reach(self) -> int:
+        """Distance of the first and the last tap."""
+        return (self.k - 1) * self.d
+
+    @property
+    def phases(self) -> int:
+        """Phases of the stride that taps meet, at most."""
+        return min(self.s, self.reach + 1)
+
+    @property
+    def low(self) -> int:
+        """Least position in dy that a line of dx meets, less the line's number: ceil((p - reach) / s)."""
+        return -((self.reach - self.p) // self.s)
+
+    @property
+    def more(self) -> int:
+        """Positions in dy that a line of dx meets, in all phases together, less one."""
+        return (self.s - 1 + self.p) // self.s - self.low
+
+
+def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
+    """Give height and width; a 1-D problem is one row.
+
+    Raises
+    ------
+    Declined
+        If the problem is not depthwise, or is backward_bias, or has three axes, or is better a product of matrices.
+    """
+    if not problem.depthwise:
+        raise Declined(f"groups {problem.groups} are not the {problem.in_channels} input channels")
+    if problem.in_channels == 1 and problem.out_channels > MOST_OF_ONE:
+        raise Declined(f"{problem.out_channels} filters of one channel are a product of matrices")
+    return axes_of_groups(problem)
+
+
+def axes_of_groups(problem: ConvProblem) -> tuple[Axis, Axis]:
+    """Give height and width, whatever the groups are; a 1-D problem is one row.
+
+    Raises
+    ------
+    Declined
+        If the problem is backward_bias, or has three axes.
+    """
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    if problem.ndim > 2:
+        raise Declined("has one or two spatial axes")
+    sizes = zip(problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+    axes = [Axis(*size) for size in sizes]
+    return (axes[0], axes[1]) if problem.ndim == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
+
+
+def ints(*values: int) -> tuple[Constant, ...]:
+    """Give constants as the kernels' int parameters."""
+    return tuple(Constant(np.int32(v)) for v in values)
+
+
+def long(value: int) -> Constant:
+    """Give a constant as a kernel's long parameter."""
+    return Constant(np.int64(value))
+
+
+def arithmetic_bytes(problem: ConvProblem) -> int:
+    """Give the bytes of an element in arithmetic."""
+    return 8 if problem.dtype == "float64" else 4
+
+
+def vector_lanes(problem: ConvProblem, planner: Planner) -> int:
+    """Give the lanes of the device's vectors in the problem's arithmetic."""
+    return max(planner.device.vector_width * 4 // arithmetic_bytes(problem), 4)
+
+
+def planes_per_item(planes: int, tiles: int, plane_bytes: int, planner: Planner) -> int:
+    """Choose how many planes a work-item takes, of each the same of `tiles` tiles: enough work, and enough items."""
+    most = max(planes * tiles // (planner.device.compute_units * ITEMS_PER_UNIT), 1)
+    enough = -(-ITEM_BYTES * tiles // max(plane_bytes, 1))
+    return max(min(enough, most, planes), 1)
+
+
+def splits_of_images(tiles: int, filters: int, planner: Planner) -> tuple[int, int, int]:
+    """Choose how a filter's gradient is split where the filters alone leave cores idle.
+
+    Parameters
+    ----------
+    tiles : int
+        Tiles of all images.
+    filters : int
+        Filters, or groups of them that are summed together.
+
+    Returns
+    -------
+    splits, split_tiles, item_filters : int
+        Number of splits, tiles of a split, and filters of a work-item.
+    """
+    items = planner.device.compute_units * ITEMS_PER_UNIT
+    split_tiles = max(-(-tiles // max(min(tiles, -(-items // filters)), 1)), 1)
+    return max(-(-tiles // split_tiles), 1), split_tiles, max(filters // items, 1)

@@ -1,0 +1,58 @@
+"""Filter gradient of depthwise convolution of small planes on CPU devices: vectors run over the ends of short rows."""
+
+from __future__ import annotations
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise.axes import arithmetic_bytes, axes_of, ints, splits_of_images, vector_lanes
+from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+
+NAME = "depthwise_flat"
+FILE = "conv/depthwise/cpu_flat.cl"
+OPTIONS = ("-cl-mad-enable",)
+MOST_MASKS = 12 * 1024  # bytes of masks, which have to stay in the L1 cache beside the planes
+MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
+
+
+def plan(problem: ConvProblem, planner: Planner) -> Launches:
+    """Plan one launch; a filter's gradient has a second one if the images are split."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    height, width = axes_of(problem)
+    if problem.direction != "backward_filter":
+        raise Declined("serves backward_filter")
+    lanes, taps = vector_lanes(problem, planner), height.k * width.k
+    if height.s != 1 or width.s != 1 or width.i != width.o:
+        raise Declined("serves stride 1 where input and output are of one width")
+    if width.o * 4 > lanes * 3 or height.o * width.o < lanes:
+        raise Declined(f"serves planes of at least {lanes} pixels, a vector, of rows shorter than 3/4 of one")
+    vectors = -(-height.o * width.o // lanes)
+    size = arithmetic_bytes(problem)
+    mask_bytes = vectors * taps * lanes * size
+    if mask_bytes > min(MOST_MASKS, planner.device.local_memory // 2):
+        raise Declined(f"{mask_bytes} bytes of masks do not stay in the L1 cache")
+    if taps > (MOST_SUMS if planner.device.vector_width >= 16 else MOST_SUMS // 2):
+        raise Declined(f"the sums of {taps} taps do not fit the registers")
+    defines = {"VL": lanes, "KH": height.k, "KW": width.k, "SH": 1, "SW": 1}
+    shape = ints(height.i, height.o, width.o, height.p, width.p, height.d, width.d, vectors)
+    tables = (Local(taps * 4), Local(mask_bytes))
+    filters = problem.out_channels
+    splits, split_images, item_filters = splits_of_images(problem.batch, filters, planner)
+    count = filters * taps
+    first = Launch(
+        planner.kernel(FILE, "depthwise_flat_filter", defines, problem.dtype, OPTIONS),
+        (splits, -(-filters // item_filters)),
+        (1, 1),
+        (
+            *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
+            *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
+            *(*shape, *ints(split_images, item_filters)),
+            *(Local(taps * lanes * size), *tables),
+        ),
+        ("dw",),
+    )
+    if splits == 1:
+        return Launches((first,), 256)
+    return Launches((first, sum_of_splits(problem, planner, splits, count)), splits * count * size)

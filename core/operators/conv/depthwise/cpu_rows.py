@@ -1,0 +1,202 @@
+"""Depthwise convolution on CPU devices, straight from memory: strides of 1 with any dilation, strides of 2 without.
+
+Several rows of results share the vectors they load, taps are unrolled, and nothing is copied: what is left is memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise.axes import (
+    Axis,
+    arithmetic_bytes,
+    axes_of,
+    ints,
+    long,
+    planes_per_item,
+    splits_of_images,
+    vector_lanes,
+)
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+
+NAME = "depthwise_rows"
+OPTIONS = ("-cl-mad-enable",)
+ROWS = 4  # of results that share their loads
+MOST_TAPS = 49  # that are unrolled
+MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
+TILE_BYTES = 16 * 1024  # of a tile's results, where a plane is larger than the L1 cache
+# what is searched: rows, and work-items for each core
+SEARCHED_ROWS = (4, 2, 8)
+SEARCHED_ITEMS = (1, 2, 4, 8, 16)
+MOST_ITEMS = 64
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``rows`` that share loads, and ``items`` per core.
+
+    The work of a filter's gradient is split otherwise: it has rows alone.
+    """
+    yield {}
+    for rows in SEARCHED_ROWS:
+        if problem.direction == "backward_filter":
+            yield {"rows": rows}
+            continue
+        for items in SEARCHED_ITEMS:
+            yield {"rows": rows, "items": items}
+
+
+def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+    """Plan one launch; a filter's gradient has a second one if the images are split."""
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    rows, items = chosen.pop("rows", ROWS), chosen.pop("items", 0)
+    if chosen or rows not in SEARCHED_ROWS or not 0 <= items <= MOST_ITEMS:
+        raise Declined(f"got settings {settings}, expected rows of {SEARCHED_ROWS} and items up to {MOST_ITEMS}")
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    height, width = axes_of(problem)
+    taps = height.k * width.k
+    if taps > MOST_TAPS:
+        raise Declined(f"{taps} taps are too many to unroll")
+    strides = (height.s, width.s)
+    if max(strides) > 2 or (max(strides) == 2 and max(height.d, width.d) > 1):
+        raise Declined("serves strides of 1, or of 2 without dilation")
+    if problem.direction == "backward_filter":
+        return _filter(problem, planner, height, width, rows)
+    if problem.direction == "forward":
+        return _rows(problem, planner, height, width, rows, items)
+    if strides == (1, 1):
+        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        return _rows(problem, planner, height, width, rows, items)
+    if strides == (2, 2):
+        return _spread(problem, planner, height, width, rows, items)
+    raise Declined("serves backward_data at the same stride on both axes")
+
+
+def _defines(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> dict[str, int]:
+    return {
+        "VL": vector_lanes(problem, planner),
+        "R": rows,
+        "KH": height.k,
+        "KW": width.k,
+    }
+
+
+def _tile_lines(lines: int, line_bytes: int, step: int) -> int:
+    """Give the lines of a tile: all, or for a large plane a multiple of `step` lines that stays in the L1 cache."""
+    if lines * line_bytes <= 3 * TILE_BYTES // 2:
+        return max(lines, 1)
+    return min(lines, max(TILE_BYTES // line_bytes // step, 1) * step)
+
+
+def _planes(planes: int, tiles: int, plane_bytes: int, planner: Planner, items: int) -> int:
+    """Give the planes of a work-item, each core having about `items` of these; without them the heuristic's."""
+    if not items:
+        return planes_per_item(planes, tiles, plane_bytes, planner)
+    return min(max(-(-planes * tiles // (planner.device.compute_units * items)), 1), max(planes, 1))
+
+
+def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int, items: int) -> Launches:
+    forward = problem.direction == "forward"
+    source, target = ("x", "y") if forward else ("dy", "dx")
+    channels = problem.out_channels if forward else problem.in_channels
+    multiplier = problem.out_channels // problem.in_channels
+    sums, shared = (1, multiplier) if forward else (multiplier, 1)
+    size = arithmetic_bytes(problem)
+    defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
+    lanes, targets = defines["VL"], problem.batch * channels
+    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
+    tiles = -(-height.o // tile_h)
+    plane_bytes = (height.i * width.i + height.o * width.o) * size
+    item_planes = _planes(targets, tiles, plane_bytes, planner, items)
+    launch = Launch(
+        planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", defines, problem.dtype, OPTIONS),
+        (tiles, -(-targets // item_planes)),
+        (1, 1),
+        (
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer(target), *ints(problem.bias), Accumulate(target), long(targets)),
+            *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
+            *ints(height.d, width.d, tile_h, item_planes),
+            *(Local(sums * height.k * width.k * size), Local(lanes * size)),
+            Local((tile_h * lanes if width.o < lanes else 1) * size),
+        ),
+        (target,),
+    )
+    return Launches((launch,))
+
+
+def _spread(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int, items: int) -> Launches:
+    multiplier = problem.out_channels // problem.in_channels
+    size = arithmetic_bytes(problem)
+    defines = {
+        **_defines(problem, planner, height, width, rows),
+        "R": rows // 2,
+        "PAD_H": height.p % 2,
+        "PAD_W": width.p % 2,
+    }
+    planes = problem.batch * problem.in_channels
+    half_h = -(-height.i // 2)
+    tile_h = _tile_lines(half_h, 2 * width.i * size, rows)
+    tiles = -(-half_h // tile_h)
+    plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
+    item_planes = _planes(planes, tiles, plane_bytes, planner, items)
+    launch = Launch(
+        planner.kernel("conv/depthwise/cpu_spread.cl", "depthwise_spread", defines, problem.dtype, OPTIONS),
+        (tiles, -(-planes // item_planes)),
+        (1, 1),
+        (
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), long(planes)),
+            *ints(problem.in_channels, multiplier, height.i, width.i, height.o, width.o, height.p, width.p),
+            *ints(tile_h, item_planes),
+            *(Local(multiplier * height.k * width.k * size), Local(2 * defines["VL"] * size)),
+        ),
+        ("dx",),
+    )
+    return Launches((launch,))
+
+
+def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> Launches:
+    taps, filters = height.k * width.k, problem.out_channels
+    wide = planner.device.vector_width >= 16
+    if taps > (MOST_SUMS if wide else MOST_SUMS // 2):
+        raise Declined(f"the sums of {taps} taps do not fit the registers")
+    size = arithmetic_bytes(problem)
+    defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
+    if taps > MOST_SUMS // 2:
+        defines["R"] = rows // 2
+    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
+    tiles = problem.batch * -(-height.o // tile_h)
+    splits, split_tiles, item_filters = splits_of_images(tiles, filters, planner)
+    partial, count = Workspace(0, size), filters * taps
+    first = Launch(
+        planner.kernel(
+            "conv/depthwise/cpu_rows_backward_filter.cl", "depthwise_rows_filter", defines, problem.dtype, OPTIONS
+        ),
+        (splits, -(-filters // item_filters)),
+        (1, 1),
+        (
+            *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
+            *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
+            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, width.d),
+            *ints(tile_h, split_tiles, item_filters),
+            Local(taps * defines["VL"] * size),
+        ),
+        ("dw",),
+    )
+    if splits == 1:
+        return Launches((first,), 256)
+    return Launches((first, sum_of_splits(problem, planner, splits, count)), splits * count * size)
+
+
+def sum_of_splits(problem: ConvProblem, planner: Planner, splits: int, count: int) -> Launch:
+    """Plan the sum of the splits' filters, which lie in the workspace, in a fixed order."""
+    return Launch(
+        planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, OPTIONS),
+        (count,),
+        None,
+        (Workspace(0, arithmetic_bytes(problem)), Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
+        ("dw",),
+    )

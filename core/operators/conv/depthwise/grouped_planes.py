@@ -1,0 +1,106 @@
+"""Convolution in groups of few channels on CPU devices: small planes, rows of half a vector to two, zeros between."""
+
+from __future__ import annotations
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise.axes import (
+    Axis,
+    arithmetic_bytes,
+    axes_of_groups,
+    ints,
+    long,
+    planes_per_item,
+    vector_lanes,
+)
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local
+
+NAME = "grouped_planes"
+OPTIONS = ("-cl-mad-enable",)
+MOST_TAPS = 25  # that are unrolled
+MOST_OF_LONG = 9  # taps that are worth it for one channel's rows of two vectors
+LONGEST = 8  # vectors of a row
+MOST_CHANNELS = 32  # of a group; more are better a product of matrices
+VECTORS = 4  # of a plane that are summed side by side
+OUTPUTS = 4  # planes that are summed side by side
+
+
+def plan(problem: ConvProblem, planner: Planner) -> Launches:
+    """Plan one launch."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    height, width = axes_of_groups(problem)
+    if problem.direction == "backward_filter":
+        raise Declined("has no backward_filter")
+    forward = problem.direction == "forward"
+    sums, outputs = (channels // problem.groups for channels in (problem.in_channels, problem.out_channels))
+    if max(sums, outputs) > MOST_CHANNELS or (problem.groups == 1 and sums > 1):
+        raise Declined(f"serves groups of up to {MOST_CHANNELS} channels, got {problem.groups} of {sums} and {outputs}")
+    if not forward:
+        if (height.s, width.s) != (1, 1):
+            raise Declined("serves backward_data at stride 1")
+        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        sums, outputs = outputs, sums
+    if max(height.s, width.s) > 2:
+        raise Declined("serves strides of 1 and 2")
+    if height.k * width.k > MOST_TAPS:
+        raise Declined(f"{height.k * width.k} taps are too many to unroll")
+    if min(height.p, width.p) < 0:
+        raise Declined("serves no negative padding")
+    size, lanes = arithmetic_bytes(problem), vector_lanes(problem, planner)
+    pitch = _pitch(width, lanes)
+    longest = (1 if height.k * width.k > MOST_OF_LONG else 2) if sums * outputs == 1 else LONGEST
+    if pitch > longest * lanes:
+        raise Declined(
+            f"serves rows that with their padding fit {longest} vectors of {lanes}, got {width.i} to {width.o}"
+        )
+    if height.o * width.o < lanes:
+        raise Declined(f"serves planes of at least {lanes} results, a vector")
+    wide = planner.device.vector_width >= 16  # and has 32 registers
+    side_by_side = min(OUTPUTS, 1 << (outputs - 1).bit_length())
+    vectors = 2 * VECTORS if wide and pitch > lanes and side_by_side == 1 else VECTORS
+    if not wide and side_by_side > 2:
+        vectors //= 2
+    blocks = -(-height.o * pitch // (lanes * vectors))
+    above, before = -(-height.p // height.s), -(-width.p // width.s)
+    lead = (above + 1) * pitch
+    behind = -(-(height.reach + height.s) // height.s) + 2  # lines that taps of the last results reach
+    phase_size = lead + (max(blocks * vectors * lanes // pitch, -(-height.i // height.s)) + behind) * pitch
+    scratch = 2 * sums * height.s * width.s * phase_size * size
+    weights = outputs * sums * height.k * width.k * size
+    if scratch + weights > planner.device.local_memory - 1024:
+        raise Declined(f"{scratch} bytes of scratch do not fit {planner.device.local_memory} bytes of local memory")
+    source, target = ("x", "y") if forward else ("dy", "dx")
+    group_bytes = (sums * height.i * width.i + outputs * height.o * width.o) * size
+    all_groups = problem.batch * problem.groups
+    item_groups = planes_per_item(all_groups, 1, group_bytes, planner)
+    defines = {
+        **{"VL": lanes, "P": pitch, "R": vectors, "O": side_by_side, "KH": height.k, "KW": width.k},
+        **{"S": sums, "OUTPUTS": outputs, "SH": height.s, "SW": width.s, "DH": height.d, "DW": width.d},
+        **{"BH": above * height.s - height.p, "BW": before * width.s - width.p},
+    }
+    launch = Launch(
+        planner.kernel("conv/depthwise/grouped_planes.cl", "grouped_planes", defines, problem.dtype, OPTIONS),
+        (-(-all_groups // item_groups),),
+        (1,),
+        (
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer(target), *ints(problem.bias), Accumulate(target), long(all_groups)),
+            *ints(problem.groups, not forward, height.i, width.i, height.o, width.o),
+            *ints(-above * pitch - before, lead, blocks, phase_size, item_groups),
+            *(Local(scratch), Local(weights)),
+        ),
+        (target,),
+    )
+    return Launches((launch,))
+
+
+def _pitch(width: Axis, lanes: int) -> int:
+    """Choose the elements of a row in scratch: zeros behind it have to cover what taps reach over its ends."""
+    widest = -(-width.i // width.s)
+    before = -(-width.p // width.s)
+    firsts = [tap * width.d - width.p for tap in range(width.k)]  # where a tap meets result 0
+    behind = max(width.o - 1 + at // width.s - (width.i - 1 - at % width.s) // width.s for at in firsts)
+    needed = max(widest + max(before, behind, 0), width.o)
+    return next((pitch for pitch in (lanes // 2, lanes) if needed <= pitch), -(-needed // (2 * lanes)) * 2 * lanes)

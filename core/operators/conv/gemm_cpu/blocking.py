@@ -1,0 +1,128 @@
+"""How the products of matrices on CPU devices are split into work-groups and cache-sized panels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.grid import Grid, Tile
+
+PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
+RUN_INTS = 7  # the kernels' RUN_FIELDS
+PACK_CYCLES = 5  # to fill one vector of a panel
+# of products in place: while a panel is multiplied, the next one's source comes into the same cache
+PLAIN_BYTES = 320 * 1024
+PLAIN_FILL = 0.3  # of the time to fill it, that its first products do not hide
+RANGES = 8  # most ranges of pixels for each core
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a grid is split: tiles of pixels and row tiles of a panel's products, source rows of a panel; local memory.
+
+    A work-group has one block of pixels, or `ranges` of them have all where every pixel meets only its own element.
+    """
+
+    tiles: int
+    row_tiles: int
+    part: int
+    local_bytes: tuple[int, ...]
+    ranges: int = 0
+
+
+def _blockings(
+    grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, keep: bool, local_memory: int, panel_bytes: int
+) -> Iterator[Blocking]:
+    rows = grid.source_rows * channels
+    row_size = max(grid.row_taps, 1) * tile.columns
+    for tiles in range(1, 9):
+        runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
+        elements += (runs + 1) * (grid.phases + 1) * tile.lanes
+        pieces = max(elements, tile.rows * tile.columns) * size
+        for row_tiles in sorted({-(-m_tiles // n) for n in range(1, m_tiles + 1)}):
+            kept = row_tiles * tiles * tile.rows * tile.columns * size if keep else size
+            rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
+            part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+            if part < 1 and rows:
+                continue
+            parts = max(-(-rows // max(part, 1)), 1)
+            part = max(-(-rows // parts), 1)
+            panel = tiles * (part * row_size + tile.lanes) * size
+            yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
+
+
+def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
+    """Give in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
+
+    A range's first block was not asked for ahead: it counts as a quarter more. Few ranges cannot make up
+    for a core that others use, too.
+    """
+    found = []
+    for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
+        turns = -(-n * row_blocks // units)
+        longest = turns * (-(-tiles // n) + block_tiles / 4)
+        found.append((longest * (1 + 0.15 / (n * row_blocks)), n, longest))
+    _, ranges, longest = min(found)
+    return ranges, longest
+
+
+@dataclass(frozen=True)
+class Work:
+    """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
+
+    `keep` says whether sums are kept in arithmetic precision between the parts of a panel.
+    """
+
+    grid: Grid
+    m_tiles: int
+    channels: int
+    groups: int
+    size: int
+    keep: bool
+
+
+def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
+    """Give the splits that fit local memory, the one whose longest thread is estimated shortest first.
+
+    The estimate is in cycles of a core with two vector FMAs a cycle.
+    """
+    grid, m_tiles = work.grid, work.m_tiles
+    depth = grid.taps * work.channels
+    found: list[tuple[float, int, int, Blocking]] = []
+    local_memory = device.local_memory
+    panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
+    for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, local_memory, panel_bytes):
+        blocks = -(-grid.pixels // (b.tiles * tile.columns))
+        items = blocks * -(-m_tiles // b.row_tiles) * work.groups
+        parts = -(-grid.source_rows * work.channels // b.part)
+        pixel_tiles = min(b.tiles, -(-grid.pixels // tile.columns))
+        panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
+        weights = depth * tile.rows * work.size / (16 if m_tiles * tile.rows * depth * work.size > 2**19 else 48)
+        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
+        if grid.plain:  # a thread's blocks in a row
+            row_blocks = -(-m_tiles // b.row_tiles) * work.groups
+            all_tiles = -(-grid.pixels // tile.columns)
+            ranges, longest = _ranges(all_tiles, row_blocks, b.tiles, device.compute_units)
+            cost = longest / max(pixel_tiles, 1) * (panel * PLAIN_FILL + b.row_tiles * (weights + tiles)) + 2000
+            found.append((cost, -items, len(found), replace(b, ranges=ranges)))
+            continue
+        item = panel + b.row_tiles * (weights + tiles) + 2000
+        found.append((-(-items // device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
+    # of equals the last one
+    return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
+
+
+def choose_blocking(work: Work, tile: Tile, device: Any) -> tuple[float, Blocking]:
+    """Choose the split whose longest thread is estimated shortest; give that estimate, too.
+
+    Raises
+    ------
+    Declined
+        If not even one source row of a panel fits local memory.
+    """
+    listed = blockings(work, tile, device)
+    if not listed:
+        raise Declined(f"a row of {work.grid.row_taps} taps does not fit {device.local_memory} bytes of local memory")
+    return listed[0]

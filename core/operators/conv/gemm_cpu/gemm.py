@@ -1,0 +1,252 @@
+"""Convolution on CPU devices, forward and backward data: a product of matrices over cache-sized panels of pixels.
+
+The method is the one of Goto and van de Geijn (Anatomy of high-performance matrix multiplication, 2008) with the
+packing of the second matrix replaced by im2col: no im2col buffer ever leaves the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_cpu import backward_filter as cpu_gemm_filter
+from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
+from clgraft.core.operators.conv.grid import (
+    Grid,
+    Tile,
+    backward_data_grids,
+    forward_grid,
+    in_3d,
+    ints,
+    itemsize,
+    merged_data_grid,
+)
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+
+NAME = "cpu_gemm"
+OPTIONS = ("-cl-mad-enable",)
+ALIGN = 256  # bytes, of parts of the workspace
+PACK_ELEMENTS = 16384  # of a work-item that packs weights
+PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
+# what is searched: vectors of the register tile, KiB of a panel, and of all splits the best by their estimates
+VECTORS = (3, 2, 1)
+PANELS = (448, 224, 704)
+PLAIN_PANELS = (320, 160, 640)  # of products in place
+EACH, MOST = 8, 32
+
+
+def register_tile(planner: Planner, dtype: str, vectors: int = 3) -> Tile:
+    """Give the tile that fills the device's vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
+    lanes = max(planner.device.vector_width, 4)
+    rows = 8 if lanes >= 16 else 4
+    return Tile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then those with the least estimated times.
+
+    ``vectors`` of the register tile; for one product ``tiles`` of pixels and ``row_tiles`` of a work-item and the
+    ``panel`` in KiB; where the stride has phases whether they are ``merged``; `cpu_gemm_filter`'s for filters.
+    """
+    if not planner.device.is_cpu or problem.direction == "backward_bias":
+        return
+    if problem.direction == "backward_filter":
+        yield from cpu_gemm_filter.candidates(problem, planner)
+        return
+    yield {}
+    if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride):
+        for vectors in VECTORS:
+            for merged in (0, 1):
+                yield {"vectors": vectors, "merged": merged}
+        return
+    grid = forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
+    listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
+    for vectors in VECTORS:
+        builder = _Builder(problem, planner, {"vectors": vectors})
+        work = builder.work(grid, builder.outputs)
+        for panel in PLAIN_PANELS if grid.plain else PANELS:
+            for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
+                listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
+    for _, vectors, panel, tiles, row_tiles in sorted(listed.values())[:MOST]:
+        yield {"vectors": vectors, "panel": panel, "tiles": tiles, "row_tiles": row_tiles}
+
+
+def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+    """Plan the packing of the weights and a product of matrices for each grid; filters are `cpu_gemm_filter`'s."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction == "backward_filter":
+        return cpu_gemm_filter.plan(problem, planner, settings)
+    if problem.direction not in ("forward", "backward_data"):
+        raise Declined(f"has no {problem.direction}")
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    builder = _Builder(problem, planner, chosen)
+    if problem.direction == "forward":
+        return builder.steps([builder.product(forward_grid(problem))])
+    apart = [builder.product(grid) for grid in backward_data_grids(problem)]
+    if all(stride == 1 for stride in problem.stride):
+        return builder.steps(apart)
+    merged = builder.product(merged_data_grid(problem), phases=prod(problem.stride))
+    pays = bool(chosen["merged"]) if chosen else merging_pays(merged, apart)
+    return builder.steps([merged] if pays else apart)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One grid's product of matrices; its rows are the outputs of `phases` phases of the stride. Cost in cycles."""
+
+    grid: Grid
+    phases: int
+    rows: int
+    blocking: Blocking
+    cost: float
+
+
+def merging_pays(merged: _Product, apart: list[_Product]) -> bool:
+    """Whether one product that shares what is gathered is cheaper than one for each phase without wasted products."""
+    return merged.cost < sum(product.cost for product in apart)
+
+
+class _Builder:
+    """What the launches of one problem share."""
+
+    def __init__(self, problem: ConvProblem, planner: Planner, chosen: Mapping[str, int] | None = None) -> None:
+        self.problem, self.planner, self.chosen = problem, planner, chosen or {}
+        self.tile = register_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
+        phased = problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
+        expected = {"vectors", "merged"} if phased else {"vectors", "panel", "tiles", "row_tiles"}
+        if self.chosen and (set(self.chosen) not in ({"vectors"}, expected) or self.chosen["vectors"] not in VECTORS):
+            raise Declined(f"got settings {self.chosen}, expected {sorted(expected)}, vectors of {VECTORS}")
+        self.size = itemsize(problem.dtype)
+        inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+        taps = prod(problem.kernel)
+        # strides of w, (groups * outputs, inputs, taps), along the product's rows, its channels and the groups
+        steps = (taps * inputs, taps)
+        self.group_step = taps * inputs * outputs
+        if problem.direction == "forward":
+            self.source, self.target = "x", "y"
+            self.channels, self.outputs, self.weight_steps = inputs, outputs, steps
+        else:
+            self.source, self.target = "dy", "dx"
+            self.channels, self.outputs, self.weight_steps = outputs, inputs, steps[::-1]
+
+    def work(self, grid: Grid, rows: int) -> Work:
+        """Describe a grid's product for the choice of its blocking."""
+        keep = self.problem.dtype == "float16"
+        return Work(grid, -(-rows // self.tile.rows), self.channels, self.problem.groups, self.size, keep)
+
+    def product(self, grid: Grid, phases: int = 1) -> _Product:
+        """Choose the blocking of a grid's product, or take it from the settings."""
+        rows = self.outputs * phases
+        work = self.work(grid, rows)
+        if "panel" not in self.chosen:
+            return _Product(grid, phases, rows, *choose_blocking(work, self.tile, self.planner.device)[::-1])
+        for cost, blocking in blockings(work, self.tile, self.planner.device, self.chosen["panel"] * 1024):
+            if (blocking.tiles, blocking.row_tiles) == (self.chosen["tiles"], self.chosen["row_tiles"]):
+                return _Product(grid, phases, rows, blocking, cost)
+        raise Declined(f"settings {self.chosen} are no split of {work.m_tiles} row tiles that fits local memory")
+
+    def steps(self, products: list[_Product]) -> Launches:
+        """Give the launches of all products, each with its weights in the workspace."""
+        launches: list[Launch] = []
+        offset = 0
+        for product in products:
+            packed = Workspace(offset, self.size)
+            row_tiles = -(-product.rows // self.tile.rows)
+            depth = product.grid.taps * self.channels
+            if depth:
+                launches.append(self._pack(product, packed, row_tiles))
+            launches.append(self._multiply(product, packed, row_tiles))
+            nbytes = self.problem.groups * row_tiles * self.tile.rows * depth * self.size
+            offset += -(-nbytes // ALIGN) * ALIGN
+        return Launches(tuple(launches), max(offset, ALIGN))
+
+    def _kernel(self, grid: Grid, name: str) -> Any:
+        file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
+        return self.planner.kernel(file, name, self.tile.defines(), self.problem.dtype, OPTIONS)
+
+    def _pack(self, product: _Product, packed: Workspace, row_tiles: int) -> Launch:
+        problem, grid = self.problem, product.grid
+        kernel = in_3d(problem.kernel, 1)
+        if product.phases > 1:
+            return Launch(
+                self._kernel(grid, "pack_phases"),
+                (self.channels, row_tiles, problem.groups),
+                (1, 1, 1),
+                (
+                    *(Buffer("w"), packed),
+                    *ints(self.channels, self.outputs, *kernel, *grid.values("taps"), *grid.values("target_stride")),
+                    *ints(*in_3d(problem.pad_begin, 0), *grid.values("begin"), *in_3d(problem.dilate, 1)),
+                ),
+                (self.target,),
+            )
+        if problem.direction == "backward_data" and prod(kernel) == 1:
+            return Launch(
+                self._kernel(grid, "pack_rows"),
+                (-(-self.channels // PACK_CHANNELS), -(-row_tiles // NEIGHBOURS), problem.groups),
+                (1, 1, 1),
+                (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
+                (self.target,),
+            )
+        pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
+        return Launch(
+            self._kernel(grid, "pack_weights"),
+            (-(-self.channels // pack_range), row_tiles, problem.groups),
+            (1, 1, 1),
+            (
+                *(Buffer("w"), packed),
+                *ints(self.channels, self.outputs),
+                *(Constant(np.int64(v)) for v in (*self.weight_steps, self.group_step)),
+                *ints(pack_range, *kernel),
+                *grid.tap_constants(),
+            ),
+            (self.target,),
+        )
+
+    def _multiply(self, product: _Product, packed: Workspace, row_tiles: int) -> Launch:
+        problem, grid, blocking = self.problem, product.grid, product.blocking
+        blocks = -(-grid.pixels // (blocking.tiles * self.tile.columns))
+        bias = Buffer("b" if problem.bias else self.source)  # without a bias never read
+        row_blocks = -(-row_tiles // blocking.row_tiles)
+        if grid.plain:
+            panel, tile_out, _, kept = blocking.local_bytes
+            pixel_tiles = -(-grid.pixels // self.tile.columns)
+            item_tiles = -(-pixel_tiles // blocking.ranges)
+            return Launch(
+                self._kernel(grid, "conv_plain"),
+                (-(-pixel_tiles // max(item_tiles, 1)), row_blocks, problem.groups),
+                (1, 1, 1),
+                (
+                    *(Buffer(self.source), packed, bias, Buffer(self.target)),
+                    *ints(problem.bias),
+                    Accumulate(self.target),
+                    *ints(grid.batch, self.channels, product.rows),
+                    Constant(np.int64(prod(grid.values("size")))),
+                    *ints(item_tiles, blocking.tiles, blocking.row_tiles, blocking.part),
+                    *map(Local, (panel, tile_out, kept)),
+                ),
+                (self.target,),
+            )
+        return Launch(
+            self._kernel(grid, "conv_gather"),
+            (blocks, row_blocks, problem.groups),
+            (1, 1, 1),
+            (
+                *(Buffer(self.source), packed, bias, Buffer(self.target)),
+                *ints(problem.bias),
+                Accumulate(self.target),
+                *ints(self.channels, product.rows, self.outputs),
+                *grid.constants(),
+                *grid.target_constants(),
+                *ints(blocking.tiles, blocking.row_tiles, blocking.part),
+                *map(Local, blocking.local_bytes),
+            ),
+            (self.target,),
+        )

@@ -1,0 +1,301 @@
+"""Convolution on GPUs, forward, backward data and backward filter: tiled products of matrices without im2col buffers.
+
+What is common to the directions is one kernel (``kernels/conv_gpu.cl``); this module says what its rows, columns and
+depth are. Backward data is one product for each phase of the stride, so that no inserted zero is multiplied. Where a
+product has too few tiles for the device, its depth is split and the parts' sums are added in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, Choice, Product, Tile, choose, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
+from clgraft.core.operators.conv.grid import Axis, Grid, backward_data_grids, forward_grid, ints
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
+from clgraft.core.problem import in_3d
+
+NAME = "gpu_gemm"
+FOR_GPUS = True  # on a CPU no candidate of a search
+TAPS_OF_ITEM = 5  # that a work-item packs
+PHASE_TAPS = 64  # of one phase, at most, for all phases in one launch
+LONG_DEPTH = 1024  # that a phase alone should split where it has too few tiles for the device
+ALIGN = 256  # bytes, of parts of the workspace
+OUTSIDE = 2**30  # the kernels' distance that lies outside every source
+GATHER, PIXELS = 1, 2  # the kernels' LOADER
+TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth, that are searched
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where the weights of a product stand: elements from row to row, channel to channel and group to group."""
+
+    row_step: int
+    channel_step: int
+    group_step: int
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then every tile, whole and in parts.
+
+    The settings are ``tile``, rows, columns and depth of a row of ``tiles.txt``, and ``parts`` of the depth.
+    """
+    yield {}
+    size = 8 if problem.dtype == "float64" else 4
+    for parts in PARTS:
+        for tile in tiles_for(planner.device, size):
+            yield {"tile": tile.name, "parts": parts}
+
+
+def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+    """Plan the products of one direction."""
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    in_channels, out_channels = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    _check_sizes(problem)
+    taps = prod(problem.kernel)
+    group_step = out_channels * in_channels * taps
+    builder = _Builder(problem, planner, settings or {})
+    if problem.direction == "backward_filter":
+        builder.filter_product(forward_grid(problem), out_channels, in_channels)
+    elif problem.direction == "forward":
+        weights = Weights(in_channels * taps, taps, group_step)
+        builder.pixel_products([forward_grid(problem)], "x", "y", out_channels, in_channels, weights)
+    else:
+        weights = Weights(taps, in_channels * taps, group_step)
+        grids = backward_data_grids(problem)
+        if not builder.phases_product(grids, in_channels, out_channels, weights):
+            builder.pixel_products(grids, "dy", "dx", in_channels, out_channels, weights)
+    return Launches(tuple(builder.launches), builder.workspace_bytes)
+
+
+def _check_sizes(problem: ConvProblem) -> None:
+    """Decline what the kernels' 32-bit numbers cannot count: one image of one group, or the pixels of a batch."""
+    for name, channels, size in (
+        ("x", problem.in_channels, problem.in_size),
+        ("y", problem.out_channels, problem.out_size),
+    ):
+        image = channels // problem.groups * prod(size)
+        pixels = problem.batch * prod(size)
+        if image > LARGEST or pixels > LARGEST - 2**16 or max(size) >= OUTSIDE:
+            raise Declined(
+                f"{name} has {image} elements in a group of an image, {pixels} pixels; both have to be below 2**31"
+            )
+    reach = max(d * k + p for d, k, p in zip(problem.dilate, problem.kernel, problem.pad_begin))
+    if reach >= OUTSIDE or problem.in_channels // problem.groups * prod(problem.kernel) > LARGEST - 2**16:
+        raise Declined(f"the kernel {problem.kernel} has too many taps or reaches too far")
+
+
+def _axes(grid: Grid) -> int:
+    """Count the axes, from the innermost, up to the last one whose positions can differ from 0."""
+    trivial = [a.size == a.source == 1 and a.begin == 0 and a.taps <= 1 for a in grid.axes]
+    return 1 if trivial[0] and trivial[1] else 2 if trivial[0] else 3
+
+
+def _inside(grid: Grid) -> bool:
+    """Whether every tap of every pixel falls into the source."""
+    return all(
+        a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
+    )
+
+
+class _Builder:
+    """Collects the launches of a plan and lays out their workspace."""
+
+    def __init__(self, problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str]) -> None:
+        self.problem, self.planner, self.settings = problem, planner, settings
+        if settings and set(settings) != {"tile", "parts"}:
+            raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
+        self.size = 8 if problem.dtype == "float64" else 4
+        self.launches: list[Launch] = []
+        self.workspace_bytes = ALIGN
+
+    def choose(self, product: Product, split: bool = True, tile: Tile | None = None) -> Choice:
+        """Choose a product's tile and parts, or take them from the settings; `tile` is one that is chosen already."""
+        if self.settings:
+            parts = int(self.settings["parts"]) if split else 1
+            return insist(product, self.planner.device, self.size, str(self.settings["tile"]), parts)
+        return choose(product, self.planner.device, self.size, split, tile)
+
+    def take(self, nbytes: int, itemsize: int) -> Workspace:
+        """Reserve a part of the workspace."""
+        offset = self.workspace_bytes
+        self.workspace_bytes += -(-nbytes // ALIGN) * ALIGN
+        return Workspace(offset, itemsize)
+
+    def pixel_products(
+        self, grids: list[Grid], source: str, target: str, rows: int, channels: int, weights: Weights
+    ) -> None:
+        """Add forward, or the phases of backward data: rows are the target's channels, columns its pixels in a grid.
+
+        All of them run one program: it has the tile that suits the largest product, and what any of them needs.
+        """
+        grids = [grid for grid in grids if grid.pixels]
+        if not grids:
+            return
+        products = [Product(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels) for grid in grids]
+        tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
+        choices = [self.choose(product, tile=tile) for product in products]
+        defines = {
+            **tile.defines(),
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "TAP_MAJOR": int(channels % tile.k == 0),
+            "BOUNDED": int(any(g.taps * channels % tile.k or not _inside(g) for g in grids if g.taps)),
+            "AXES": max(_axes(grid) for grid in grids),
+            "SPLIT": int(any(choice.parts > 1 for choice in choices)),
+            "TAPS_OF_ITEM": TAPS_OF_ITEM,
+        }
+        for grid, product, choice in zip(grids, products, choices):
+            packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
+            self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+
+    def _pack(
+        self,
+        grid: Grid,
+        tile: Tile,
+        defines: dict[str, Any],
+        target: str,
+        rows: int,
+        channels: int,
+        weights: Weights,
+    ) -> tuple[Workspace, Workspace]:
+        """Add the packing of a grid's weights, if it has taps; give where they and the list of taps will be."""
+        problem, taps = self.problem, grid.taps
+        rows_up, depth_up = -(-rows // tile.m) * tile.m, -(-channels * taps // tile.k) * tile.k
+        packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
+        listed = self.take(depth_up * 16, 16)
+        if taps:
+            self.launches.append(
+                Launch(
+                    self._kernel("conv_pack_weights", defines, tile),
+                    (rows_up, -(-depth_up // taps), problem.groups * -(-taps // TAPS_OF_ITEM)),
+                    (tile.m, 1, 1),
+                    (
+                        *(Buffer("w"), packed, listed, *ints(rows, channels)),
+                        *(Constant(np.int64(v)) for v in (weights.row_step, weights.channel_step, weights.group_step)),
+                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
+                        *grid.constants(),
+                    ),
+                    (target,),
+                )
+            )
+        return packed, listed
+
+    def phases_product(self, grids: list[Grid], rows: int, channels: int, weights: Weights) -> bool:
+        """Add all phases of backward data as one launch, if there are several and they suit that; say whether."""
+        problem, largest = self.problem, grids[0]
+        taps = max(grid.taps for grid in grids)
+        if len(grids) == 1 or taps > PHASE_TAPS:
+            return False
+        depth = channels * prod(problem.kernel) // len(grids)  # the mean
+        product = Product(rows, largest.pixels * len(grids), depth, problem.groups, channels)
+        tile = self.choose(product, split=False).tile
+        work_groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * problem.groups  # of the largest phase
+        if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
+            return False
+        sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+        source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+        whole = Grid(problem.batch, tuple(Axis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
+        defines = {
+            **tile.defines(),
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "TAP_MAJOR": 1,
+            "PHASES": 1,
+            "PHASE_TAPS": PHASE_TAPS,
+            "BOUNDED": int(not all(_inside(grid) for grid in grids)),
+            "AXES": max(_axes(grid) for grid in grids),
+            "TAPS_OF_ITEM": TAPS_OF_ITEM,
+        }
+        packed, _ = self._pack(whole, tile, defines, "dx", rows, channels, weights)
+        self.launches.append(
+            Launch(
+                self._kernel("conv_gemm", defines, tile),
+                (work_groups * len(grids) * tile.threads,),
+                (tile.threads,),
+                (
+                    *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
+                    *ints(rows, channels, problem.batch, *source, *target, *kernel, *stride, *pad, *dilate),
+                    *ints(*(s // gcd(s, d) for s, d in zip(stride, dilate)), problem.groups),
+                ),
+                ("dx",),
+            )
+        )
+        return True
+
+    def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
+        """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
+        product = Product(rows, channels * grid.taps, grid.pixels, self.problem.groups)
+        choice = self.choose(product)
+        defines = {
+            **choice.tile.defines(),
+            "LOADER": PIXELS,
+            "TARGET": TO_FILTER,
+            "BOUNDED": int(not _inside(grid)),
+            "AXES": _axes(grid),
+            "SPLIT": int(choice.parts > 1),
+        }
+        self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
+
+    def _kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
+        """Build a kernel of conv_gpu.cl, with the tile's options where they were meant for."""
+        device = self.planner.device
+        options = tile.options if device.device_class == tile.device_class else ()
+        if device.is_cpu and "Intel" in device.platform:
+            defines = {**defines, "SCALAR_ITEMS": 1}
+        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
+
+    def _gemm(
+        self,
+        product: Product,
+        choice: Choice,
+        defines: dict[str, Any],
+        operands: tuple[Any, ...],
+        target: str,
+        grid: Grid,
+    ) -> None:
+        problem, tile, parts = self.problem, choice.tile, choice.parts
+        has_bias = problem.bias
+        bias = Buffer("b" if has_bias else target)  # without a bias never read
+        finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
+        where = grid.target_constants() + ints(*grid.values("size"), problem.groups)
+        sums: tuple[Any, ...] = ()
+        split = defines["SPLIT"]
+        if split:
+            sums = (self.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
+            parts = parts if product.depth else 0
+        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n)
+        if parts:
+            self.launches.append(
+                Launch(
+                    self._kernel("conv_gemm", defines, tile),
+                    (tiles * parts * product.groups * tile.threads,),
+                    (tile.threads,),
+                    operands
+                    + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)
+                    + ints(product.rows, product.columns, product.depth, parts, choice.steps)
+                    + grid.constants()
+                    + where,
+                    (target,),
+                )
+            )
+        if split:
+            self.launches.append(
+                Launch(
+                    self._kernel("conv_sum", defines, tile),
+                    (product.columns, product.rows, product.groups),
+                    None,
+                    sums + finish + ints(product.rows, product.columns, parts) + where,
+                    (target,),
+                )
+            )

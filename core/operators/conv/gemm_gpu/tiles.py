@@ -1,0 +1,193 @@
+"""Tiles of the convolution for GPUs: rows of text for each class of devices, and the choice for a product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.errors import Declined
+
+if TYPE_CHECKING:
+    from clgraft.core.planning.device import DeviceInfo
+
+ROWS = Path(__file__).with_name("tiles.txt")
+NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
+SPEEDS = ("whole", "mixed", "pixels")
+LARGEST = 2**31 - 1
+SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
+LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
+LAUNCH_CYCLES = 6000  # about 4 us
+FINISH_CYCLES = 0.25  # of an element of a tile, before and after the steps; twice that where nothing hides it
+SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A row of ``tiles.txt``; the names are its columns'."""
+
+    device_class: str
+    bytes: int
+    m: int
+    n: int
+    k: int
+    item_m: int
+    item_n: int
+    patch_m: int
+    patch_n: int
+    busy_whole: int
+    busy_mixed: int
+    busy_pixels: int
+    whole: float
+    mixed: float
+    pixels: float
+    options: tuple[str, ...] = ()
+    fixed_group: bool = True
+
+    @property
+    def name(self) -> str:
+        """The tile's size as a setting: rows, columns and depth."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a work-group."""
+        return self.m // self.item_m * (self.n // self.item_n)
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory, with the padding and the taps of the loader that needs most."""
+        return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
+
+    def load(self, product: Product) -> tuple[int, float]:
+        """Give the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
+        if not product.channels:
+            return self.busy_pixels, self.pixels
+        if product.channels % self.k:
+            return self.busy_mixed, self.mixed
+        return self.busy_whole, self.whole
+
+    def defines(self) -> dict[str, Any]:
+        """Give the kernel's macros."""
+        return {
+            "VL": 4,
+            "TILE_M": self.m,
+            "TILE_N": self.n,
+            "TILE_K": self.k,
+            "ITEM_M": self.item_m,
+            "ITEM_N": self.item_n,
+            "PATCH_M": self.patch_m,
+            "PATCH_N": self.patch_n,
+            "FIXED_GROUP": int(self.fixed_group),
+        }
+
+
+@dataclass(frozen=True)
+class Product:
+    """The size of `groups` products of matrices, (rows, depth) by (depth, columns).
+
+    `channels` says how many of them a tap has in the depth; 0: the depth is pixels.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+    channels: int = 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, and how many parts the depth is split into, each of `steps` steps."""
+
+    tile: Tile
+    parts: int
+    steps: int
+
+
+@cache
+def rows(device_class: str, size: int) -> tuple[Tile, ...]:
+    """Read the rows of a class of devices for an element size in bytes."""
+    found: dict[str, list[Tile]] = {}
+    for line in ROWS.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words and int(words[1]) == size:
+            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
+            numbers.update(zip(SPEEDS, map(float, words[12:15])))
+            options = tuple(word for word in words[15:] if word != "free")
+            tile = Tile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
+            found.setdefault(tile.device_class, []).append(tile)
+    return tuple(found.get(device_class) or found["gpu"])
+
+
+def candidates(device: DeviceInfo, size: int) -> Iterator[Tile]:
+    """Give the tiles that a device can run."""
+    for tile in rows(device.device_class, size):
+        if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
+            yield tile
+
+
+def splits(steps: int, tiles: int, units: int, busy: int) -> list[int]:
+    """Give the numbers of parts to consider, of at least two steps a part.
+
+    They are powers of two, and those that give every unit whole work-groups, up to three times `busy`.
+    """
+    wanted = {each * units // tiles for each in range(1, 3 * busy + 1)} | {2**i for i in range(1, steps.bit_length())}
+    lengths = {-(-steps // parts) for parts in wanted if 1 < 2 * parts <= steps}
+    return sorted({1} | {-(-steps // length) for length in lengths})
+
+
+def choose(product: Product, device: DeviceInfo, size: int, split: bool = True, only: Tile | None = None) -> Choice:
+    """Choose the tile, `only` one or any, and the split with the least estimated time.
+
+    A compute unit that is left with fewer than `busy` work-groups works on at half of what they leave free.
+
+    Raises
+    ------
+    Declined
+        If the device can run no tile, or there would be too many work-groups.
+    """
+    best: tuple[float, Choice] | None = None
+    for tile in (only,) if only else candidates(device, size):
+        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
+        steps = -(-product.depth // tile.k)
+        (busy, speed), area = tile.load(product), tile.m * tile.n
+        for parts in splits(steps, tiles, device.compute_units, busy) if split else (1,):
+            length = -(-steps // parts) if steps else 0
+            sums = parts * product.rows * product.columns * product.groups
+            if parts > 1 and sums * size > SPLIT_BYTES:
+                continue
+            each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
+            full, rest = divmod(-(-tiles * parts // device.compute_units), busy)
+            time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
+            if parts > 1:
+                time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
+            if tiles * parts <= LARGEST and (best is None or time < best[0]):
+                best = time, Choice(tile, parts, length)
+    if best is None:
+        raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
+    return best[1]
+
+
+def insist(product: Product, device: DeviceInfo, size: int, name: str, parts: int) -> Choice:
+    """Give the choice of a tile by its name and of a number of parts, or as many as have a step each.
+
+    Raises
+    ------
+    Declined
+        If the device cannot run such a tile, or it gives too many work-groups or sums.
+    """
+    tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
+    if tile is None or parts < 1:
+        raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
+    tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
+    steps = -(-product.depth // tile.k)
+    length = -(-steps // parts) if steps else 0
+    parts = -(-steps // length) if steps else 1
+    if tiles * parts > LARGEST:
+        raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
+    if parts > 1 and parts * product.rows * product.columns * product.groups * size > SPLIT_BYTES:
+        raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
+    return Choice(tile, parts, length)

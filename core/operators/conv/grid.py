@@ -1,0 +1,202 @@
+"""How a convolution's direction becomes grids of pixels over a source tensor, for the kernels for CPU devices.
+
+A grid states, per axis, that pixel u meets tap j at source position ``u * stride + begin + j * step`` and writes
+target position ``u * target_stride + target_begin``. Forward is one grid. Backward data is one grid per phase of the
+stride, so that no multiplication by an inserted zero is ever done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+
+import numpy as np
+
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.launches import Constant
+from clgraft.core.problem import in_3d
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile: `rows` broadcast elements times `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def defines(self) -> dict[str, int]:
+        return {"MR": self.rows, "NV": self.vectors, "VL": self.lanes, "HALF_VL": self.lanes // 2}
+
+
+def itemsize(dtype: str) -> int:
+    """Give the bytes of an element in arithmetic."""
+    return 8 if dtype == "float64" else 4
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a grid; `first_tap` and `tap_step` say which taps of the kernel the grid's taps are."""
+
+    size: int
+    source: int
+    target: int
+    taps: int
+    stride: int = 1
+    begin: int = 0
+    step: int = 0
+    target_stride: int = 1
+    target_begin: int = 0
+    first_tap: int = 0
+    tap_step: int = 1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Three axes, outermost first."""
+
+    batch: int
+    axes: tuple[Axis, Axis, Axis]
+
+    def values(self, name: str) -> tuple[int, ...]:
+        """Give one field of all axes."""
+        return tuple(getattr(axis, name) for axis in self.axes)
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of all images."""
+        return self.batch * prod(self.values("size"))
+
+    @property
+    def taps(self) -> int:
+        """Number of taps that a pixel meets."""
+        return prod(self.values("taps"))
+
+    @property
+    def plain(self) -> bool:
+        """Whether every pixel meets the one source element of its own number: a product of matrices in place."""
+        return all(
+            axis.size == axis.source == axis.target
+            and (axis.taps, axis.stride, axis.begin, axis.target_stride, axis.target_begin) == (1, 1, 0, 1, 0)
+            for axis in self.axes
+        )
+
+    @property
+    def source_rows(self) -> int:
+        """Number of source rows that a pixel meets in one channel."""
+        return self.axes[0].taps * self.axes[1].taps
+
+    @property
+    def row_taps(self) -> int:
+        """Number of taps in a source row."""
+        return self.axes[2].taps
+
+    def constants(self) -> tuple[Constant, ...]:
+        """Give the kernels' GRID parameters."""
+        fields = ("size", "source", "taps", "stride", "begin", "step")
+        return ints(self.batch, *(v for name in fields for v in self.values(name)))
+
+    def target_constants(self) -> tuple[Constant, ...]:
+        """Give the kernels' TARGET parameters."""
+        return ints(*(v for name in ("target", "target_stride", "target_begin") for v in self.values(name)))
+
+    def tap_constants(self) -> tuple[Constant, ...]:
+        """Give which taps of the kernel are met: counts, first ones, steps."""
+        return ints(*(v for name in ("taps", "first_tap", "tap_step") for v in self.values(name)))
+
+    def run_counts(self, columns: int, block: int) -> tuple[int, int]:
+        """Bound the number of runs in a block of pixels that is cut every `columns`, and their pieces of scratch.
+
+        Returns
+        -------
+        runs : int
+        elements : int
+            Elements of scratch, without the slack of one vector a run and phase.
+        """
+        last = self.axes[2]
+        runs = min(block, block // max(last.size, 1) + 2 + block // columns)
+        return runs, (block + runs * (self.reach // last.stride)) * self.phases
+
+    @property
+    def reach(self) -> int:
+        """Distance of the first and the last tap of a row."""
+        return max(self.row_taps - 1, 0) * self.axes[2].step
+
+    @property
+    def phases(self) -> int:
+        """Number of phases of the row stride that taps meet."""
+        return min(self.axes[2].stride, self.reach + 1)
+
+
+def ints(*values: int) -> tuple[Constant, ...]:
+    """Give constants as the kernels' int parameters."""
+    return tuple(Constant(np.int32(v)) for v in values)
+
+
+def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:
+    """Give (in, out, kernel, stride, pad, dilate) of each of three axes; plain products of matrices as one long row."""
+    plain = all(k == 1 for k in problem.kernel + problem.stride) and not any(problem.pad_begin + problem.pad_end)
+    if plain:
+        pixels = prod(problem.in_size)
+        return [(1, 1, 1, 1, 0, 1), (1, 1, 1, 1, 0, 1), (pixels, pixels, 1, 1, 0, 1)]
+    sizes = (problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+    return list(zip(*(in_3d(size, fill) for size, fill in zip(sizes, (1, 1, 1, 1, 0, 1)))))
+
+
+def forward_grid(problem: ConvProblem) -> Grid:
+    """Give the grid of y's pixels over x."""
+    axes = [
+        Axis(size=o, source=i, target=o, taps=k, stride=s, begin=-p, step=d) for i, o, k, s, p, d in _spatial(problem)
+    ]
+    return Grid(problem.batch, (axes[0], axes[1], axes[2]))
+
+
+def backward_data_grids(problem: ConvProblem) -> list[Grid]:
+    """Give the grids of dx's pixels over dy, one for each phase of the stride.
+
+    dx at u * stride + a meets tap k where a + pad - dilate * k is a multiple of the stride, at dy position
+    u + (a + pad - dilate * k) / stride: an arithmetic progression of taps, here in the order of rising position.
+    """
+    per_axis = []
+    for i, o, k, s, p, d in _spatial(problem):
+        phases = []
+        for a in range(min(s, i)):
+            taps = [t for t in range(k) if (a + p - d * t) % s == 0][::-1]
+            axis = Axis(size=-(-(i - a) // s), source=o, target=i, taps=0, target_stride=s, target_begin=a)
+            if taps:
+                distance = s // gcd(s, d)
+                axis = Axis(
+                    size=axis.size,
+                    source=o,
+                    target=i,
+                    taps=len(taps),
+                    begin=(a + p - d * taps[0]) // s,
+                    step=d * distance // s,
+                    target_stride=s,
+                    target_begin=a,
+                    first_tap=taps[0],
+                    tap_step=-distance,
+                )
+            phases.append(axis)
+        per_axis.append(phases)
+    return [Grid(problem.batch, (outer, middle, inner)) for outer, middle, inner in product(*per_axis)]
+
+
+def merged_data_grid(problem: ConvProblem) -> Grid:
+    """Give the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
+
+    Its taps are the source offsets that any phase meets; a phase multiplies zeros at the others. Worth it where dx has
+    few channels, since all phases then share what is gathered.
+    """
+    axes = []
+    for i, o, k, s, p, d in _spatial(problem):
+        first, last = -((d * (k - 1) - p) // s), (s - 1 + p) // s
+        axes.append(
+            Axis(size=-(-i // s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s)
+        )
+    return Grid(problem.batch, (axes[0], axes[1], axes[2]))

@@ -1,0 +1,99 @@
+"""The convolution problem: shapes of 1-D to 3-D convolutions in all directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.problem.spatial import DIRECTIONS, LARGEST, Field, SpatialProblem
+
+__all__ = ["DIRECTIONS", "LARGEST", "ConvProblem"]
+
+
+@dataclass(frozen=True)
+class ConvProblem(SpatialProblem):
+    """One convolution in one direction.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``, ``backward_data``, ``backward_filter`` or ``backward_bias``.
+    batch, in_channels, out_channels, groups : int
+        Counts; both channel counts are of all groups together.
+    in_size, kernel, stride, pad_begin, pad_end, dilate : tuple of int
+        One number per spatial axis, outermost first. `dilate` is the distance of taps (1: dense).
+        Empty `stride`, `pad_begin` and `dilate` mean 1, 0 and 1; an empty `pad_end` means `pad_begin`.
+    bias : bool
+        Whether the forward direction adds a bias.
+    dtype : str
+        ``float32``, ``float16`` (storage) or ``float64``.
+
+    Raises
+    ------
+    ProblemError
+        If the numbers describe no convolution.
+    """
+
+    kind: ClassVar[str] = "conv"
+    SPATIAL: ClassVar[Mapping[str, Field]] = {
+        "i": Field("in_size", 0),
+        "k": Field("kernel", 1),
+        "s": Field("stride", 1, 1),
+        "p": Field("pad_begin", 0, 0),
+        "q": Field("pad_end", 0, "pad_begin"),
+        "d": Field("dilate", 1, 1),
+    }
+
+    direction: str
+    batch: int
+    in_channels: int
+    out_channels: int
+    in_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...] = ()
+    pad_begin: tuple[int, ...] = ()
+    pad_end: tuple[int, ...] = ()
+    dilate: tuple[int, ...] = ()
+    groups: int = 1
+    bias: bool = False
+    dtype: str = "float32"
+
+    def _check_sizes(self) -> None:
+        for axis in range(self.ndim):
+            span = self.dilate[axis] * (self.kernel[axis] - 1) + 1
+            padded = self.in_size[axis] + self.pad_begin[axis] + self.pad_end[axis]
+            self._expect(
+                span <= padded,
+                "kernel",
+                self.kernel,
+                f"a dilated kernel (here {span} on axis {axis}) within the padded input ({padded})",
+            )
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial size of the output: floor((i + p + q - d (k - 1) - 1) / s) + 1."""
+        return tuple(
+            (i + p + q - d * (k - 1) - 1) // s + 1
+            for i, k, s, p, q, d in zip(
+                self.in_size, self.kernel, self.stride, self.pad_begin, self.pad_end, self.dilate
+            )
+        )
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """Shape of the weights: (out_channels, in_channels / groups, kernel...)."""
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel)
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every input channel has filters of its own."""
+        return self.groups == self.in_channels
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the direct method, counted as two operations."""
+        count = 2 * self.batch * self.out_channels * (self.in_channels // self.groups)
+        for size in self.out_size + self.kernel:
+            count *= size
+        return count

@@ -1,0 +1,161 @@
+"""Tiles of Winograd's convolutions: their geometry, what they cost, which of them are allowed and worth their while."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import prod
+
+from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core.operators.conv.grid import Tile
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+
+VARIABLE = "CLGRAFT_WINOGRAD"
+TILES = (4, 2)  # outputs of a tile along an axis
+ALLOWED = {"": TILES, "on": TILES, "off": (), "0": (), "2": (2,), "4": (4,)}
+CHUNK = 64  # channels of a row of V, the kernels' WC
+PAD = 48  # elements between a transform's elements, as in the kernels
+ALIGN = 256  # bytes, of parts of the workspace
+PIXEL_BYTES = 128 * 1024  # of the pixels that are transposed at once
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A problem as tiles: what is transformed (`channels` of the source) and what comes out (`outputs` of the target).
+
+    The gradient of the weights has the geometry of the forward convolution.
+
+    Attributes
+    ----------
+    tile : int
+        Outputs of a tile along an axis, 2 or 4.
+    begin : tuple of int
+        Source position of the first output pixel's first tap.
+    gradient : bool
+        Whether the weights' gradient is what is computed.
+    """
+
+    tile: int
+    batch: int
+    channels: int
+    outputs: int
+    source_size: tuple[int, ...]
+    target_size: tuple[int, ...]
+    begin: tuple[int, ...]
+    gradient: bool = False
+
+    @classmethod
+    def of(cls, problem: ConvProblem, tile: int) -> Geometry:
+        """Give a problem's geometry; `problem` has two spatial axes and a 3 x 3 kernel."""
+        p = problem
+        if p.direction == "backward_data":
+            begin = tuple(pad - 2 for pad in p.pad_begin)
+            return cls(tile, p.batch, p.out_channels, p.in_channels, p.out_size, p.in_size, begin)
+        begin = tuple(-pad for pad in p.pad_begin)
+        return cls(
+            tile, p.batch, p.in_channels, p.out_channels, p.in_size, p.out_size, begin, p.direction == "backward_filter"
+        )
+
+    @property
+    def elements(self) -> int:
+        """Elements of a transformed tile."""
+        return (self.tile + 2) ** 2
+
+    @property
+    def tile_h(self) -> int:
+        """Tile rows of an image."""
+        return -(-self.target_size[0] // self.tile)
+
+    @property
+    def tile_w(self) -> int:
+        """Tiles of a row."""
+        return -(-self.target_size[1] // self.tile)
+
+    @property
+    def rows(self) -> int:
+        """Tile rows of all images."""
+        return self.batch * self.tile_h
+
+    @property
+    def padded_channels(self) -> int:
+        return -(-self.channels // CHUNK) * CHUNK
+
+
+def register_tile(planner: Planner, outputs: int) -> Tile:
+    """Give the register tile that leaves the fewest lanes idle."""
+    lanes = planner.device.vector_width
+    rows = {4: 6, 3: 8, 2: 12} if lanes >= 16 else {3: 4, 2: 6}
+    vectors = min(rows, key=lambda v: (-(-outputs // (v * lanes)) * v, -v))
+    return Tile(rows[vectors], vectors, lanes)
+
+
+def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
+    """Give how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
+    tile = geometry.tile
+    for rows in (16 // tile, 8 // tile, 4 // tile, 1):
+        nbytes = ((rows * tile + 2) * (geometry.tile_w * tile + 2) + lanes) * lanes * 4
+        if nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2) or rows == 1:
+            break
+    if nbytes > planner.device.local_memory - 4096:
+        raise Declined(
+            f"rows of {geometry.tile_w} tiles do not fit {planner.device.local_memory} bytes of local memory"
+        )
+    return rows, nbytes
+
+
+def allowed_tiles() -> tuple[int, ...]:
+    """Give the tiles that the environment variable ``CLGRAFT_WINOGRAD`` allows.
+
+    Raises
+    ------
+    Declined
+        If it is ``off``.
+    ArgumentError
+        If it holds an unknown word.
+    """
+    word = os.environ.get(VARIABLE, "").strip().lower()
+    if word not in ALLOWED:
+        raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
+    if not ALLOWED[word]:
+        raise Declined(f"{VARIABLE} is off")
+    return ALLOWED[word]
+
+
+def cost(geometry: Geometry) -> float:
+    """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
+
+    Fitted to times on two cores with AVX-512. A filter's gradients are written, read and transformed; its weights are
+    gathered first, whatever the tile.
+    """
+    g = geometry
+    tiles = g.rows * g.tile_w
+    filters = g.channels * g.outputs
+    products = (tiles if g.gradient else -(-tiles // 6) * 6) * filters * g.elements / 32
+    transforms = tiles * (g.channels + g.outputs) * g.elements**2 / 80
+    return products + transforms + filters * (1.7 * g.elements if g.gradient else 9 + 0.22 * g.elements)
+
+
+def direct_cost(geometry: Geometry) -> float:
+    """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
+    g = geometry
+    return g.channels * g.outputs * (g.batch * prod(g.target_size) * 9 / 32 + (30 if g.gradient else 20))
+
+
+def choose(problem: ConvProblem) -> Geometry:
+    """Give the tiles that cost least.
+
+    Raises
+    ------
+    Declined
+        If the direct method costs less.
+    """
+    best = min((Geometry.of(problem, tile) for tile in allowed_tiles()), key=cost)
+    if not worthwhile(best):
+        raise Declined("its transforms would cost more than they save")
+    return best
+
+
+def worthwhile(geometry: Geometry) -> bool:
+    """Whether the transforms cost less than the multiplications that they save."""
+    return cost(geometry) < direct_cost(geometry)

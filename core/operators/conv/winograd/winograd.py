@@ -1,0 +1,198 @@
+"""Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) on CPU devices: 3 x 3 kernels with stride 1 in all directions.
+
+Four ninths or a quarter of the multiplications of the direct method, at its rounding error or up to five times that.
+Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRAFT_WINOGRAD`` chooses or forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.grid import Tile, ints
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
+from clgraft.core.operators.conv.winograd import split as winograd_split
+from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
+from clgraft.core.operators.conv.winograd.split import Split
+from clgraft.core.operators.conv.winograd.tiles import ALIGN, PAD, Geometry, allowed_tiles, group_rows, register_tile
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+
+NAME = "winograd"
+OPTIONS = winograd_filter.OPTIONS
+WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
+SEARCHED = 2  # times the direct method's cost that a tile may be expected to cost, to be searched
+NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
+
+
+def _check(problem: ConvProblem, planner: Planner) -> None:
+    """Decline what the method does not serve."""
+    allowed_tiles()
+    if not planner.device.is_cpu or planner.device.vector_width < 8:
+        raise Declined("made for CPU devices with vectors of 8 or more")
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    if problem.kernel != (3, 3) or problem.stride != (1, 1) or problem.dilate != (1, 1) or problem.groups != 1:
+        raise Declined("serves 3 x 3 kernels with stride 1, no dilation, no groups")
+    if problem.dtype == "float64":
+        raise Declined("float64 is asked for where rounding matters")
+    if not problem.batch:
+        raise Declined("no pixels")
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then other tiles and splits of the work.
+
+    ``tile``: 2 or 4 outputs along an axis. ``rows`` of tiles of a work-item, ``block_rows`` of them at a time, its
+    ``blocks`` of outputs, and ``own_weights``: whether it transforms its weights itself; or ``spread``: every step by
+    itself. For filters the number of ``parts``.
+    """
+    _check(problem, planner)
+    yield {}
+    for tile in allowed_tiles():
+        geometry = Geometry.of(problem, tile)
+        if winograd_tiles.cost(geometry) > SEARCHED * winograd_tiles.direct_cost(geometry):
+            continue
+        if problem.direction == "backward_filter":
+            yield from winograd_filter.settings_of(geometry)
+        else:
+            register = register_tile(planner, geometry.outputs)
+            yield from winograd_split.settings_of(geometry, register, planner.device.compute_units)
+
+
+def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+    """Plan the transforms and the products, in slices of the workspace or step by step."""
+    _check(problem, planner)
+    chosen = {name: int(value) for name, value in (settings or {}).items()}
+    if chosen:
+        tile = chosen.pop("tile", 0)
+        if tile not in allowed_tiles():
+            raise Declined(f"got tile {tile}, expected one of {allowed_tiles()}")
+        geometry = Geometry.of(problem, tile)
+    else:
+        geometry = winograd_tiles.choose(problem)
+    if problem.direction == "backward_filter":
+        if chosen and set(chosen) != {"parts"}:
+            raise Declined(f"got settings {chosen}, expected tile and parts")
+        return winograd_filter.plan_filter(problem, planner, geometry, chosen.get("parts"))
+    register = register_tile(planner, geometry.outputs)
+    if settings:
+        split = winograd_split.given(chosen, geometry, register)
+    else:
+        split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
+    return _Builder(problem, planner, geometry, register).plan(split)
+
+
+class _Builder:
+    """What the launches of one problem share."""
+
+    def __init__(self, problem: ConvProblem, planner: Planner, geometry: Geometry, register: Tile) -> None:
+        self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
+        self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
+        self.pixels = Local(pixel_bytes)
+        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile}
+        self.blocks = -(-geometry.outputs // register.columns)
+        self.source, self.target = NAMES[problem.direction]
+        self.flip = problem.direction == "backward_data"
+        steps = (9, geometry.outputs * 9) if self.flip else (geometry.channels * 9, 9)
+        self.weight_steps = tuple(Constant(np.int64(step)) for step in steps)
+        self.bias = Buffer("b" if problem.bias else self.source)
+
+    def plan(self, split: Split | None) -> Launches:
+        if split is None:
+            return self.spread()
+        return self.fused(split)
+
+    def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
+        kernel = self.planner.kernel("conv/winograd/winograd.cl", name, self.defines, self.problem.dtype, OPTIONS)
+        return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
+
+    def weights(self) -> tuple[Launch, int]:
+        """Give the transform of all weights to the workspace's begin, and its bytes."""
+        g = self.geometry
+        launch = self.launch(
+            "winograd_weights",
+            (-(-g.outputs // self.register.lanes), -(-g.channels // WEIGHT_CHANNELS)),
+            *(Buffer("w"), Workspace(0)),
+            *ints(g.channels, g.outputs),
+            *self.weight_steps,
+            *ints(self.flip, WEIGHT_CHANNELS),
+        )
+        return launch, self.padded_bytes(self.blocks * self.register.columns * g.channels)
+
+    def padded_bytes(self, elements: int, count: int = 1) -> int:
+        """Give the bytes of `count` parts of the workspace with so many numbers for each element of a tile."""
+        return -(-count * self.geometry.elements * (elements + PAD) * 4 // ALIGN) * ALIGN
+
+    def padded_tiles(self, rows: int) -> int:
+        return -(-rows * self.geometry.tile_w // self.register.rows) * self.register.rows
+
+    def fused(self, split: Split) -> Launches:
+        """Plan work-items that take all steps, each with a slice of the workspace."""
+        g, columns = self.geometry, self.register.columns
+        launches = []
+        weight_bytes = 0
+        if not split.own_weights:
+            launch, weight_bytes = self.weights()
+            launches.append(launch)
+        tiles = self.padded_tiles(split.block_rows)
+        slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
+        if split.own_weights:
+            slice_size += winograd_tiles.CHUNK * columns + PAD
+        items = split.items(g, self.blocks)
+        launches.append(
+            self.launch(
+                "winograd",
+                items,
+                *(Buffer(self.source), Workspace(0), Buffer("w"), self.bias, Buffer(self.target)),
+                *(Workspace(weight_bytes), *self.weight_steps),
+                *ints(self.flip, split.own_weights, self.problem.bias),
+                Accumulate(self.target),
+                *ints(g.batch, g.channels, g.outputs, *g.source_size, *g.target_size, *g.begin),
+                *ints(split.rows, split.block_rows, split.blocks),
+                self.pixels,
+            )
+        )
+        return Launches(tuple(launches), weight_bytes + items[0] * items[1] * g.elements * slice_size * 4)
+
+    def spread(self) -> Launches:
+        """Plan every step by itself: work for many cores even where a problem is small."""
+        g, columns = self.geometry, self.register.columns
+        weights, weight_bytes = self.weights()
+        tiles = self.padded_tiles(g.rows)
+        source_bytes = self.padded_bytes(tiles * g.padded_channels)
+        source, product = Workspace(weight_bytes), Workspace(weight_bytes + source_bytes)
+        row_items = -(-g.rows // self.rows_at_once)
+        products = self.blocks * g.elements  # of all tiles
+        ranges = max(1, min(tiles // self.register.rows, 2 * self.planner.device.compute_units // products))
+        tile_range = -(-tiles // (ranges * self.register.rows)) * self.register.rows
+        launches = (
+            weights,
+            self.launch(
+                "winograd_source",
+                (row_items, -(-g.channels // self.register.lanes)),
+                *(Buffer(self.source), source),
+                *ints(g.batch, g.channels, *g.source_size, *g.begin, g.tile_h, g.tile_w),
+                *(*ints(0, g.rows, tiles, self.rows_at_once), self.pixels),
+            ),
+            self.launch(
+                "winograd_product",
+                (self.blocks, g.elements, -(-tiles // tile_range)),
+                *(source, Workspace(0), product),
+                *ints(g.channels, tiles, tile_range),
+            ),
+            self.launch(
+                "winograd_result",
+                (row_items, -(-g.outputs // self.register.lanes)),
+                *(product, self.bias, Buffer(self.target)),
+                *ints(self.problem.bias),
+                Accumulate(self.target),
+                *ints(g.outputs, *g.target_size, g.rows, tiles, self.rows_at_once),
+                self.pixels,
+            ),
+        )
+        return Launches(launches, weight_bytes + source_bytes + self.padded_bytes(tiles * columns, self.blocks))

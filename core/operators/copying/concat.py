@@ -1,0 +1,98 @@
+"""The concatenation problem: tensors joined along an axis, and the split that is its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.operators.copying.boxes import Box, steps
+from clgraft.core.operators.copying.text import expect, listed, read_words
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class ConcatProblem(Problem):
+    """Concatenation of (outer, extent, inner) along the middle axis.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x0 x1 ... -> y``; ``backward``: ``dy -> dx0 dx1 ...``, which is also a split.
+    outer, inner : int
+        The product of the sizes before and behind the axis.
+    extents : tuple of int
+        Sizes along the axis, one per tensor; 0 is allowed.
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If a number is negative or there is no tensor.
+    """
+
+    kind: ClassVar[str] = "concat"
+
+    direction: str
+    outer: int
+    extents: tuple[int, ...]
+    inner: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extents", tuple(int(size) for size in self.extents))
+        kind = self.kind
+        expect(kind, self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        expect(kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        expect(kind, len(self.extents) > 0, "extents", self.extents, "at least one")
+        for name, sizes in (("outer", (self.outer,)), ("extents", self.extents), ("inner", (self.inner,))):
+            expect(kind, min(sizes) >= 0, name, sizes, "sizes of at least 0")
+
+    def with_direction(self, direction: str) -> ConcatProblem:
+        """Give the same problem in another direction."""
+        return ConcatProblem(direction, self.outer, self.extents, self.inner, self.dtype)
+
+    @property
+    def names(self) -> tuple[str, tuple[str, ...]]:
+        """The names of the joined tensor and of its parts."""
+        joined, part = ("y", "x") if self.direction == "forward" else ("dy", "dx")
+        return joined, tuple(f"{part}{i}" for i in range(len(self.extents)))
+
+    def arguments(self) -> tuple[Argument, ...]:
+        whole, names = self.names
+        roles = ("out", "in") if self.direction == "forward" else ("in", "out")
+        joined = Argument(whole, roles[0], (self.outer, sum(self.extents), self.inner), self.dtype)
+        parts = tuple(
+            Argument(name, roles[1], (self.outer, extent, self.inner), self.dtype)
+            for name, extent in zip(names, self.extents)
+        )
+        return (*parts, joined) if self.direction == "forward" else (joined, *parts)
+
+    def boxes(self) -> list[Box]:
+        """Give what is copied, one box per part."""
+        whole, names = self.names
+        joined = steps((self.outer, sum(self.extents), self.inner))
+        boxes, begin = [], 0
+        for name, extent in zip(names, self.extents):
+            shape = (self.outer, extent, self.inner)
+            if self.direction == "forward":
+                boxes.append(Box(shape, steps(shape), joined, 0, begin * self.inner, name, whole))
+            else:
+                boxes.append(Box(shape, joined, steps(shape), begin * self.inner, 0, whole, name))
+            begin += extent
+        return boxes
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        return " ".join([*words, f"outer[{self.outer}]", listed("extents", self.extents), f"inner[{self.inner}]"])
+
+    @classmethod
+    def from_text(cls, text: str) -> ConcatProblem:
+        names = ("outer", "extents", "inner")
+        lists, direction, dtype = read_words(cls.kind, text, {word: word for word in DIRECTIONS}, names)
+        for name in ("outer", "inner"):
+            expect(cls.kind, len(lists[name]) == 1, name, lists[name], "one number")
+        return cls(direction, lists["outer"][0], lists["extents"], lists["inner"][0], dtype)

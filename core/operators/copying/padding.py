@@ -1,0 +1,129 @@
+"""The problem of padding with what lies at the border: its last element, or its mirror image."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from clgraft.core.operators.copying.boxes import Box, offset, steps
+from clgraft.core.operators.copying.text import expect, listed, read_words
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward")
+MODES = ("edge", "reflect")
+
+
+class Piece(NamedTuple):
+    """A part of an axis of y, and where its elements come from in x."""
+
+    to: int
+    start: int
+    length: int
+    step: int
+
+
+@dataclass(frozen=True)
+class PadProblem(Problem):
+    """``x -> y``, or ``dy -> dx``; padding with a constant is `SliceProblem`.
+
+    Parameters
+    ----------
+    direction : str
+    mode : str
+        ``edge``: the border's element; ``reflect``: the mirror image, without the border's element itself.
+    shape : tuple of int
+        Of x.
+    before, behind : tuple of int
+        Per axis; for ``reflect`` less than its size.
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If the numbers do not fit.
+    """
+
+    kind: ClassVar[str] = "pad"
+
+    direction: str
+    mode: str
+    shape: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "before", "behind"):
+            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        kind = self.kind
+        for name, known in (("direction", DIRECTIONS), ("mode", MODES), ("dtype", DTYPES)):
+            value = getattr(self, name)
+            expect(kind, value in known, name, repr(value), f"one of {known}")
+        expect(kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        for name in ("before", "behind"):
+            value = getattr(self, name)
+            good = len(value) == len(self.shape) and min(value, default=0) >= 0
+            expect(kind, good, name, value, f"{len(self.shape)} numbers of at least 0")
+            fits = all(
+                v == 0 or (v < size if self.mode == "reflect" else size > 0) for v, size in zip(value, self.shape)
+            )
+            expect(
+                kind, fits, name, value, f"less than x {self.shape}" if self.mode == "reflect" else "0 where x is empty"
+            )
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of y."""
+        return tuple(b + size + e for b, size, e in zip(self.before, self.shape, self.behind))
+
+    def with_direction(self, direction: str) -> PadProblem:
+        """Give the same problem in another direction."""
+        return PadProblem(direction, self.mode, self.shape, self.before, self.behind, self.dtype)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        if self.direction == "forward":
+            return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+        return Argument("dy", "in", self.out_shape, self.dtype), Argument("dx", "out", self.shape, self.dtype)
+
+    def pieces(self, axis: int) -> list[Piece]:
+        """Give the parts of an axis, the middle one first."""
+        b, size, e = self.before[axis], self.shape[axis], self.behind[axis]
+        if self.mode == "edge":
+            outer = [Piece(0, 0, b, 0), Piece(b + size, size - 1, e, 0)]
+            if self.direction == "backward":  # these meet in one element of dx: one after the other
+                outer = [Piece(p.to + i, p.start, 1, 1) for p in outer for i in range(p.length)]
+        else:
+            outer = [Piece(0, b, b, -1), Piece(b + size, size - 2, e, -1)]
+        return [Piece(b, 0, size, 1), *(piece for piece in outer if piece.length)]
+
+    def boxes(self) -> list[Box]:
+        """Give what is copied, the inside first; backward, the other boxes are added to it."""
+        inner, outer = steps(self.shape), steps(self.out_shape)
+        boxes = []
+        for pieces in itertools.product(*(self.pieces(axis) for axis in range(len(self.shape)))):
+            shape = tuple(piece.length for piece in pieces)
+            strides = tuple(piece.step * step for piece, step in zip(pieces, inner))
+            start = offset([piece.start for piece in pieces], self.shape)
+            to = offset([piece.to for piece in pieces], self.out_shape)
+            if self.direction == "forward":
+                boxes.append(Box(shape, strides, outer, start, to, "x", "y"))
+            else:
+                boxes.append(Box(shape, outer, strides, to, start, "dy", "dx", adds=bool(boxes)))
+        return boxes
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction, self.mode]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [listed("x", self.shape), listed("before", self.before), listed("behind", self.behind)]
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> PadProblem:
+        words = text.split()
+        mode = next((word for word in words if word in MODES), "")
+        rest = " ".join(word for word in words if word != mode)
+        choices = {word: word for word in DIRECTIONS}
+        lists, direction, dtype = read_words(cls.kind, rest, choices, ("x", "before", "behind"))
+        return cls(direction, mode, lists["x"], lists["before"], lists["behind"], dtype)

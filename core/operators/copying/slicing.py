@@ -1,0 +1,103 @@
+"""The slice problem: a box out of a tensor, and back into one: slices, crops, and padding with a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.operators.copying.boxes import Box, offset, steps
+from clgraft.core.operators.copying.text import expect, listed, read_words
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class SliceProblem(Problem):
+    """A box of x that begins at `begin`.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x -> y``; ``backward``: ``dy -> dx``, the scalar ``value`` outside of the box: 0 for the
+        gradient, any number for padding, which is this direction's forward use.
+    in_shape, out_shape : tuple of int
+        Of x and y.
+    begin : tuple of int
+        Where y begins in x.
+    dtype : str
+    step : tuple of int
+        From element to element of y in x, negative backwards; empty: 1. With other steps ``value`` has to be 0.
+
+    Raises
+    ------
+    ProblemError
+        If the box does not lie in the tensor.
+    """
+
+    kind: ClassVar[str] = "slice"
+
+    direction: str
+    in_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    begin: tuple[int, ...]
+    dtype: str = "float32"
+    step: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", tuple(self.step) or (1,) * len(self.in_shape))
+        for name in ("in_shape", "out_shape", "begin", "step"):
+            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        kind, ndim = self.kind, len(self.in_shape)
+        expect(kind, self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        expect(kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        expect(kind, all(size >= 0 for size in self.in_shape), "x", self.in_shape, "sizes of at least 0")
+        for name, value in (("y", self.out_shape), ("at", self.begin), ("step", self.step)):
+            expect(kind, len(value) == ndim, name, value, f"{ndim} numbers, as many as x {self.in_shape}")
+        expect(kind, 0 not in self.step, "step", self.step, "numbers other than 0")
+        bounds = zip(self.in_shape, self.out_shape, self.begin, self.step)
+        inside = all(o >= 0 and 0 <= b <= i and (o == 0 or 0 <= b + (o - 1) * s < i) for i, o, b, s in bounds)
+        expect(kind, inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
+
+    def with_direction(self, direction: str) -> SliceProblem:
+        """Give the same problem in another direction."""
+        return SliceProblem(direction, self.in_shape, self.out_shape, self.begin, self.dtype, self.step)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        if self.direction == "forward":
+            return Argument("x", "in", self.in_shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+        return Argument("dy", "in", self.out_shape, self.dtype), Argument("dx", "out", self.in_shape, self.dtype)
+
+    def scalars(self) -> tuple[str, ...]:
+        return () if self.direction == "forward" else ("value",)
+
+    def boxes(self) -> list[Box]:
+        """Give what is copied: the box and, backward, what lies before and behind it along each axis."""
+        whole, part, first = steps(self.in_shape), steps(self.out_shape), offset(self.begin, self.in_shape)
+        strides = tuple(a * s for a, s in zip(whole, self.step))
+        if self.direction == "forward":
+            return [Box(self.out_shape, strides, part, first, 0, "x", "y")]
+        boxes = [Box(self.out_shape, part, strides, 0, first, "dy", "dx")] if all(self.out_shape) else []
+        if set(self.step) - {1}:  # what lies between is no box: all of it first
+            return [Box(self.in_shape, (0,) * len(whole), whole, 0, 0, "", "dx"), *boxes]
+        # axis by axis what is left: inside the box along the axes before it, all of it along those behind
+        begin, shape = [0] * len(whole), list(self.in_shape)
+        for axis, (at, size) in enumerate(zip(self.begin, self.out_shape)):
+            for start, stop in ((0, at), (at + size, self.in_shape[axis])):
+                begin[axis], shape[axis] = start, stop - start
+                boxes.append(Box(tuple(shape), (0,) * len(whole), whole, 0, offset(begin, self.in_shape), "", "dx"))
+            begin[axis], shape[axis] = at, size
+        return [box for box in boxes if all(box.shape)]
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [listed("x", self.in_shape), listed("y", self.out_shape), listed("at", self.begin)]
+        return " ".join(words + ([listed("step", self.step)] if set(self.step) - {1} else []))
+
+    @classmethod
+    def from_text(cls, text: str) -> SliceProblem:
+        choices = {word: word for word in DIRECTIONS}
+        lists, direction, dtype = read_words(cls.kind, text, choices, ("x", "y", "at"), ("step",))
+        return cls(direction, lists["x"], lists["y"], lists["at"], dtype, lists.get("step", ()))

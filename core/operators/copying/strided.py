@@ -1,0 +1,136 @@
+"""Problems whose elements are read with steps: transposition, and repetition (nearest upsampling, tiles)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core.operators.copying.boxes import Box, steps
+from clgraft.core.operators.copying.text import expect, listed, read_words
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+
+
+@dataclass(frozen=True)
+class TransposeProblem(Problem):
+    """``x -> y``, whose axis i is axis ``axes[i]`` of x. The gradient is the transposition back.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of x.
+    axes : tuple of int
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If `axes` is no permutation.
+    """
+
+    kind: ClassVar[str] = "transpose"
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "axes"):
+            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        known = list(range(len(self.shape)))
+        expect(self.kind, sorted(self.axes) == known, "axes", self.axes, f"each of {known} once")
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of y."""
+        return tuple(self.shape[axis] for axis in self.axes)
+
+    def back(self) -> TransposeProblem:
+        """Give the transposition of the gradient."""
+        return TransposeProblem(self.out_shape, tuple(self.axes.index(i) for i in range(len(self.axes))), self.dtype)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+
+    def boxes(self) -> list[Box]:
+        """Give what is copied, in the order of y."""
+        x = steps(self.shape)
+        return [Box(self.out_shape, tuple(x[a] for a in self.axes), steps(self.out_shape), 0, 0, "x", "y")]
+
+    def __str__(self) -> str:
+        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
+        return " ".join([*words, listed("x", self.shape), listed("axes", self.axes)])
+
+    @classmethod
+    def from_text(cls, text: str) -> TransposeProblem:
+        lists, _, dtype = read_words(cls.kind, text, {"": ""}, ("x", "axes"))
+        return cls(lists["x"], lists["axes"], dtype)
+
+
+@dataclass(frozen=True)
+class RepeatProblem(Problem):
+    """``x -> y``: x repeated along its axes. The gradient is a sum, a pointwise problem with a reduction.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of x.
+    times : tuple of int
+        How often, per axis.
+    whole : bool
+        Whether the whole axis is repeated (``abab``: tiles) or each of its elements (``aabb``: nearest upsampling).
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If there are not as many `times` as axes.
+    """
+
+    kind: ClassVar[str] = "repeat"
+
+    shape: tuple[int, ...]
+    times: tuple[int, ...]
+    whole: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "times"):
+            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        good = len(self.times) == len(self.shape) and all(time >= 0 for time in self.times)
+        expect(self.kind, good, "times", self.times, f"{len(self.shape)} numbers of at least 0")
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of y."""
+        return tuple(size * time for size, time in zip(self.shape, self.times))
+
+    def split_shape(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Give y's shape with an axis of its own for each repetition, and x's, which broadcasts to it."""
+        wide: list[int] = []
+        narrow: list[int] = []
+        for size, time in zip(self.shape, self.times):
+            wide += [time, size] if self.whole else [size, time]
+            narrow += [1, size] if self.whole else [size, 1]
+        return tuple(wide), tuple(narrow)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+
+    def boxes(self) -> list[Box]:
+        """Give what is copied: x with steps of 0 along the repetitions."""
+        wide, narrow = self.split_shape()
+        x_steps = tuple(0 if axis % 2 == (0 if self.whole else 1) else step for axis, step in enumerate(steps(narrow)))
+        return [Box(wide, x_steps, steps(wide), 0, 0, "x", "y")]
+
+    def __str__(self) -> str:
+        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
+        return " ".join([*words, listed("x", self.shape), listed("times", self.times), *(["whole"] * self.whole)])
+
+    @classmethod
+    def from_text(cls, text: str) -> RepeatProblem:
+        lists, whole, dtype = read_words(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
+        return cls(lists["x"], lists["times"], bool(whole), dtype)

@@ -1,0 +1,9 @@
+"""Deconvolution (transposed convolution): the problem and its implementations in order of preference."""
+
+from clgraft.core.operators.deconvolution import cpu_columns, through_convolution
+from clgraft.core.operators.deconvolution.problem import DeconvProblem
+from clgraft.core.planning.implementation import register
+
+register(DeconvProblem, (cpu_columns, through_convolution))
+
+__all__ = ["DeconvProblem"]

@@ -1,0 +1,97 @@
+"""Deconvolution on CPU devices as one product of matrices over all taps, whose columns are then added up.
+
+Where outputs are few, or strides leave each of their phases few taps, the products of single phases are too small for
+the register tile; here no tap is missed and none is multiplied by zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.deconvolution.problem import DeconvProblem
+from clgraft.core.planning.delegation import delegate
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+from clgraft.core.problem import in_3d
+
+NAME = "cpu_columns"
+OPTIONS = ("-cl-mad-enable",)
+MOST_BYTES = 24 * 2**20  # of columns: beyond, their way through memory costs more than the product saves
+FEW_OUTPUTS = 8  # of a group: fill no register tile
+MANY_INPUTS = 384  # of a group: make the sums of columns cheap beside the product
+ITEM_ELEMENTS = 8192  # of columns that are worth a work-item
+ALIGN = 256  # bytes, of parts of the workspace
+
+
+def plan(problem: DeconvProblem, planner: Planner) -> Launches:
+    """Plan the product into the workspace, and the sums of its columns."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction != "forward" or problem.dtype == "float16":
+        raise Declined("computes forward of float32 and float64")
+    if prod(problem.stride) == 1:
+        raise Declined("is for strides above 1: there the convolution's kernels miss nothing")
+    if problem.groups == problem.in_channels:
+        raise Declined("has nothing to sum in a product for one input of a group")
+    inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    if outputs > FEW_OUTPUTS and inputs < MANY_INPUTS:
+        raise Declined(f"is for at most {FEW_OUTPUTS} outputs, or for {MANY_INPUTS} inputs and more")
+    taps, pixels = prod(problem.kernel), prod(problem.in_size)
+    size = 8 if problem.dtype == "float64" else 4
+    nbytes = problem.batch * problem.out_channels * taps * pixels * size
+    if nbytes > MOST_BYTES:
+        raise Declined(f"{nbytes} bytes of columns are more than {MOST_BYTES}")
+    product = ConvProblem(
+        direction="backward_data",
+        batch=problem.batch,
+        in_channels=problem.out_channels * taps,
+        out_channels=problem.in_channels,
+        in_size=(pixels,),
+        kernel=(1,),
+        groups=problem.groups,
+        dtype=problem.dtype,
+    )
+    steps = delegate(planner, product, {"dy": "x"})
+    columns = Workspace(-(-steps.workspace_bytes // ALIGN) * ALIGN, size)
+
+    def redirected(item: Any) -> Any:
+        if item == Buffer("dx"):
+            return columns
+        return Constant(np.int32(0)) if item == Accumulate("dx") else item
+
+    launches = [
+        replace(launch, arguments=tuple(map(redirected, launch.arguments)), writes=("y",)) for launch in steps.launches
+    ]
+    launches.append(_sums(problem, planner, columns))
+    return Launches(tuple(launches), columns.offset_bytes + nbytes + ALIGN)
+
+
+def _sums(problem: DeconvProblem, planner: Planner, columns: Workspace) -> Launch:
+    sizes = (problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+    in_size, out_size, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+    lanes = max(planner.device.vector_width * 4 // columns.itemsize, 4)
+    # positions of one phase: those that taps reach, and those that the output has
+    reach = max(stride[2] * (in_size[2] - 1) + dilate[2] * (kernel[2] - 1) + 1, pad[2] + out_size[2])
+    pitch = -(-(reach // stride[2] + 1) // lanes) * lanes + lanes
+    rows, planes = out_size[0] * out_size[1], problem.batch * problem.out_channels
+    of_row = max(in_size[2] * prod(kernel) // prod(stride[:2]), 1)
+    item_rows = min(max(ITEM_ELEMENTS // of_row, 1), rows)
+    numbers = (problem.out_channels, *in_size, *out_size, *kernel, *stride, *pad, *dilate, item_rows, pitch)
+    return Launch(
+        planner.kernel("deconvolution/cpu_columns.cl", "add_columns", {"VL": lanes}, problem.dtype, OPTIONS),
+        (-(-rows // item_rows), planes),
+        (1, 1),
+        (
+            *(columns, Buffer("b" if problem.bias else "x"), Buffer("y")),
+            *(Constant(np.int32(problem.bias)), Accumulate("y")),
+            *(Constant(np.int32(v)) for v in numbers),
+            Local(stride[2] * pitch * columns.itemsize),
+        ),
+        ("y",),
+    )

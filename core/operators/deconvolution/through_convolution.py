@@ -1,0 +1,42 @@
+"""Deconvolution by the convolution's kernels: each direction is another one of the convolution that it transposes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.deconvolution.problem import DeconvProblem
+from clgraft.core.operators.pointwise.add_vector import add_vector
+from clgraft.core.planning.delegation import delegate
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Launches
+
+NAME = "through_convolution"
+# the convolution's argument -> this one's
+NAMES = {
+    "forward": {"dy": "x", "dx": "y"},
+    "backward_data": {"x": "dy", "y": "dx"},
+    "backward_filter": {"x": "dy", "dy": "x"},
+    "backward_bias": {},
+}
+
+
+def plan(problem: DeconvProblem, planner: Planner) -> Launches:
+    """Plan the convolution's direction with the roles exchanged; a bias is added in a pass of its own."""
+    convolution = problem.convolution
+    if problem.direction == "backward_bias":  # a sum over dy, which is this one's output
+        channels = problem.out_channels
+        convolution = ConvProblem(
+            direction="backward_bias",
+            batch=problem.batch,
+            in_channels=channels,
+            out_channels=channels,
+            in_size=problem.out_size,
+            kernel=(1,) * problem.ndim,
+            dtype=problem.dtype,
+        )
+    steps = delegate(planner, convolution, NAMES[problem.direction])
+    if problem.bias:
+        shape = (problem.batch, problem.out_channels, prod(problem.out_size))
+        steps = add_vector(planner, steps, "b", "y", shape, 1, problem.dtype)
+    return steps

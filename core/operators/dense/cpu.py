@@ -1,0 +1,229 @@
+"""Dense layers on CPU devices: the weights pass the cores once, and everything else stays in registers and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.dense.matrices import Product, product_of
+from clgraft.core.operators.dense.problem import DenseProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+
+NAME = "cpu"
+FILE = "dense/cpu.cl"
+OPTIONS = ("-cl-mad-enable",)
+# results of the batch in a register tile -> rows of weights beside them, for 32 vector registers and for 16
+ROWS = {True: {1: 8, 2: 8, 4: 6, 8: 3}, False: {1: 6, 2: 4, 4: 3}}
+PACKED_KIB = 24  # of a chunk of the batch, which stays in the L1 cache beside the weights
+ITEM_ROWS = 48
+MOST_BATCH = 64  # of a work-item
+MOST_COLUMN_BATCH = 16  # beyond, results go through the cache too often
+SUM_BYTES = 192 * 1024
+ITEMS_PER_UNIT = 4
+STREAM_BYTES = 8 * 2**20  # of a gradient that no cache will keep
+OUTER_ITEM_BYTES = 2**20
+PART = 2048  # rows or columns that are worth a part of their own
+SUM_RANGE = 4096  # elements of a work-item that adds parts
+# what is searched
+SEARCHED_ROWS = (24, 48, 96, 192)
+SEARCHED_KIB = (12, 24, 48)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What all kernels of a product share: register tile, bytes of an element in arithmetic, local memory, cores.
+
+    And the blocking: wanted rows of weights of a work-item, bytes of a packed chunk of the batch.
+    """
+
+    rows: int
+    batch: int
+    lanes: int
+    size: int
+    local_bytes: int
+    units: int
+    item_rows: int
+    packed_bytes: int
+
+    def defines(self) -> dict[str, int]:
+        return {"VL": self.lanes, "NR": self.rows, "NB": self.batch}
+
+
+def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Give the settings to search: the heuristic's (none), then ``packed`` KiB of the batch and ``rows`` of weights.
+
+    Rows of a work-item count only for sums along the weights' rows.
+    """
+    if not planner.device.is_cpu or problem.direction == "backward_bias":
+        return
+    yield {}
+    for packed in SEARCHED_KIB:
+        for rows in SEARCHED_ROWS if product_of(problem).form == "nt" else (ITEM_ROWS,):
+            yield {"packed": packed, "rows": rows}
+
+
+def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+    """Plan one product and, where its sums are split, the launch that adds the parts."""
+    device = planner.device
+    chosen = {"packed": PACKED_KIB, "rows": ITEM_ROWS, **{k: int(v) for k, v in (settings or {}).items()}}
+    if len(chosen) > 2 or min(chosen.values()) < 1:
+        raise Declined(f"got settings {dict(settings or {})}, expected packed and rows from 1")
+    if not device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    product = product_of(problem)
+    if not problem.batch:
+        raise Declined("has nothing to multiply")
+    wide = device.vector_width >= 16
+    size = 8 if problem.dtype == "float64" else 4
+    lanes = max(device.vector_width * 4 // size, 4)
+    batch = next((n for n in ROWS[wide] if n >= product.r), max(ROWS[wide]))
+    shape = _Shape(
+        *(ROWS[wide][batch], batch, lanes, size, int(device.local_memory) - 1024, int(device.compute_units)),
+        *(chosen["rows"], chosen["packed"] * 1024),
+    )
+    if product.form == "nt":
+        return _rows(problem, planner, product, shape)
+    if product.form == "nn":
+        return _columns(problem, planner, product, shape)
+    return _outer(problem, planner, product, shape)
+
+
+def ints(*values: int) -> tuple[Constant, ...]:
+    return tuple(Constant(np.int32(v)) for v in values)
+
+
+def parts_of(items: int, depth: int, units: int) -> tuple[int, int]:
+    """Choose into how many parts a sum is split so that all cores are busy; give their number and length."""
+    parts = max(min(-(-ITEMS_PER_UNIT * units // items), depth // PART), 1) if items < 2 * units else 1
+    length = -(-depth // parts)
+    return -(-depth // length), length
+
+
+def even_blocks(size: int, step: int, wanted: int, units: int) -> int:
+    """Cut `size` into about equal blocks, multiples of `step` of at most about `wanted`: as many for each core."""
+    blocks = -(-size // wanted)
+    blocks = -(-blocks // units) * units
+    return max(-(-size // (blocks * step)), 1) * step
+
+
+def finish(
+    problem: DenseProblem,
+    planner: Planner,
+    product: Product,
+    lanes: int,
+    launches: tuple[Launch, ...],
+    partial: Workspace,
+    parts: int,
+    size: int,
+) -> Launches:
+    """Give the steps of a product, with the sum of its parts where there are several.
+
+    Parameters
+    ----------
+    partial : Workspace
+        Where the parts stand, [part][batch][size], behind everything else in the workspace.
+    size : int
+        Results for each of the batch.
+    """
+    nbytes = partial.offset_bytes + parts * product.r * size * partial.itemsize
+    if parts == 1:
+        return Launches(launches, max(partial.offset_bytes, 256))
+    total = Launch(
+        planner.kernel(FILE, "dense_sum", {"VL": lanes}, problem.dtype, OPTIONS),
+        (-(-size // SUM_RANGE), product.r),
+        (1, 1),
+        (
+            *(partial, Buffer("b" if problem.bias else product.a), Buffer(product.c)),
+            *(*ints(problem.bias), Accumulate(product.c), *ints(size, parts, SUM_RANGE)),
+        ),
+        (product.c,),
+    )
+    return Launches((*launches, total), nbytes)
+
+
+def _operands(problem: DenseProblem, product: Product, shape: _Shape) -> tuple[Any, ...]:
+    return (
+        *(Buffer(product.a), Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c)),
+        *(Workspace(0, shape.size), *ints(problem.bias), Accumulate(product.c)),
+        *ints(product.r, product.s, product.t),
+    )
+
+
+def _rows(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+    vector = shape.lanes * shape.size
+    chunk = max(shape.packed_bytes // (vector * shape.batch), 1) * shape.lanes
+    chunk = min(chunk, -(-product.t // shape.lanes) * shape.lanes)
+    packed = (chunk + shape.lanes) * shape.batch * shape.size
+    item_rows = even_blocks(product.s, shape.rows, shape.item_rows, shape.units)
+    most = min(SUM_BYTES, shape.local_bytes - packed) // (item_rows * vector) // shape.batch * shape.batch
+    item_batch = min(max(most, shape.batch), MOST_BATCH, -(-product.r // shape.batch) * shape.batch)
+    sums = item_rows * item_batch * vector
+    if packed + sums > shape.local_bytes:
+        raise Declined(f"{packed + sums} bytes of sums do not fit {shape.local_bytes} bytes of local memory")
+    blocks = (-(-product.s // item_rows), -(-product.r // item_batch))
+    parts, length = parts_of(blocks[0] * blocks[1], product.t, shape.units)
+    launch = Launch(
+        planner.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, OPTIONS),
+        (*blocks, parts),
+        (1, 1, 1),
+        (
+            *_operands(problem, product, shape),
+            *ints(item_rows, item_batch, length, chunk),
+            *(Local(packed), Local(sums)),
+        ),
+        (product.c,),
+    )
+    return finish(problem, planner, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.s)
+
+
+def _columns(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+    if product.r > MOST_COLUMN_BATCH:
+        raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
+    batch = -(-product.r // shape.batch) * shape.batch
+    wanted = max(shape.packed_bytes * 4 // 3 // (shape.batch * shape.size), shape.lanes)
+    item_columns = even_blocks(product.t, shape.lanes, wanted, shape.units)
+    sums = item_columns * batch * shape.size
+    blocks = -(-product.t // item_columns)
+    parts, length = parts_of(blocks, product.s, shape.units)
+    launch = Launch(
+        planner.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, OPTIONS),
+        (blocks, parts),
+        (1, 1),
+        (
+            *_operands(problem, product, shape),
+            *ints(item_columns, length, 16 * shape.rows),
+            Local(sums),
+        ),
+        (product.c,),
+    )
+    return finish(problem, planner, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.t)
+
+
+def _outer(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+    if product.r > shape.batch:
+        raise Declined(f"has backward_weight of batches of at most {shape.batch}")
+    wanted = max(shape.packed_bytes // (shape.batch * shape.size), shape.lanes)
+    item_columns = even_blocks(product.t, shape.lanes, wanted, 1)
+    blocks = -(-product.t // item_columns)
+    most = max(OUTER_ITEM_BYTES // (item_columns * shape.size), 1)
+    item_rows = even_blocks(product.s, shape.rows, most, 1 if blocks >= ITEMS_PER_UNIT * shape.units else shape.units)
+    stream = product.s * product.t * shape.size >= STREAM_BYTES
+    launch = Launch(
+        planner.kernel(FILE, "dense_outer", shape.defines(), problem.dtype, OPTIONS),
+        (blocks, -(-product.s // item_rows)),
+        (1, 1),
+        (
+            *(Buffer(product.a), Buffer(product.b), Buffer(product.c), Accumulate(product.c)),
+            *ints(product.r, product.s, product.t, item_rows, item_columns, stream),
+            Local((item_columns + shape.lanes) * shape.batch * shape.size),
+        ),
+        (product.c,),
+    )
+    return Launches((launch,), 256)

@@ -1,0 +1,98 @@
+"""The dense layer's problem: a product of a batch of rows with a matrix of weights, and its gradients."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem.words import read_words
+
+DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
+LARGEST = 2**31 - 1
+WORD = re.compile(r"(n|i|o|t|b)(\d+)")
+
+
+@dataclass(frozen=True)
+class DenseProblem(Problem):
+    """A dense (fully connected, inner product) layer in one direction: y = x w^T + b.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x w [b] -> y``; ``backward_data``: ``dy w -> dx``; ``backward_weight``: ``x dy -> dw``;
+        ``backward_bias``: ``dy -> db``.
+    batch, inputs, outputs : int
+        x is (batch, inputs), y (batch, outputs), w (outputs, inputs).
+    transposed : bool
+        Whether w is (inputs, outputs) instead.
+    bias : bool
+        Whether the forward direction adds a bias.
+    dtype : str
+        ``float32``, ``float16`` (storage) or ``float64``.
+
+    Raises
+    ------
+    ProblemError
+        If the numbers describe no dense layer.
+    """
+
+    kind: ClassVar[str] = "dense"
+
+    direction: str
+    batch: int
+    inputs: int
+    outputs: int
+    transposed: bool = False
+    bias: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "inputs", "outputs"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "transposed", bool(self.transposed) and self.direction != "backward_bias")
+        object.__setattr__(self, "bias", bool(self.bias) and self.direction == "forward")
+        self._expect_words(direction=DIRECTIONS)
+        for name, low in (("batch", 0), ("inputs", 1), ("outputs", 1)):
+            value = getattr(self, name)
+            self._expect(low <= value <= LARGEST, name, value, f"{low} to {LARGEST}")
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds, counted as two operations."""
+        return 2 * self.batch * self.inputs * self.outputs
+
+    def with_direction(self, direction: str) -> DenseProblem:
+        """Give the same layer in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        x, y = (self.batch, self.inputs), (self.batch, self.outputs)
+        w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
+        return self._weighted(w, x, y, self.bias)
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"i{self.inputs}", f"o{self.outputs}"]
+        if self.transposed:
+            words.append("t1")
+        if self.bias:
+            words.append("b1")
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> DenseProblem:
+        expected = "a direction, a dtype or a number such as 'n8'"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        return cls(
+            direction=words.choices.get("direction", "forward"),
+            dtype=words.dtype,
+            batch=words.take("n"),
+            inputs=words.take("i"),
+            outputs=words.take("o"),
+            transposed=bool(words.take("t", 0)),
+            bias=bool(words.take("b", 0)),
+        )

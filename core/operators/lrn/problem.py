@@ -1,0 +1,84 @@
+"""The problem of local response normalisation across channels, in both directions."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem.words import read_words
+
+DIRECTIONS = ("forward", "backward")
+WORD = re.compile(r"(n|c|s|size)(\d+)|(beta)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+@dataclass(frozen=True)
+class LRNProblem(Problem):
+    """Local response normalisation (Krizhevsky et al. 2012) of (images, channels, pixels).
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x -> y``; ``backward``: ``x dy -> dx``.
+    images, channels, pixels : int
+    size : int
+        Channels of the window, odd.
+    beta : float
+        y = x (k + alpha / size * sum of x^2 over the window)^-beta; channels beyond the ends are 0.
+    dtype : str
+
+    Notes
+    -----
+    Scalars ``alpha`` and ``k``.
+
+    Raises
+    ------
+    ProblemError
+        If the numbers cannot be.
+    """
+
+    kind: ClassVar[str] = "lrn"
+
+    direction: str
+    images: int
+    channels: int
+    pixels: int = 1
+    size: int = 5
+    beta: float = 0.75
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        self._take_counts(images=0, channels=0, pixels=0, size=1)
+        self._expect_words(direction=DIRECTIONS)
+        object.__setattr__(self, "beta", float(self.beta))
+        self._expect(self.size % 2 == 1, "size", self.size, "an odd number")
+        self._expect(math.isfinite(self.beta), "beta", self.beta, "a finite number")
+
+    def with_direction(self, direction: str) -> LRNProblem:
+        """Give the same normalisation in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        *inputs, output = ("x", "y") if self.direction == "forward" else ("x", "dy", "dx")
+        shape = (self.images, self.channels, self.pixels)
+        return tuple(Argument(n, "out" if n == output else "in", shape, self.dtype) for n in (*inputs, output))
+
+    def scalars(self) -> tuple[str, ...]:
+        return ("alpha", "k")
+
+    def __str__(self) -> str:
+        words = [self.kind, self.direction]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.images}", f"c{self.channels}", f"s{self.pixels}", f"size{self.size}", f"beta{self.beta!r}"]
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> LRNProblem:
+        expected = "a direction, a dtype, n8, c64, s49, size5 or beta0.75"
+        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
+        direction = words.choices.get("direction", "forward")
+        sizes = words.take("n"), words.take("c"), words.take("s", 1), words.take("size", 5)
+        return cls(direction, *sizes, float(words.numbers.get("beta", 0.75)), words.dtype)

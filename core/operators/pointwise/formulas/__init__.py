@@ -1,0 +1,1 @@
+"""Formulas for pointwise problems: activations, arithmetic of tensors, norms."""

@@ -1,0 +1,323 @@
+"""From a checked program and a loop to launches: chooses the kernel's shape and writes its macros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.operators.pointwise.expression import Program
+from clgraft.core.operators.pointwise.loop import Axis, Operand, Result, collapse, count
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace
+
+GROUP = 256  # work-items per work-group on GPUs
+UNROLL = 4  # elements per work-item there
+# is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
+ITEMS_PER_UNIT = {True: 4, False: 2048}
+LEAST_PER_ITEM = {True: 16384, False: 64}
+GROUPS_PER_UNIT = 16  # work-groups wanted per compute unit of a GPU
+VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
+VALUES_PER_PART = 16384
+LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than there are
+MOST_PARTS = 1024
+SPAN = 2**30  # the most work-items of one launch; longer loops stride
+SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A program over a shape.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The broadcast shape.
+    program : Program
+    inputs : mapping of int to Operand
+        x0, x1, ... by number; the ones that the wanted outputs do not read may be missing.
+    outputs : mapping of int to Result
+        The outputs to compute, by number. All of them have a fold or none.
+    folded : tuple of int
+        The axes that are folded.
+    scalars : tuple of str
+        Names that every run gives.
+    constants : mapping of str to float
+        Names whose values are known now but must not become part of the kernel's text.
+    alpha, beta : str
+        C text of the factors of value and old output; empty for 1 and 0.
+    dtype : str
+    """
+
+    shape: tuple[int, ...]
+    program: Program
+    inputs: Mapping[int, Operand]
+    outputs: Mapping[int, Result]
+    folded: tuple[int, ...] = ()
+    scalars: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    alpha: str = ""
+    beta: str = ""
+    dtype: str = "float32"
+
+
+@dataclass
+class Launches:
+    """Launches with what they need of the workspace (they run in order and share it)."""
+
+    items: list[Launch] = field(default_factory=list)
+    workspace_bytes: int = 0
+
+
+def outgrows_caches(planner: Planner, nbytes: int) -> bool:
+    """Whether an output is so large that who reads it next finds nothing of it in a cache."""
+    return nbytes >= max(LARGE, planner.device.cache_bytes // 2)
+
+
+def generate(planner: Planner, loop: Loop, workspace_offset: int = 0) -> Launches:
+    """Plan a loop.
+
+    Parameters
+    ----------
+    planner : Planner
+    loop : Loop
+    workspace_offset : int
+        Where the loop's own workspace may begin, in bytes; a multiple of 64.
+
+    Returns
+    -------
+    Launches
+        `workspace_bytes` counts from 0.
+    """
+    return _Generator(planner, loop, workspace_offset).launches()
+
+
+class _Generator:
+    def __init__(self, planner: Planner, loop: Loop, workspace_offset: int) -> None:
+        self.planner, self.loop, self.offset = planner, loop, workspace_offset
+        self.numbers = tuple(sorted(loop.outputs))
+        reads = loop.program.reads(self.numbers)
+        self.inputs = {n: operand for n, operand in sorted(loop.inputs.items()) if f"x{n}" in reads}
+        folded = [axis in loop.folded for axis in range(len(loop.shape))]
+        self.axes = collapse(loop.shape, folded, [operand.strides for operand in self.inputs.values()])
+        self.inner = self.axes[-1]
+        self.walked = all(stride in (0, 1) for stride in self.inner.strides)
+        self.is_cpu = bool(planner.device.is_cpu)
+        self.units = int(planner.device.compute_units)
+        self.real = "float64" if loop.dtype == "float64" else "float32"
+        self.itemsize = np.dtype(self.real).itemsize
+        self.lanes = max(2, min(16, int(planner.device.vector_width) * 4 // self.itemsize))
+        self.writes = tuple(r.name for r in loop.outputs.values() if r.name)
+        if len(self.writes) < len(self.numbers):
+            self.writes = ()  # something else needs what this writes
+
+    # what the kernels see
+
+    def defines(
+        self,
+        rows: Sequence[Axis],
+        kept: Sequence[Axis] = (),
+        inner: Axis | None = None,
+        lanes: int = 0,
+        partial: bool = False,
+    ) -> dict[str, Any]:
+        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any."""
+        places = list(self.inputs)
+        defines: dict[str, Any] = {}
+        if lanes:
+            defines["VL"] = lanes
+        defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
+        defines["INPUTS(F)"] = " ".join(
+            f"F({n}, {operand.kind}, {int(inner is not None and inner.strides[i] != 0)})"
+            for i, (n, operand) in enumerate(self.inputs.items())
+        )
+        defines["OUTPUTS(F)"] = " ".join(
+            f"F({n}, {'real' if partial else self.loop.outputs[n].kind})" for n in self.numbers
+        )
+        defines["SCALARS(F)"] = " ".join(f"F({name})" for name in (*self.loop.scalars, *self.loop.constants))
+        defines["AXES(F)"] = " ".join(f"F({a.number})" for a in (*kept, *rows))
+        for name, group in (("ROW", rows), ("KEPT", kept)):
+            numbers = [axis.number for axis in group]
+            split = " ".join(f"S({a})" for a in reversed(numbers[1:]))
+            defines[f"{name}_AXES(S, L)"] = f"{split} L({numbers[0]})" if numbers else ""
+            defines[f"{name}_STRIDES(F)"] = " ".join(
+                f"F({n}, {a})" for a in numbers for i, n in enumerate(places) if self.axes[a].strides[i]
+            )
+        defines["STRIDES(F)"] = "ROW_STRIDES(F) KEPT_STRIDES(F)"
+        defines["BODY"] = self.loop.program.c_text(self.numbers)
+        for n in self.numbers:
+            fold = self.loop.outputs[n].fold
+            if fold:
+                defines[f"COMBINE_{n}(a, b)"] = fold.combine.text
+                defines[f"IDENTITY_{n}"] = fold.identity.text
+        if partial:
+            defines["PARTIAL"] = 1
+        elif self.loop.alpha:
+            defines["ALPHA"] = self.loop.alpha
+        if self.loop.beta and not partial:
+            defines["BETA"] = self.loop.beta
+        return defines
+
+    def arguments(
+        self, rows: Sequence[Axis], kept: Sequence[Axis] = (), outputs: Mapping[int, Any] | None = None
+    ) -> list[Any]:
+        """Bind what PARAMETERS declares; `outputs` are given where they are partial."""
+        bound: list[Any] = [operand.binding for operand in self.inputs.values()]
+        for n in self.numbers:
+            result = self.loop.outputs[n]
+            if outputs is not None:
+                bound += [outputs[n], Constant(np.int32(0))]
+            else:
+                bound += [result.binding, Accumulate(result.name) if result.name else Constant(np.int32(0))]
+        bound += [Scalar(name, self.real) for name in self.loop.scalars]
+        bound += [Constant(np.dtype(self.real).type(value)) for value in self.loop.constants.values()]
+        bound += _ulongs(*(axis.size for axis in (*kept, *rows)))
+        for group in (rows, kept):
+            for axis in group:
+                bound += _ulongs(*(stride for stride in axis.strides if stride))
+        return bound
+
+    def launch(
+        self, file: str, name: str, defines: dict[str, Any], size: int, local: int | None, arguments: list[Any]
+    ) -> Launch:
+        kernel = self.planner.kernel(file, name, {name.upper(): 1, **defines}, self.loop.dtype)
+        if local:
+            size = -(-size // local) * local
+        return Launch(kernel, (size,), (local,) if local else None, tuple(arguments), self.writes)
+
+    # which kernel, and how the work is cut
+
+    def launches(self) -> Launches:
+        if self.loop.folded:
+            return self.folds()
+        if 0 in self.loop.shape:
+            return Launches()
+        # kernels that walk the innermost axis know no other strides
+        if self.walked and self.is_cpu and self.inner.size >= self.lanes:
+            return Launches([self.map_vectors()])
+        if self.walked and not self.is_cpu and self.inner.size >= GROUP:
+            return Launches([self.map_groups()])
+        return Launches([self.map_elements()])
+
+    def map_vectors(self) -> Launch:
+        outer = self.axes[:-1]
+        rows, length = count(outer), self.inner.size
+        items = max(1, min(ITEMS_PER_UNIT[True] * self.units, rows * length // VALUES_PER_ITEM))
+        pieces, rows_per_item = 1, -(-rows // items)
+        if rows < items:
+            pieces = max(1, min(-(-items // rows), length // (2 * self.lanes)))
+        arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
+        size = -(-rows // rows_per_item) * pieces
+        defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
+        if self.loop.dtype != "float16" and outgrows_caches(self.planner, rows * length * self.itemsize):
+            defines["PAST_CACHES"] = 1
+        return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
+
+    def map_groups(self) -> Launch:
+        outer = self.axes[:-1]
+        pieces = -(-self.inner.size // (UNROLL * GROUP))
+        arguments = [*self.arguments(outer), *_ulongs(self.inner.size, pieces)]
+        size = count(outer) * pieces * GROUP
+        return self.launch(
+            "pointwise/pointwise.cl", "pointwise_groups", self.defines(outer, inner=self.inner), size, GROUP, arguments
+        )
+
+    def map_elements(self) -> Launch:
+        total = count(self.axes)
+        arguments = [*self.arguments(self.axes), *_ulongs(total)]
+        local = 64 if self.is_cpu else GROUP
+        size = min(total, SPAN)
+        return self.launch(
+            "pointwise/pointwise.cl", "pointwise_elements", self.defines(self.axes), size, local, arguments
+        )
+
+    def folds(self) -> Launches:
+        folded = [axis for axis in self.axes if axis.folded]
+        kept = [axis for axis in self.axes if not axis.folded]
+        if count(kept) == 0:
+            return Launches()
+        if self.walked and self.is_cpu and self.inner.size >= self.lanes and count(folded):
+            return self.fold_rows(kept, folded[:-1]) if self.inner.folded else self.fold_columns(kept[:-1], folded)
+        if self.walked and not self.is_cpu and self.inner.folded and count(folded) >= GROUP:
+            return self.fold_groups(kept, folded[:-1])
+        return self.fold_elements(kept, folded)
+
+    def fold_rows(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results, values = count(kept), count(rows) * self.inner.size
+        target = ITEMS_PER_UNIT[True] * self.units
+        parts = _parts(target, results, values // VALUES_PER_PART)
+        pieces = max(1, min(-(-parts // count(rows)), self.inner.size // (2 * self.lanes)))
+        per_item = max(1, min(results // target, VALUES_PER_ITEM // values)) if parts == 1 else 1
+        numbers = (results, per_item, count(rows), self.inner.size, pieces, parts)
+        size = -(-results // per_item) * parts
+        return self.fold("reduce_rows", rows, kept, parts, size, 1, numbers, self.inner, self.lanes)
+
+    def fold_columns(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        vectors = count(kept) * -(-self.inner.size // self.lanes)
+        target = ITEMS_PER_UNIT[True] * self.units
+        parts = _parts(target, vectors, count(rows) * self.lanes // VALUES_PER_PART)
+        numbers = (count(kept) * self.inner.size, self.inner.size, count(rows), parts)
+        return self.fold("reduce_columns", rows, kept, parts, vectors * parts, 1, numbers, self.inner, self.lanes)
+
+    def fold_groups(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results = count(kept)
+        parts = _parts(GROUPS_PER_UNIT * self.units, results, count(rows) * self.inner.size // (16 * GROUP))
+        numbers = (results, count(rows), self.inner.size, parts)
+        return self.fold("reduce_groups", rows, kept, parts, results * parts * GROUP, GROUP, numbers, self.inner)
+
+    def fold_elements(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
+        results, values = count(kept), count(rows)
+        parts = _parts(ITEMS_PER_UNIT[self.is_cpu] * self.units, results, values // LEAST_PER_ITEM[self.is_cpu])
+        local = None if self.is_cpu else 64
+        return self.fold("reduce_elements", rows, kept, parts, results * parts, local, (results, values, parts))
+
+    def fold(
+        self,
+        name: str,
+        rows: Sequence[Axis],
+        kept: Sequence[Axis],
+        parts: int,
+        size: int,
+        local: int | None,
+        numbers: Sequence[int],
+        inner: Axis | None = None,
+        lanes: int = 0,
+    ) -> Launches:
+        """Plan one launch, or with several parts a second one that folds them."""
+        partial = parts > 1
+        results = numbers[0]
+        slot = _aligned(results * parts * self.itemsize)
+        places = {n: Workspace(self.offset + i * slot, self.itemsize) for i, n in enumerate(self.numbers)}
+        arguments = [*self.arguments(rows, kept, places if partial else None), *_ulongs(*numbers)]
+        defines = self.defines(rows, kept, inner, lanes, partial)
+        launch = self.launch("pointwise/reduce.cl", name, defines, size, local, arguments)
+        if not partial:
+            return Launches([launch])
+        return Launches([launch, self.finish(places, results, parts)], self.offset + len(places) * slot)
+
+    def finish(self, places: Mapping[int, Workspace], results: int, parts: int) -> Launch:
+        """Plan the fold of the parts: a kernel whose only inputs are the parts, one per output."""
+        defines = self.defines(())
+        defines["INPUTS(F)"] = " ".join(f"F({n}, real, 0)" for n in self.numbers)
+        bound: list[Any] = [places[n] for n in self.numbers]
+        bound += self.arguments(())[len(self.inputs) :]
+        bound += _ulongs(results, parts)
+        if self.is_cpu or parts < 32:
+            return self.launch("pointwise/reduce.cl", "reduce_finish", defines, results, 64, bound)
+        defines["GROUP"] = 64
+        return self.launch("pointwise/reduce.cl", "reduce_finish_groups", defines, results * 64, 64, bound)
+
+
+def _parts(target: int, workers: int, most: int) -> int:
+    """Give in how many parts each fold is cut so that about `target` workers are busy."""
+    return max(1, min(-(-target // workers), most, MOST_PARTS))
+
+
+def _ulongs(*values: int) -> list[Any]:
+    return [Constant(np.uint64(value)) for value in values]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64

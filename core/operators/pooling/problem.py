@@ -1,0 +1,175 @@
+"""The pooling problem: windows of 1-D to 3-D, both frameworks' rules for the last window and for the divisor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem.words import AXES, read_words
+
+DIRECTIONS = ("forward", "backward", "mask")
+OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
+NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
+ROUNDINGS = ("floor", "ceil", "ceil_inside")
+
+LARGEST = 2**31 - 1
+WORD = re.compile(r"(n|c|[ikspq][dhw])(\d+)")
+
+
+@dataclass(frozen=True)
+class PoolProblem(Problem):
+    """Pooling over windows.
+
+    Parameters
+    ----------
+    direction : str
+        ``forward``: ``x -> y``; ``backward``: ``x y dy -> dx`` for the operators in `GRADIENT_READS_VALUES`, and else
+        ``dy -> dx``; ``mask``: ``x y -> mask``, the place of each maximum in its plane (a whole number as `dtype`, so
+        exact up to 2^24 elements in float32), -1 where a window holds nothing.
+    operator : str
+        ``max``, ``average``, ``sum``, or ``lp1`` to ``lp3``: (sum x^p)^(1/p), without absolute values, as MXNet has it.
+        A maximum starts from the dtype's lowest number and NaN is never greater; its gradient goes to the first of the
+        window that equals it, in memory order. A window that holds nothing gives the lowest number, and else 0.
+    batch, channels : int
+    in_size, kernel, stride, pad_begin, pad_end : tuple of int
+        One number per spatial axis, outermost first; empty ones mean 1 (stride), 0 (`pad_begin`), `pad_begin`
+        (`pad_end`).
+    rounding : str
+        The number of windows: ``floor``: all lie within the padded input; ``ceil``: the last may reach beyond;
+        ``ceil_inside``: as ``ceil``, but where there is padding the last window has to start before the end padding
+        (Caffe's rule).
+    count_padding : bool
+        Whether an average divides by the window within the padded input, or by its part within the input.
+    dtype : str
+
+    Raises
+    ------
+    ProblemError
+        If the numbers describe no pooling.
+    """
+
+    kind: ClassVar[str] = "pool"
+    GRADIENT_READS_VALUES: ClassVar[tuple[str, ...]] = ("max", "lp2", "lp3")
+
+    direction: str
+    operator: str
+    batch: int
+    channels: int
+    in_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...] = ()
+    pad_begin: tuple[int, ...] = ()
+    pad_end: tuple[int, ...] = ()
+    rounding: str = "floor"
+    count_padding: bool = True
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        ndim = len(self.in_size)
+        filled = {
+            "in_size": self.in_size,
+            "kernel": self.kernel,
+            "stride": self.stride or (1,) * ndim,
+            "pad_begin": self.pad_begin or (0,) * ndim,
+            "pad_end": self.pad_end or self.pad_begin or (0,) * ndim,
+        }
+        for name, value in filled.items():
+            object.__setattr__(self, name, tuple(int(v) for v in value))
+        if self.operator != "average":
+            object.__setattr__(self, "count_padding", True)  # says nothing there: one text for one problem
+        self._check(ndim)
+
+    def _check(self, ndim: int) -> None:
+        expect = self._expect
+        self._expect_words(direction=DIRECTIONS, operator=OPERATORS, rounding=ROUNDINGS)
+        expect(self.direction != "mask" or self.operator == "max", "operator", self.operator, "max, which has a mask")
+        expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
+        for name, low in (("in_size", 1), ("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0)):
+            value = getattr(self, name)
+            expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as in_size {self.in_size}")
+            expect(all(low <= v <= LARGEST for v in value), name, value, f"numbers from {low} to {LARGEST}")
+        expect(0 <= self.batch <= LARGEST, "batch", self.batch, f"0 to {LARGEST}")
+        expect(0 <= self.channels <= LARGEST, "channels", self.channels, f"0 to {LARGEST}")
+        for i, k, p, q, count in zip(self.in_size, self.kernel, self.pad_begin, self.pad_end, self.out_size):
+            # Caffe lets the only window reach beyond
+            fits = k <= i + p + q or (self.rounding == "ceil_inside" and count > 0)
+            expect(fits, "kernel", self.kernel, f"at most the padded input ({i + p + q})")
+            if self.operator in ("max", "average"):
+                expect(p < k, "pad_begin", self.pad_begin, f"less than the kernel {self.kernel}")
+
+    @property
+    def ndim(self) -> int:
+        """Number of spatial axes."""
+        return len(self.in_size)
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Number of windows per axis."""
+        sizes = []
+        for i, k, s, p, q in zip(self.in_size, self.kernel, self.stride, self.pad_begin, self.pad_end):
+            room = i + p + q - k
+            count = (room if self.rounding == "floor" else room + s - 1) // s + 1
+            padded = any(self.pad_begin) or any(self.pad_end)
+            if self.rounding == "ceil_inside" and padded and (count - 1) * s >= i + p:
+                count -= 1
+            sizes.append(count)
+        return tuple(sizes)
+
+    def with_direction(self, direction: str) -> PoolProblem:
+        """Give the same pooling in another direction."""
+        return replace(self, direction=direction)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        x = (self.batch, self.channels, *self.in_size)
+        y = (self.batch, self.channels, *self.out_size)
+        if self.direction == "forward":
+            table = [("x", "in", x), ("y", "out", y)]
+        elif self.direction == "mask":
+            table = [("x", "in", x), ("y", "in", y), ("mask", "out", y)]
+        else:
+            values = [("x", "in", x), ("y", "in", y)] if self.operator in self.GRADIENT_READS_VALUES else []
+            table = [*values, ("dy", "in", y), ("dx", "out", x)]
+        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table)
+
+    def __str__(self) -> str:
+        axes = AXES[-self.ndim :]
+        words = [self.kind, self.direction, self.operator]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"c{self.channels}"]
+        words += [f"i{a}{v}" for a, v in zip(axes, self.in_size)]
+        words += [f"k{a}{v}" for a, v in zip(axes, self.kernel)]
+        words += [f"s{a}{v}" for a, v in zip(axes, self.stride) if v != 1]
+        words += [f"p{a}{v}" for a, v in zip(axes, self.pad_begin) if v]
+        words += [f"q{a}{v}" for a, v, u in zip(axes, self.pad_end, self.pad_begin) if v != u]
+        if self.rounding != "floor":
+            words.append(self.rounding)
+        if not self.count_padding:
+            words.append("count_inside")
+        return " ".join(words)
+
+    @classmethod
+    def from_text(cls, text: str) -> PoolProblem:
+        choices = {"direction": DIRECTIONS, "operator": OPERATORS, "rounding": ROUNDINGS}
+        expected = "a direction, an operator or a number as 'kh3'"
+        words = read_words(cls.kind, text, WORD, expected, choices, ("count_inside",))
+        axes = words.axes()
+        begin = tuple(words.take(f"p{axis}", 0) for axis in axes)
+        problem = cls(
+            direction=words.choices.get("direction", "forward"),
+            operator=words.choices.get("operator", ""),
+            rounding=words.choices.get("rounding", "floor"),
+            dtype=words.dtype,
+            count_padding="count_inside" not in words.flags,
+            batch=words.take("n"),
+            channels=words.take("c"),
+            in_size=tuple(words.take(f"i{axis}") for axis in axes),
+            kernel=tuple(words.take(f"k{axis}") for axis in axes),
+            stride=tuple(words.take(f"s{axis}", 1) for axis in axes),
+            pad_begin=begin,
+            pad_end=tuple(words.take(f"q{axis}", p) for axis, p in zip(axes, begin)),
+        )
+        words.expect_none_left(axes)
+        return problem

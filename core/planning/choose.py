@@ -1,0 +1,105 @@
+"""Chooses an implementation for a problem: advice first, then the implementations in their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from clgraft.core.errors import BuildError, Declined, ProblemError
+from clgraft.core.planning.choice import HEURISTIC, Choice
+from clgraft.core.planning.implementation import Implementation, Planner, Tunable, implementations
+from clgraft.core.planning.launches import Launches
+from clgraft.core.problem import Problem
+
+
+class Advice(Protocol):
+    """A choice that somebody recommends; its text says where it comes from."""
+
+    @property
+    def choice(self) -> Choice: ...
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An implementation's launches.
+
+    Attributes
+    ----------
+    launches : Launches
+    algorithm : str
+        The implementation's name.
+    declined : tuple of (str, str)
+        Who declined before, and why; advice that could not be followed comes first.
+    tuned : str
+        The advice that was followed; empty if there was none.
+    """
+
+    launches: Launches
+    algorithm: str
+    declined: tuple[tuple[str, str], ...] = ()
+    tuned: str = ""
+
+
+def choose(problem: Problem, planner: Planner, advice: Advice | None = None, algorithm: str | None = None) -> Chosen:
+    """Return the first implementation that serves a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    planner : Planner
+    advice : Advice, optional
+        Tried first; `HEURISTIC` means the order of the implementations.
+    algorithm : str, optional
+        Ask only the implementation of this name.
+
+    Raises
+    ------
+    ProblemError
+        If no implementation of that name serves the problem.
+    BuildError
+        If the device's compiler refuses a kernel.
+    """
+    declined: list[tuple[str, str]] = []
+    if not any(argument.size for argument in problem.arguments() if argument.role != "in"):
+        return Chosen(Launches(()), "empty")
+    if advice is not None and advice.choice != HEURISTIC:
+        try:
+            return Chosen(plan_choice(problem, planner, advice.choice), advice.choice.algorithm, tuned=str(advice))
+        except (Declined, BuildError, ProblemError) as reason:
+            declined.append((str(advice), str(reason)))
+    listed = implementations(problem)
+    for implementation in listed:
+        if algorithm not in (None, implementation.NAME):
+            continue
+        try:
+            return Chosen(implementation.plan(problem, planner), implementation.NAME, tuple(declined))
+        except Declined as reason:
+            declined.append((implementation.NAME, str(reason)))
+    names = [implementation.NAME for implementation in listed]
+    raise ProblemError(
+        f"[{problem.kind}] got algorithm {algorithm!r} for {problem}, expected one of {names} that serves it"
+        + "".join(f"; {name}: {reason}" for name, reason in declined)
+    )
+
+
+def plan_choice(problem: Problem, planner: Planner, choice: Choice) -> Launches:
+    """Return the launches of one choice.
+
+    Raises
+    ------
+    Declined
+        If its implementation does not serve the problem, or not with these settings.
+    ProblemError
+        If there is no such implementation.
+    BuildError
+        If the device's compiler refuses a kernel.
+    """
+    by_name: dict[str, Implementation] = {item.NAME: item for item in implementations(problem)}
+    if choice.algorithm not in by_name:
+        raise ProblemError(f"[{problem.kind}] got algorithm {choice.algorithm!r}, expected one of {list(by_name)}")
+    implementation = by_name[choice.algorithm]
+    if not choice.settings:
+        return implementation.plan(problem, planner)
+    if not isinstance(implementation, Tunable):
+        raise Declined(f"{choice.algorithm} has no settings")
+    return implementation.plan(problem, planner, dict(choice.settings))

@@ -1,0 +1,46 @@
+"""What planners may rely on about a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device can do.
+
+    Attributes
+    ----------
+    vector_width : int
+        Lanes of float32 in the widest register that the compiler uses (CPU), or the preferred vector (GPU).
+    local_memory, global_memory : int
+        Bytes.
+    host_access : str
+        ``raw_pointer``: kernels follow host pointers; ``use_host_ptr``: host memory can be wrapped without a copy;
+        ``staged``: the device has memory of its own.
+    device_class : str
+        ``cpu``, ``nvidia``, ``amd``, ``intel-gpu``, ``mali`` or ``gpu``: names rows of tile sizes.
+    cache_bytes : int
+        Size of the largest cache that the driver reports; 0 if it reports none.
+    """
+
+    name: str
+    platform: str
+    driver: str
+    version: str
+    selector: str
+    is_cpu: bool
+    is_gpu: bool
+    compute_units: int
+    vector_width: int
+    local_memory: int
+    global_memory: int
+    max_work_group_size: int
+    has_fp64: bool
+    has_fp16: bool
+    host_access: str
+    device_class: str
+    cache_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.selector} {self.platform} / {self.name}"

@@ -1,0 +1,98 @@
+"""What implementations of operators satisfy, what they plan with, and which of them serve a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from clgraft.core.planning.choice import Value
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.launches import Launches
+from clgraft.core.problem import Problem
+
+
+class Planner(Protocol):
+    """What an implementation plans with.
+
+    Attributes
+    ----------
+    device : DeviceInfo
+    """
+
+    @property
+    def device(self) -> DeviceInfo: ...
+
+    def kernel(
+        self,
+        file: str,
+        name: str,
+        defines: Mapping[str, Any] | None = None,
+        dtype: str = "float32",
+        options: tuple[str, ...] = (),
+    ) -> Any:
+        """Return a new kernel of a file in the kernels folder (see `DeviceContext.kernel`)."""
+
+    def launches(self, problem: Problem) -> Launches:
+        """Return the launches for another problem, which becomes a part of the planned one."""
+
+
+class Implementation(Protocol):
+    """A way to compute a kind of problem: a module with a name and a function `plan`.
+
+    Its ``FOR_GPUS = True`` says that a search on a CPU device need not try it.
+
+    Attributes
+    ----------
+    NAME : str
+        Unique among the implementations of a problem; tuning rows and `Plan.algorithm` hold it.
+    """
+
+    NAME: str
+
+    def plan(self, problem: Any, planner: Planner) -> Launches:
+        """Return the launches for a problem.
+
+        Raises
+        ------
+        Declined
+            With the reason, if this implementation does not serve the problem on the planner's device.
+        """
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """An implementation with settings, which its `plan` takes as a third argument."""
+
+    NAME: str
+
+    def plan(self, problem: Any, planner: Planner, settings: Mapping[str, Value] | None = None) -> Launches:
+        """Return the launches for a problem with these settings, or with settings of its own choice."""
+
+    def candidates(self, problem: Any, planner: Planner) -> Iterable[Mapping[str, Value]]:
+        """Return the settings that a search tries."""
+
+
+# (class of problems, direction or None for all other directions) -> implementations, in order of preference
+IMPLEMENTATIONS: dict[tuple[type[Problem], str | None], tuple[Implementation, ...]] = {}
+
+
+def register(problems: type[Problem], implementations: Sequence[Implementation], direction: str | None = None) -> None:
+    """Set the implementations for a class of problems.
+
+    Parameters
+    ----------
+    problems : type
+        A subclass of `Problem`.
+    implementations : sequence of Implementation
+        In order of preference; the last one never declines.
+    direction : str, optional
+        The only direction that they are for.
+    """
+    IMPLEMENTATIONS[problems, direction] = tuple(implementations)
+
+
+def implementations(problem: Problem) -> tuple[Implementation, ...]:
+    """Return the implementations for a problem, in order of preference."""
+    direction = getattr(problem, "direction", None)
+    found = IMPLEMENTATIONS.get((type(problem), direction))
+    return IMPLEMENTATIONS[type(problem), None] if found is None else found

@@ -1,0 +1,76 @@
+"""Kernel launches as implementations describe them: kernels with bound arguments, without buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Binds a buffer of the problem: two kernel parameters, base pointer and offset in elements."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Binds a part of the workspace: base pointer and offset, in elements of `itemsize` bytes."""
+
+    offset_bytes: int
+    itemsize: int = 4
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Binds a value that never changes: a numpy scalar of at most 8 bytes."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Binds a scalar of the problem, as `dtype` (float32 or float64)."""
+
+    name: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Binds an int: 1 if the named output is to be added to, 0 if it is to be overwritten."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Local:
+    """Binds local memory."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. It is left out of a run that skips every output named in `writes` (empty: never left out)."""
+
+    kernel: Any
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    arguments: tuple[Any, ...]
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launches:
+    """What an implementation plans for a problem: launches in order, and the workspace that they share."""
+
+    launches: tuple[Launch, ...]
+    workspace_bytes: int = 0
+
+
+def ints(*values: int) -> tuple[Constant, ...]:
+    """Return constants for the int parameters of a kernel."""
+    return tuple(Constant(np.int32(v)) for v in values)

@@ -1,0 +1,16 @@
+"""Problems: frozen descriptions of one operator call, their text, and the arithmetic of sizes that they share."""
+
+from clgraft.core.problem.base import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem, in_3d, parse
+from clgraft.core.problem.numbers import ceil_div, round_up
+
+__all__ = [
+    "DTYPES",
+    "DTYPE_WORDS",
+    "WORD_OF_DTYPE",
+    "Argument",
+    "Problem",
+    "ceil_div",
+    "in_3d",
+    "parse",
+    "round_up",
+]

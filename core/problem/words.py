@@ -1,0 +1,103 @@
+"""Reads the words of a problem's text: choices such as a direction, flags, and numbers such as ``kh3``, each once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem.base import DTYPE_WORDS
+
+AXES = "dhw"
+
+
+@dataclass
+class Words:
+    """What a text says; numbers are taken out one by one.
+
+    Attributes
+    ----------
+    kind, text : str
+        For messages.
+    choices : dict of str to str
+        The chosen words by what they choose.
+    flags : set of str
+    numbers : dict of str to float
+        Those that were not taken yet; whole ones are int.
+    """
+
+    kind: str
+    text: str
+    choices: dict[str, str]
+    flags: set[str]
+    numbers: dict[str, float]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype; float32 where none is said."""
+        return DTYPE_WORDS[self.choices["dtype"]] if "dtype" in self.choices else "float32"
+
+    def take(self, word: str, default: int | None = None) -> int:
+        """Give a whole number and take it out; without a default it has to be there."""
+        if word not in self.numbers and default is None:
+            raise ProblemError(f"[{self.kind}] got {self.text!r}, expected a word {word}N in it")
+        return int(self.numbers.pop(word, default or 0))
+
+    def axes(self) -> list[str]:
+        """Give the letters of the spatial axes, by the input sizes that are there."""
+        found = [axis for axis in AXES if f"i{axis}" in self.numbers]
+        if not found or found != list(AXES[3 - len(found) :]):
+            raise ProblemError(f"[{self.kind}] got {self.text!r}, expected iw, or ih iw, or id ih iw")
+        return found
+
+    def expect_none_left(self, axes: Sequence[str]) -> None:
+        """Refuse numbers that nobody took: those of other axes."""
+        if self.numbers:
+            raise ProblemError(f"[{self.kind}] got {sorted(self.numbers)}, expected only axes {list(axes)}")
+
+
+def read_words(
+    kind: str,
+    text: str,
+    number: re.Pattern[str],
+    expected: str,
+    choices: Mapping[str, Sequence[str]],
+    flags: Sequence[str] = (),
+) -> Words:
+    """Read a text.
+
+    Parameters
+    ----------
+    kind : str
+        The problem's.
+    text : str
+        Without the kind.
+    number : re.Pattern
+        A number's word; of its groups two match, the name and the value.
+    expected : str
+        What could stand there, for messages.
+    choices : mapping of str to sequence of str
+        The words to choose from by what they choose; the dtype's are always known.
+    flags : sequence of str
+        Words that may stand there or not.
+
+    Raises
+    ------
+    ProblemError
+        If a word is none of these, or a second of the same.
+    """
+    meaning = {word: name for name, words in {**choices, "dtype": tuple(DTYPE_WORDS)}.items() for word in words}
+    words = Words(kind, text, {}, set(), {})
+    for word in text.split():
+        found = number.fullmatch(word)
+        name, value = (group for group in found.groups() if group) if found else ("", "")
+        if word in meaning and meaning[word] not in words.choices:
+            words.choices[meaning[word]] = word
+        elif word in flags and word not in words.flags:
+            words.flags.add(word)
+        elif name and name not in words.numbers:
+            words.numbers[name] = int(value) if value.isdigit() else float(value)
+        else:
+            raise ProblemError(f"[{kind}] got word {word!r}, expected {expected}, once")
+    return words

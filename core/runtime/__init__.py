@@ -1,0 +1,1 @@
+"""The runtime: devices, drivers, programs, and plans that run through the C library."""

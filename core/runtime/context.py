@@ -1,0 +1,160 @@
+"""A device's OpenCL objects, its compiled kernels, and its handle in the C runtime."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from clgraft.core import abi
+from clgraft.core.errors import ExecutionError, ProblemError
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.launches import Launches
+from clgraft.core.problem import Problem
+from clgraft.core.runtime import devices, drivers, program_cache, sources
+from clgraft.core.runtime.handover import plan_spec
+
+LARGEST = 2**47  # bytes of an argument
+STORAGE = {"float32": 32, "float16": 16, "float64": 64}
+WITHOUT_PREFETCH = ("Oclgrind",)  # its compiler cannot make a kernel with a prefetch
+HOST_ACCESS = {
+    "raw_pointer": abi.lib.CLG_RAW_POINTER,
+    "use_host_ptr": abi.lib.CLG_USE_HOST_PTR,
+    "staged": abi.lib.CLG_STAGED,
+}
+
+
+class Lifetime:
+    """Releases a context's handle when the context and all its plans are gone, but not while the interpreter ends."""
+
+    def __init__(self, destroy: Any, handle: Any) -> None:
+        weakref.finalize(self, destroy, handle).atexit = False
+
+
+class DeviceContext:
+    """A device, its queue and its kernels.
+
+    Parameters
+    ----------
+    cl_context, cl_device, queue : pyopencl objects
+    ffi, lib : cffi module objects, optional
+        Of the C runtime that the context belongs to.
+    device : DeviceInfo, optional
+        What planners rely on; by default what the device reports.
+
+    Attributes
+    ----------
+    device : DeviceInfo
+    handle : cffi pointer
+        The C runtime's handle of the context.
+    lifetime : Lifetime
+        Keeps the handle valid; plans hold it.
+    """
+
+    def __init__(
+        self,
+        cl_context: Any,
+        cl_device: Any,
+        queue: Any,
+        ffi: Any = abi.ffi,
+        lib: Any = abi.lib,
+        device: DeviceInfo | None = None,
+    ) -> None:
+        self.cl_context, self.cl_device, self.queue = cl_context, cl_device, queue
+        self.device = device or devices.describe(cl_device)
+        self.ffi, self.lib = ffi, lib
+        self._lock = threading.RLock()
+        self._programs: dict[Any, Any] = {}
+        out = ffi.new("clg_context *")
+        pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
+        self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
+        self.handle = out[0]
+        self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise ExecutionError(self.ffi.string(self.lib.clg_last_error()).decode(), status)
+
+    def alive(self) -> bool:
+        """Return whether the handle has not been destroyed."""
+        return self.lib.clg_context_counters(self.handle, self.ffi.new("clg_counters *")) == 0
+
+    def counters(self) -> dict[str, int]:
+        """Return what the runtime counted: bytes copied, buffers created and reused, launches."""
+        values = self.ffi.new("clg_counters *")
+        self._check(self.lib.clg_context_counters(self.handle, values))
+        names = ("bytes_to_device", "bytes_to_host", "buffers_created", "buffers_reused", "launches")
+        return {name: getattr(values, name) for name in names}
+
+    def kernel(
+        self,
+        file: str,
+        name: str,
+        defines: Mapping[str, Any] | None = None,
+        dtype: str = "float32",
+        options: tuple[str, ...] = (),
+    ) -> Any:
+        """Return a new kernel of a file in the kernels folder.
+
+        Parameters
+        ----------
+        file, name : str
+            The file, relative to the folder, and the kernel in it. The prelude
+            comes first; `#include "folder/file.cl"` is resolved in the kernels folder.
+        defines : mapping
+            Macros; they precede the source as text, so they count in the cache's key.
+        dtype : str
+            Sets the prelude's STORAGE.
+        options : tuple of str
+            Options of the compiler in addition to ``-cl-std=CL1.2``.
+
+        Raises
+        ------
+        BuildError
+            With the compiler's log.
+        """
+        import pyopencl as cl
+
+        lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
+        if self.device.platform in WITHOUT_PREFETCH:
+            lines["__builtin_prefetch(...)"] = "((void)0)"
+        source = "".join(f"#define {key} {value}\n" for key, value in lines.items()) + sources.kernel_source(file)
+        key = (source, options)
+        with self._lock, drivers.affinity_kept():
+            if key not in self._programs:
+                self._programs[key] = program_cache.build(
+                    self.cl_context, self.cl_device, source, ("-cl-std=CL1.2", *options)
+                )
+            if not drivers.caches_can_grow():
+                # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
+                cl._PYOPENCL_NO_CACHE = True
+            return cl.Kernel(self._programs[key], name)
+
+    def expect_possible(self, problem: Problem) -> None:
+        """Check that the device can hold a problem.
+
+        Raises
+        ------
+        ProblemError
+            If the device does not have the problem's dtype, or an argument is larger than any address space.
+        """
+        if problem.dtype == "float64" and not self.device.has_fp64:
+            raise ProblemError(
+                f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
+            )
+        for argument in problem.arguments():
+            if argument.nbytes > LARGEST:
+                raise ProblemError(
+                    f"[{problem.kind}] got {argument.name} of shape {argument.shape}, {argument.nbytes} bytes, expected"
+                    f" at most {LARGEST}: no machine addresses more"
+                )
+
+    def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
+        """Hand launches to the C runtime and return the handle of the plan that it made of them."""
+        keep: list[Any] = []
+        description = f"{problem} | {name} on {self.device.name}"
+        spec = plan_spec(self.ffi, self.lib, problem, description, launches, keep)
+        out = self.ffi.new("clg_plan *")
+        self._check(self.lib.clg_plan_assemble(self.handle, spec, out))
+        return out[0]

@@ -1,0 +1,97 @@
+"""Writes planned launches as the structs that the C runtime assembles plans from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Scalar, Workspace
+from clgraft.core.problem import Problem
+from clgraft.core.runtime.plan import DTYPE_CODES
+
+ROLES = {"in": "CLG_IN", "out": "CLG_OUT", "inout": "CLG_INOUT"}
+
+
+def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: Launches, keep: list[Any]) -> Any:
+    """Return launches as the C runtime's `clg_plan_spec`.
+
+    Parameters
+    ----------
+    ffi, lib : cffi module objects
+    problem : Problem
+    description : str
+        For the runtime's messages.
+    planned : Launches
+    keep : list
+        Receives the memory that the struct points to.
+    """
+    arguments = problem.arguments()
+    places = {argument.name: i for i, argument in enumerate(arguments)}
+    scalars = {name: i for i, name in enumerate(problem.scalars())}
+    bindings: list[dict[str, int]] = []
+    launches: list[dict[str, Any]] = []
+    for launch in planned.launches:
+        if 0 in launch.global_size:
+            continue
+        first = len(bindings)
+        bindings += [_binding(lib, item, places, scalars) for item in launch.arguments]
+        launches.append(_launch(ffi, launch, first, places))
+    spec = ffi.new("clg_plan_spec *")
+    for field, kind, items in (
+        ("arguments", "clg_argument[]", [_argument(ffi, lib, argument) for argument in arguments]),
+        ("bindings", "clg_binding[]", bindings),
+        ("launches", "clg_launch[]", launches),
+    ):
+        block = ffi.new(kind, items)
+        keep.append(block)
+        setattr(spec, field, block)
+        setattr(spec, field[:-1] + "_count" if field != "launches" else "launch_count", len(items))
+    text = ffi.new("char[]", description.encode())
+    keep.append(text)
+    spec.description = text
+    spec.scalar_count = len(scalars)
+    spec.workspace_bytes = planned.workspace_bytes
+    return spec
+
+
+def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
+    return {
+        "size": ffi.sizeof("clg_argument"),
+        "role": getattr(lib, ROLES[argument.role]),
+        "dtype": DTYPE_CODES[argument.dtype],
+        "ndim": len(argument.shape[:8]),
+        "shape": list(argument.shape[:8]),
+        "bytes": argument.nbytes,
+        "name": argument.name.encode()[:31],
+    }
+
+
+def _launch(ffi: Any, launch: Launch, first: int, places: dict[str, int]) -> dict[str, Any]:
+    return {
+        "kernel": ffi.cast("void *", launch.kernel.int_ptr),
+        "dims": len(launch.global_size),
+        "has_local": launch.local_size is not None,
+        "first_binding": first,
+        "binding_count": len(launch.arguments),
+        "global_size": [int(v) for v in launch.global_size],
+        "local_size": [int(v) for v in launch.local_size or ()],
+        "writes": sum(1 << places[name] for name in launch.writes),
+    }
+
+
+def _binding(lib: Any, item: Any, places: dict[str, int], scalars: dict[str, int]) -> dict[str, int]:
+    if isinstance(item, Buffer):
+        return {"kind": lib.CLG_BIND_BUFFER, "index": places[item.name]}
+    if isinstance(item, Workspace):
+        return {"kind": lib.CLG_BIND_WORKSPACE, "index": item.itemsize, "value": item.offset_bytes}
+    if isinstance(item, Constant):
+        raw = np.asarray(item.value).tobytes()
+        return {"kind": lib.CLG_BIND_CONSTANT, "bytes": len(raw), "value": int.from_bytes(raw, "little")}
+    if isinstance(item, Scalar):
+        return {"kind": lib.CLG_BIND_SCALAR, "index": scalars[item.name], "bytes": np.dtype(item.dtype).itemsize}
+    if isinstance(item, Accumulate):
+        return {"kind": lib.CLG_BIND_ACCUMULATE, "index": places[item.name]}
+    if isinstance(item, Local):
+        return {"kind": lib.CLG_BIND_LOCAL, "value": item.nbytes}
+    raise TypeError(f"[plan] got {item!r} as a kernel argument, expected a binding of clgraft.core.planning.launches")

@@ -1,0 +1,174 @@
+"""Plans: problems prepared for a device, which callers run on their buffers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clgraft.core.abi import lib
+from clgraft.core.errors import ArgumentError, ExecutionError
+from clgraft.core.problem import Argument, Problem
+
+if TYPE_CHECKING:
+    from clgraft.core.runtime.context import DeviceContext
+
+OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKIP
+DTYPE_CODES = {
+    "float32": lib.CLG_FLOAT32,
+    "float16": lib.CLG_FLOAT16,
+    "float64": lib.CLG_FLOAT64,
+    "int32": lib.CLG_INT32,
+    "uint8": lib.CLG_UINT8,
+}
+
+
+class BoundBuffer(NamedTuple):
+    """One argument of a fast run: an address in host memory, the bytes that may be used, and how it is written."""
+
+    address: int
+    nbytes: int
+    dtype: str
+    mode: int = OVERWRITE
+
+
+@dataclass(frozen=True)
+class accumulate:  # reads as a verb at the call
+    """Marks an output of `Plan.run` that is added to."""
+
+    array: np.ndarray
+
+
+class Plan:
+    """A problem prepared for a device. Made by `Context.plan`; safe to run from any thread.
+
+    Attributes
+    ----------
+    problem : Problem
+    algorithm : str
+        The implementation's name.
+    declined : tuple of (str, str)
+        The implementations that stood before it and their reasons; a tuned choice that could not serve comes first.
+    tuned : str
+        The tuned choice that was taken and where it comes from; empty where planning chose by itself.
+    arguments : tuple of Argument
+    """
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        problem: Problem,
+        algorithm: str,
+        declined: tuple[tuple[str, str], ...],
+        handle: Any,
+        tuned: str = "",
+    ) -> None:
+        self._lifetime = context.lifetime  # not the context, which holds its plans: a cycle would outlive its last user
+        self.problem = problem
+        self.algorithm = algorithm
+        self.declined = declined
+        self.tuned = tuned
+        self.arguments = problem.arguments()
+        self.scalars = problem.scalars()
+        self._handle = handle
+        self._lib, self._ffi = context.lib, context.ffi
+        weakref.finalize(self, self._lib.clg_plan_destroy, handle)
+
+    def __repr__(self) -> str:
+        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r})"
+
+    @property
+    def address(self) -> int:
+        """The runtime's handle as a number, for callers in C; good as long as this object is."""
+        return int(self._ffi.cast("uintptr_t", self._handle))
+
+    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float] = ()) -> None:
+        """Run on raw host memory.
+
+        Parameters
+        ----------
+        buffers : sequence of BoundBuffer
+            In the order of `arguments`. The memory must stay valid until the call returns.
+        scalars : sequence of float
+            In the order of `scalars`.
+
+        Raises
+        ------
+        ArgumentError
+            If a buffer or a count does not fit.
+        ExecutionError
+            If the device fails; the arrays' contents are then undefined.
+        """
+        ffi = self._ffi
+        count = len(buffers)
+        bound = ffi.new("clg_buffer[]", count)
+        size = ffi.sizeof("clg_buffer")
+        for i, (address, nbytes, dtype, mode) in enumerate(buffers):
+            b = bound[i]
+            b.size = size
+            b.kind = lib.CLG_HOST
+            b.dtype = DTYPE_CODES[dtype]
+            b.mode = mode
+            b.handle = ffi.cast("void *", address)
+            b.bytes = nbytes
+        status = self._lib.clg_plan_run(self._handle, bound, count, list(scalars) or ffi.NULL, len(scalars))
+        if status:
+            self._raise(status)
+
+    def _raise(self, status: int) -> None:
+        text = f"{self._ffi.string(self._lib.clg_last_error()).decode()} (problem: {self.problem})"
+        if status in (self._lib.CLG_INVALID_ARGUMENT, self._lib.CLG_BUFFER_TOO_SMALL, self._lib.CLG_WRONG_DTYPE):
+            raise ArgumentError(text)
+        raise ExecutionError(text, status)
+
+    def run(self, scalars: Mapping[str, float] | None = None, **arrays: Any) -> None:
+        """Run on numpy arrays.
+
+        Parameters
+        ----------
+        scalars : mapping of str to float, optional
+            All of the problem's scalars.
+        **arrays : numpy.ndarray
+            All arguments by name: C-contiguous, of the problem's shape and dtype. An output may be wrapped in
+            `accumulate`, or be None to be skipped.
+
+        Raises
+        ------
+        ArgumentError
+            Naming the argument that does not fit, what came and what was expected.
+        ExecutionError
+            If the device fails.
+        """
+        kind = self.problem.kind
+        names = [argument.name for argument in self.arguments]
+        if set(arrays) != set(names):
+            raise ArgumentError(f"[{kind}] got arguments {sorted(arrays)}, expected {names}")
+        given = dict(scalars or {})
+        if set(given) != set(self.scalars):
+            raise ArgumentError(f"[{kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
+        bound = [self._bind(kind, argument, arrays[argument.name]) for argument in self.arguments]
+        self.execute(bound, [float(given[name]) for name in self.scalars])
+
+    @staticmethod
+    def _bind(kind: str, argument: Argument, value: Any) -> BoundBuffer:
+        mode = OVERWRITE
+        if value is None and argument.role == "out":
+            return BoundBuffer(0, 0, argument.dtype, SKIP)
+        if isinstance(value, accumulate):
+            mode, value = ACCUMULATE, value.array
+        if not isinstance(value, np.ndarray):
+            raise ArgumentError(f"[{kind}] got {type(value).__name__} for {argument.name}, expected a numpy array")
+        if value.dtype != argument.dtype:
+            raise ArgumentError(f"[{kind}] got dtype {value.dtype} for {argument.name}, expected {argument.dtype}")
+        if value.shape != argument.shape:
+            raise ArgumentError(f"[{kind}] got shape {value.shape} for {argument.name}, expected {argument.shape}")
+        if not value.flags.c_contiguous:
+            raise ArgumentError(
+                f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array"
+            )
+        if argument.role != "in" and not value.flags.writeable:
+            raise ArgumentError(f"[{kind}] got a read-only array for {argument.name}, expected a writable one")
+        return BoundBuffer(value.ctypes.data, value.nbytes, argument.dtype, mode)

@@ -1,0 +1,135 @@
+"""Contexts: a device with its kernels and its plans, one for each problem."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable
+
+from clgraft.core import abi
+from clgraft.core.planning.choice import Choice
+from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.launches import Launches
+from clgraft.core.problem import Problem
+from clgraft.core.runtime import devices, drivers
+from clgraft.core.runtime.context import DeviceContext
+from clgraft.core.runtime.plan import Plan
+from clgraft.core.session.fork import refuse_after_fork
+from clgraft.core.session.planner import DevicePlanner
+
+# recommends a choice for a problem on a context's device; None recommends none
+Advisor = Callable[[Problem, "Context"], "Advice | None"]
+
+
+def _no_advice(problem: Problem, context: Context) -> Advice | None:
+    return None
+
+
+class Context(DeviceContext):
+    """A device, its queue, its kernels and its plans.
+
+    Made by `context`. Plans are cached by problem; runs of one context are serialised.
+
+    Attributes
+    ----------
+    device : DeviceInfo
+    cl_device, cl_context, queue : pyopencl objects
+    advisor : callable
+        Recommends a choice for a problem (see `clgraft.core.tuning`); shared by all contexts.
+    """
+
+    advisor: Advisor = staticmethod(_no_advice)
+
+    def __init__(
+        self,
+        cl_context: Any,
+        cl_device: Any,
+        queue: Any,
+        ffi: Any = abi.ffi,
+        lib: Any = abi.lib,
+        device: DeviceInfo | None = None,
+    ) -> None:
+        super().__init__(cl_context, cl_device, queue, ffi, lib, device)
+        self._plans: dict[tuple[Problem, str | None], Plan] = {}
+        self.planner = self._planner()
+
+    @classmethod
+    def on(cls, selector: str | None, ffi: Any = abi.ffi, lib: Any = abi.lib) -> Context:
+        """Return a new context on the device that a selector names (see `devices.select`)."""
+        import pyopencl as cl
+
+        refuse_after_fork()
+        with drivers.affinity_kept():
+            device = devices.select(selector)
+            cl_context = cl.Context([device])
+            return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)
+
+    def _planner(self) -> DevicePlanner:
+        """Return a planner that does not keep the context alive: a cycle would outlive its last user."""
+        this = weakref.ref(self)
+
+        def advise(problem: Problem) -> Advice | None:
+            context = this()
+            return None if context is None else context.advisor(problem, context)
+
+        return DevicePlanner(weakref.proxy(self), advise)
+
+    def choose(self, problem: Problem, algorithm: str | None = None) -> Chosen:
+        """Return the implementation that serves a problem, with its launches.
+
+        The advisor's choice comes first, then the implementations in their order. With `algorithm` only the
+        implementation of that name is asked, for its own settings.
+        """
+        advice = self.advisor(problem, self) if algorithm is None else None
+        return choose(problem, self.planner, advice, algorithm)
+
+    def launches(self, problem: Problem, choice: Choice) -> Launches:
+        """Return the launches of one choice (see `planning.choose.plan_choice`)."""
+        return plan_choice(problem, self.planner, choice)
+
+    def assemble(self, problem: Problem) -> Any:
+        """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
+        self.expect_possible(problem)
+        chosen = self.choose(problem)
+        return self.hand_over(problem, chosen.launches, chosen.algorithm)
+
+    def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
+        """Return a plan of launches that the caller has; it is not cached."""
+        self.expect_possible(problem)
+        return Plan(self, problem, name, (), self.hand_over(problem, launches, name))
+
+    def plan(self, problem: Problem, algorithm: str | None = None) -> Plan:
+        """Return the plan for a problem, made on its first use.
+
+        Parameters
+        ----------
+        problem : Problem
+        algorithm : str, optional
+            Insist on one implementation by its name; by default a tuned choice, else the first that does not decline.
+
+        Raises
+        ------
+        ArgumentError
+            If ``CLGRAFT_TUNE`` holds a word that is no policy.
+        ProblemError
+            If the device cannot serve the dtype, or the named implementation declines.
+        BuildError
+            If the device's compiler refuses a kernel.
+        """
+        found = self._plans.get((problem, algorithm))
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._plans.get((problem, algorithm))
+            if found is None:
+                self.expect_possible(problem)
+                chosen = self.choose(problem, algorithm)
+                handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+                found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
+                self._plans[problem, algorithm] = found
+            return found
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return the problems that were planned so far, each once."""
+        with self._lock:
+            return tuple(dict.fromkeys(problem for problem, _ in self._plans))

@@ -1,0 +1,46 @@
+"""What implementations plan with on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clgraft.core.planning.choose import Advice, choose
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.launches import Launches
+from clgraft.core.problem import Problem
+from clgraft.core.runtime.context import DeviceContext
+
+
+class DevicePlanner:
+    """A `Planner` on a device context.
+
+    Parameters
+    ----------
+    runtime : DeviceContext
+    advise : callable
+        Returns the advice for a problem that is a part of another one, or None.
+    """
+
+    def __init__(self, runtime: DeviceContext, advise: Callable[[Problem], Advice | None]) -> None:
+        self._runtime, self._advise = runtime, advise
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device's description."""
+        return self._runtime.device
+
+    def kernel(
+        self,
+        file: str,
+        name: str,
+        defines: Mapping[str, Any] | None = None,
+        dtype: str = "float32",
+        options: tuple[str, ...] = (),
+    ) -> Any:
+        """Return a new kernel of a file in the kernels folder (see `DeviceContext.kernel`)."""
+        return self._runtime.kernel(file, name, defines, dtype, options)
+
+    def launches(self, problem: Problem) -> Launches:
+        """Return the launches for another problem, which becomes a part of the planned one."""
+        return choose(problem, self, self._advise(problem)).launches

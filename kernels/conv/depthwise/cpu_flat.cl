@@ -1,0 +1,105 @@
+// Filter gradient of a depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is one
+// row of its pixels.
+//
+// x (planes, ih, width)   dy (planes, oh, width)   dw (filters, KH, KW)
+//
+// Stride 1 and padding that keeps the width: pixel f of dy meets a tap at f + offset, whatever row it is in. A mask
+// for each vector and tap, made once for all planes, leaves out pixels of other rows and planes. The last vector overlaps.
+
+#include "conv/depthwise/cpu_scratch.cl"
+#include "conv/depthwise/cpu_lines.cl"
+
+#define TAPS (KH * KW)
+#if STORAGE == 64
+typedef long maske;
+#else
+typedef int maske;
+#endif
+#define VLOAD_MASK(p) CAT(vload, VL)(0, (p))
+
+// Where vector k of a plane lies.
+#define PLACE(k) min((k) * VL, size - VL)
+
+void make_tables(local maske *masks, local int *offsets, const int vectors, const int size, const int ih, const int width,
+                 const int ph, const int pw, const int dh, const int dw) {
+    for (int t = 0; t < TAPS; t++) {
+        const int i = t / KW * dh - ph, j = t % KW * dw - pw;
+        offsets[t] = i * width + j;
+        for (int k = 0; k < vectors; k++)
+            for (int l = 0; l < VL; l++) {
+                const int u = (PLACE(k) + l) / width + i, v = (PLACE(k) + l) % width + j;
+                masks[(k * TAPS + t) * VL + l] = -(u >= 0 && u < ih && v >= 0 && v < width);
+            }
+    }
+}
+
+// Whether all vectors of a plane can be loaded: `before` elements lie before it in the tensor of `all`.
+bool plane_loadable(local const int *offsets, const long before, const long all, const int size) {
+    return before + offsets[0] >= 0 && before + offsets[TAPS - 1] + size <= all;
+}
+
+real masked_element(global const stored *plane, local const maske *masks, const int k, const int t, const int l,
+                    const int at) {
+    return masks[(k * TAPS + t) * VL + l] ? LOAD(plane, at) : 0;
+}
+
+// As depthwise_rows_filter of depthwise_rows_filter.cl, in splits of whole images.
+kernel void depthwise_flat_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
+                                  const int accumulate, const int batch, const int channels, const int multiplier,
+                                  const int ih, const int oh, const int width, const int ph, const int pw, const int dh,
+                                  const int dw, const int vectors, const int split_images, const int item_filters,
+                                  local real *totals, local int *offsets, local maske *masks) {
+    const int size = oh * width, source_size = ih * width, filters = channels * multiplier;
+    const int split = get_global_id(0), first = get_global_id(1) * item_filters;
+    const int from_image = split * split_images, to_image = min(from_image + split_images, batch);
+    const long all = (long)batch * channels * source_size;
+    make_tables(masks, offsets, vectors, size, ih, width, ph, pw, dh, dw);
+    for (int o = first; o < min(first + item_filters, filters); o++) {
+        realv sum[TAPS];
+#pragma unroll
+        for (int t = 0; t < TAPS; t++) {
+            sum[t] = 0;
+            VSTORE_REAL(totals + t * VL, sum[t]);
+        }
+        for (int n = from_image; n < to_image; n++) {
+            const long source = ((long)n * channels + o / multiplier) * source_size;
+            global const stored *plane = OPEN(x) + source;
+            global const stored *grads = OPEN(dy) + ((long)n * filters + o) * size;
+            const bool loadable = plane_loadable(offsets, source, all, size);
+            for (int k = 0; k < vectors; k++) {
+                const int at = PLACE(k);
+                PREFETCH(plane + (long)channels * source_size + at);
+                PREFETCH(grads + (long)filters * size + at);
+                const realv gradient = MASKED(VLOAD(grads, at), TO_MASK(LANES + at >= k * VL));
+                if (loadable) {
+#pragma unroll
+                    for (int t = 0; t < TAPS; t++) {
+                        const maskv mask = VLOAD_MASK(masks + (k * TAPS + t) * VL);
+                        sum[t] = fma(MASKED(VLOAD(plane, at + offsets[t]), mask), gradient, sum[t]);
+                    }
+                } else {
+                    for (int l = k * VL - at; l < VL; l++)
+                        for (int t = 0; t < TAPS; t++)
+                            totals[t * VL + l] += LOAD(grads, at + l) *
+                                                  masked_element(plane, masks, k, t, l, at + l + offsets[t]);
+                }
+            }
+            // Rounding errors grow with the length of a sum: totals take over before it is long.
+            if (n + 1 == to_image || (n & 15) == 15) {
+#pragma unroll
+                for (int t = 0; t < TAPS; t++) {
+                    VSTORE_REAL(totals + t * VL, VLOAD_REAL(totals + t * VL) + sum[t]);
+                    sum[t] = 0;
+                }
+            }
+        }
+        for (int t = 0; t < TAPS; t++) {
+            const long place = (long)o * TAPS + t;
+            const real sum_of_lanes = sum_lanes(totals + t * VL);
+            if (get_global_size(0) > 1)
+                OPEN(partial)[(long)split * filters * TAPS + place] = sum_of_lanes;
+            else
+                STORE(OPEN(dw_out), place, accumulate ? LOAD(OPEN(dw_out), place) + sum_of_lanes : sum_of_lanes);
+        }
+    }
+}

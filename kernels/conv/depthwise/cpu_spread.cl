@@ -1,0 +1,108 @@
+// Depthwise convolution on CPU devices, backward data at stride 2: rows of dx straight from rows of dy.
+//
+// dy (batch, channels * multiplier, oh, ow)   w (channels * multiplier, KH, KW)   dx (batch, channels, ih, iw)
+//
+// dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where
+// PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block makes
+// 2R rows of 2 VL elements from LINES lines and COLUMNS vectors of dy.
+
+#define SH 1  // the lines' own
+#define SW 1
+#define LOW_H (-((KH - 1 - PAD_H) / 2))
+#define LOW_W (-((KW - 1 - PAD_W) / 2))
+#define LINES (R + PAD_H - LOW_H)
+#define COLUMNS (PAD_W - LOW_W + 1)
+
+#include "conv/depthwise/cpu_scratch.cl"
+#include "conv/depthwise/cpu_lines.cl"
+
+#define ADD_TO_PHASES(r, j, value) \
+    _Pragma("unroll") for (int p = 0; p < 4 * R; p++) { \
+        const int tap_h = p / 2 % 2 + PAD_H - 2 * (r + LOW_H - p / 4), tap_w = p % 2 + PAD_W - 2 * (j + LOW_W); \
+        if (tap_h >= 0 && tap_h < KH && tap_w >= 0 && tap_w < KW) sum[p] = \
+            fma(value, (realv)(weights[tap_h * KW + tap_w]), sum[p]); \
+    }
+
+// One element of dx, with all checks.
+real sum_element(global const stored *plane, local const real *weights, const int row, const int column, const int oh,
+                 const int ow, const int ph, const int pw) {
+    real sum = 0;
+    for (int i = 0; i < KH; i++)
+        for (int j = 0; j < KW; j++) {
+            const int r = row + ph - i, q = column + pw - j;
+            if (r >= 0 && r % 2 == 0 && r / 2 < oh && q >= 0 && q % 2 == 0 && q / 2 < ow)
+                sum = fma(LOAD(plane, (long)(r / 2) * ow + q / 2), weights[i * KW + j], sum);
+        }
+    return sum;
+}
+
+kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const long planes,
+                             const int channels, const int multiplier, const int xh, const int xw, const int oh, const int ow,
+                             const int ph, const int pw, const int tile_h, const int item_planes, local real *all_weights,
+                             local real *spare) {
+    const int taps = KH * KW, ih = oh, iw = ow, dh = 1, dw = 1;
+    const int half_h = (xh + 1) / 2, half_w = (xw + 1) / 2;
+    const int top = get_global_id(0) * tile_h, bottom = min(top + tile_h, half_h);
+    const long first = get_global_id(1) * (long)item_planes, last = min(first + item_planes, planes);
+    const long x_size = (long)xh * xw, y_size = (long)oh * ow, all = planes * multiplier * y_size;
+    int channel = first % channels;
+    for (long t = first; t < last; t++, channel = channel + 1 == channels ? 0 : channel + 1) {
+        for (int i = 0; i < multiplier * taps; i++) all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
+        global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * ow);
+        global stored *dx_ahead = OPEN(dx) + ((t + 1) * x_size + 2 * top * xw);
+        const long end = bottom < half_h ? t * x_size + 2 * bottom * (long)xw : last * x_size;
+        for (int v = 0; v < half_w; v += VL) {
+            const int column = v + LOW_W + (pw - PAD_W) / 2, length = min(2 * VL, xw - 2 * v);
+            maskv masks[COLUMNS];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) masks[j] = lanes_inside(column + j, ow);
+            for (int u = top; u < bottom; u += R) {
+                const int h = u + LOW_H + (ph - PAD_H) / 2;
+                realv sum[4 * R];
+#pragma unroll
+                for (int p = 0; p < 4 * R; p++) sum[p] = 0;
+#pragma unroll
+                for (int k = 0; k < R; k++, ahead += VL) PREFETCH(ahead);
+#pragma unroll
+                for (int k = 0; k < 4 * R; k++, dx_ahead += VL) PREFETCH_TO_WRITE(dx_ahead);
+                for (int m = 0; m < multiplier; m++) {
+                    const long plane = (t * multiplier + m) * y_size;
+                    global const stored *from = OPEN(dy) + (plane + (long)h * ow + column);
+                    local const real *weights = all_weights + m * taps;
+                    if (block_inside(h, column, oh, ow, 1, 1)) {
+                        FOR_LINES(ADD_TO_PHASES, false)
+                    } else if (block_loadable(plane, all, h, column, oh, ow, 1, 1)) {
+                        FOR_LINES(ADD_TO_PHASES, true)
+                    } else {
+#pragma unroll
+                        for (int p = 0; p < 4 * R; p++) {
+                            for (int l = 0; l < VL; l++)
+                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2, oh,
+                                                       ow, ph, pw);
+                            sum[p] += VLOAD_REAL(spare);
+                        }
+                    }
+                }
+#pragma unroll
+                for (int k = 0; k < 2 * R; k++) {
+                    const int row = 2 * u + k;
+                    if (row >= min(2 * bottom, xh)) continue;
+                    const long at = t * x_size + (long)row * xw + 2 * v;
+                    realv low, high;
+                    low.even = sum[2 * k].lo;
+                    low.odd = sum[2 * k + 1].lo;
+                    high.even = sum[2 * k].hi;
+                    high.odd = sum[2 * k + 1].hi;
+                    if (length == 2 * VL && !accumulate) {
+                        VSTORE(OPEN(dx), at, low);
+                        VSTORE(OPEN(dx), at + VL, high);
+                    } else {
+                        VSTORE_REAL(spare, low);
+                        VSTORE_REAL(spare + VL, high);
+                        write_row(OPEN(dx) + at, spare, length, half_w <= VL ? end - at : 0, accumulate);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+// The convolution's backward filter on CPU devices, as a product of matrices whose long axis is the pixels.
+//
+//     partial[split][group][tile of COLS out channels][k][COLS]  =  sum over a split's pixels p of panel[k][p] * dy[p][out channel]
+//
+// k is (channel, tap). The panel is filled as for the forward convolution, with a pixel's taps apart by PITCH; dy is
+// transposed block by block into local memory, so that both streams of the register tile are contiguous. A work-group is
+// one work-item: a split of the pixels, a range of source rows, a range of out channels in one group.
+// sum_partials adds the splits in their order, so that two runs give the same bits.
+
+#ifndef PITCH
+#define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way
+#endif
+
+#include "conv/gemm_cpu/panel.cl"
+
+// to[pixel][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes` exist.
+// Up to VL - 1 pixels more are written; `left` elements may be read from dy on.
+void transpose_pixels(local real *to, global const stored *dy, const long row_size, const long left, const int lanes, const int count) {
+    int at = 0;
+    for (; at < count && (lanes - 1) * row_size + at + VL <= left; at += VL) {
+        realv a[VL], b[VL];
+#pragma unroll
+        for (int i = 0; i < VL; i++) {
+            __builtin_prefetch(dy + (VL + i) * row_size + at);  // for the next lanes
+            a[i] = VLOAD(dy, min(i, lanes - 1) * row_size + at);
+        }
+        TRANSPOSE(a, b, VL)
+#pragma unroll
+        for (int i = 0; i < VL; i++) STORE_REALS(to + (at + i) * COLS, a[i]);
+    }
+    for (; at < count; at++) {
+        for (int i = 0; i < VL; i++) to[at * COLS + i] = i < lanes ? LOAD(dy, i * row_size + at) : 0;
+    }
+}
+
+kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels, const int out_count,
+                        const int groups, GRID, const int block, const int blocks_of_split, const int rows_of_item,
+                        const int tiles_of_item, const int part, local real *panel, local real *gradient, local real *pieces,
+                        local int *runs) {
+    const int out_tiles = (out_count + COLS - 1) / COLS, out_items = (out_tiles + tiles_of_item - 1) / tiles_of_item;
+    const int group = get_global_id(2) / out_items, out_item = get_global_id(2) % out_items;
+    const int first_tile = out_item * tiles_of_item, tile_count = min(tiles_of_item, out_tiles - first_tile);
+    const int source_rows = channels * jd * jh;
+    const int first_row = get_global_id(1) * rows_of_item, last_row = min(first_row + rows_of_item, source_rows);
+    const long grid = (long)ud * uh * uw, source = (long)cd * ch * cw, image_size = groups * channels * source;
+    const long first_pixel = get_global_id(0) * (long)blocks_of_split * block;
+    const long last_pixel = min(first_pixel + (long)blocks_of_split * block, batch * grid);
+    global const stored *xs = OPEN(x) + group * channels * source;
+    const long left = batch * image_size - group * channels * source;
+    const long dy_size = batch * groups * out_count * grid;
+    const int gradient_pitch = (block + VL) * COLS;
+    global real *sums = OPEN(partial)
+        + ((get_global_id(0) * groups + group) * out_tiles + first_tile) * (long)source_rows * jw * COLS;
+
+    for (long first = first_pixel; first < last_pixel; first += block) {
+        const int count = (int)min(last_pixel - first, (long)block);
+        const int run_count = cut_runs(runs, first, count, block, 0, batch, ud, uh, uw, cd, ch, cw, jd, jh, jw, sd, sh, sw, bd,
+                                       bh, bw, td, th, tw);
+        for (int at = 0; at < count;) {
+            const long image = (first + at) / grid, rest = first + at - image * grid;
+            const int length = (int)min((long)count - at, grid - rest);
+            for (int lane = 0; lane < tile_count * COLS; lane += VL) {
+                const int out = first_tile * COLS + lane, lanes = min(out_count - out, VL);
+                const long from = ((image * groups + group) * out_count + out) * grid + rest;
+                if (lanes > 0) {
+                    transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS, OPEN(dy) + from, grid,
+                                     dy_size - from, lanes, length);
+                }
+            }
+            at += length;
+        }
+        for (int from = first_row; from < last_row; from += part) {
+            const int to = min(from + part, last_row), k_count = (to - from) * jw;
+            fill_panel(panel, PITCH, pieces, runs, run_count, xs, image_size, left, from, to, batch, ud, uh, uw, cd, ch, cw, jd,
+                       jh, jw, sd, sh, sw, bd, bh, bw, td, th, tw);
+            for (int tile = 0; tile < tile_count; tile++) {
+                global real *tile_sums = sums + ((long)tile * source_rows + from) * jw * COLS;
+                for (int k = 0; k < k_count; k += MR) {
+                    realv acc[MR][NV];
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        const bool old = first > first_pixel && k + i < k_count;
+#pragma unroll
+                        for (int v = 0; v < NV; v++) {
+                            acc[i][v] = old ? LOAD_REALS(tile_sums + (k + i) * COLS + v * VL) : (realv)(0);
+                        }
+                    }
+                    local const real *a = panel + k * PITCH;
+                    local const real *b = gradient + tile * gradient_pitch;
+                    for (int p = 0; p < count; p++) {
+                        realv column[NV];
+#pragma unroll
+                        for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(b + v * VL);
+#pragma unroll
+                        for (int i = 0; i < MR; i++) {
+                            const realv value = a[i * PITCH];
+#pragma unroll
+                            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, column[v], acc[i][v]);
+                        }
+                        a++;
+                        b += COLS;
+                    }
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        if (k + i < k_count) {
+#pragma unroll
+                            for (int v = 0; v < NV; v++) STORE_REALS(tile_sums + (k + i) * COLS + v * VL, acc[i][v]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+// dw[group][out channel][k] (+)= sum over splits of partial. One work-item takes one tile's range of k.
+kernel void sum_partials(TENSOR_OF(const real, partial), TENSOR(dw), const int accumulate, const int splits, const int groups,
+                         const int out_count, const int depth, const int range) {
+    const int out_tiles = (out_count + COLS - 1) / COLS;
+    const int tile = get_global_id(1), group = get_global_id(2);
+    const int first = get_global_id(0) * range, last = min(first + range, depth);
+    const long split_size = (long)groups * out_tiles * depth * COLS;
+    const int lanes = min(out_count - tile * COLS, COLS);
+    for (int lane = 0; lane < lanes; lane += VL) {
+        global const real *from = OPEN(partial) + ((long)group * out_tiles + tile) * depth * COLS + lane;
+        global stored *to = OPEN(dw) + ((long)group * out_count + tile * COLS + lane) * depth;
+        for (int k = first; k < last; k += VL) {
+            realv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) a[i] = 0;
+            for (int split = 0; split < splits; split++) {
+                global const real *rows = from + split * split_size;
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] += LOAD_REALS(rows + (long)min(k + i, last - 1) * COLS);
+            }
+            TRANSPOSE(a, b, VL)
+            const int rest = min(last - k, VL), rows = min(lanes - lane, VL);
+            real out[VL * VL];
+            if (rest < VL) {
+#pragma unroll
+                for (int i = 0; i < VL; i++) STORE_REALS(out + i * VL, a[i]);
+                for (int i = 0; i < rows * VL; i++) {
+                    const long at = (long)(i / VL) * depth + k + i % VL;
+                    if (i % VL < rest) STORE(to, at, out[i] + (accumulate ? LOAD(to, at) : 0));
+                }
+                continue;
+            }
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                if (i < rows) {
+                    const long at = (long)i * depth + k;
+                    VSTORE(to, at, accumulate ? a[i] + VLOAD(to, at) : a[i]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+// Convolution with kernels of one pixel, and its backward data, on CPU devices: a product of matrices in place.
+//
+//     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] * x[image][group][channel][pixel]
+//
+// weights   real, [group][tile of MR rows][channel][MR], made by pack_weights; rows beyond m_count are not stored
+// panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
+// x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
+//
+// Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel is
+// multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited for
+// between the products, a quarter of the time. So that there is a next one, a work-item takes blocks in a row.
+// A work-group is one work-item: a range of blocks, one block of rows m, one group. Its tiles are MR x NV vectors.
+
+#include "conv/gemm_cpu/pack.cl"
+#include "conv/gemm_cpu/panel.cl"
+
+// Copies `length` elements: whole vectors, of which the last two may overlap.
+#define COPY_PIECE(length, copy_vector, copy_one) \
+    if ((length) >= VL) { \
+        for (int i_ = 0; i_ < (length); i_ += VL) { \
+            const int i = min(i_, (length) - VL); \
+            copy_vector; \
+        } \
+    } else { \
+        for (int i = 0; i < (length); i++) copy_one; \
+    }
+
+// Fills channels [from, to) of a tile that lies in several images or ends early: pixels [first, first + count).
+void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
+               const int count, const int from, const int to) {
+    for (int lane = 0; lane < count;) {
+        const long image = (first + lane) / pixels, rest = first + lane - image * pixels;
+        const int length = (int)min((long)count - lane, pixels - rest);
+        global const stored *row = xs + image * image_size + from * pixels + rest;
+        for (int k = 0; k < to - from; k++) {
+            local real *piece = tile + k * COLS + lane;
+            COPY_PIECE(length, STORE_REALS(piece + i, VLOAD(row, i)), piece[i] = LOAD(row, i))
+            row += pixels;
+        }
+        lane += length;
+    }
+    for (int k = 0; k < to - from; k++) {
+        for (int lane = count; lane < COLS; lane++) tile[k * COLS + lane] = 0;
+    }
+}
+
+// Adds the products of steps [k, stop) to acc; `fetch` gives column[v_], vector v_ of step k.
+#define MULTIPLY(fetch) \
+    for (; k < stop; k++) { \
+        realv column[NV]; \
+        _Pragma("unroll") for (int v_ = 0; v_ < NV; v_++) { fetch; } \
+        _Pragma("unroll") for (int i_ = 0; i_ < MR; i_++) { \
+            const realv weight = a[i_]; \
+            _Pragma("unroll") for (int v_ = 0; v_ < NV; v_++) acc[i_][v_] = fma(weight, column[v_], acc[i_][v_]); \
+        } \
+        a += MR; \
+        b += COLS; \
+    }
+
+kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
+                       const int accumulate, const int batch, const int channels, const int m_count, const long pixels,
+                       const int item_tiles, const int block_tiles, const int block_rows, const int part,
+                       local real *panel, local real *tile_out, local real *kept) {
+    const int group = get_global_id(2), groups = get_global_size(2);
+    const int m_tiles = (m_count + MR - 1) / MR;
+    const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
+    const int pitch = part * COLS + VL;  // of a tile
+    const long all = batch * pixels, image_size = groups * channels * pixels, block = (long)block_tiles * COLS;
+    const long item = (long)item_tiles * COLS;
+    const long item_first = get_global_id(0) * item, item_last = min(item_first + item, all);
+    global const stored *xs = OPEN(x) + group * channels * pixels;
+
+    for (long first = item_first; first < item_last; first += block) {
+        const int count = (int)min(item_last - first, block);
+        for (int from = 0; from < max(channels, 1); from += part) {
+            const int to = min(from + part, channels), k_count = to - from;
+#if STORAGE == 16
+            const bool add = accumulate;
+#else
+            const bool add = accumulate || from;
+#endif
+            // what is filled next: the block's next part or the next block's first
+            const bool last_part = to >= channels;
+            const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
+            const long next_first = last_part ? first + block : first;
+            for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+                global const real *a0 = OPEN(weights) + (((long)group * m_tiles + m_tile) * channels + from) * MR;
+                const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+                const long asked = (long)next_count * (m_tile - m_first) / (m_last - m_first);
+                const int asks = (int)((long)next_count * (m_tile - m_first + 1) / (m_last - m_first) - asked);
+                for (int tile = 0; tile * COLS < count; tile++) {
+                    const long ask = next_first + tile * COLS, ask_image = ask / pixels;
+                    global const stored *asking = xs + ask_image * image_size + ask % pixels + (next_from + asked) * pixels;
+                    const int every = ask < item_last && asks > 0 ? max(k_count / asks, 1) : k_count;
+                    realv acc[MR][NV];
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
+#pragma unroll
+                        for (int v = 0; v < NV; v++) acc[i][v] = start;
+                    }
+#if STORAGE == 16
+                    // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
+                    local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
+                    if (from > 0) {
+#pragma unroll
+                        for (int i = 0; i < MR; i++) {
+#pragma unroll
+                            for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(sums + i * COLS + v * VL);
+                        }
+                    }
+#endif
+                    // the first products fill the panel on the way: the copy hides behind them
+                    const long p = first + tile * COLS, image = p / pixels;
+                    const int columns = min(COLS, count - tile * COLS);
+                    const bool whole = columns == COLS && p + COLS <= (image + 1) * pixels;
+                    const bool filling = m_tile == m_first && whole;
+                    global const stored *row = xs + image * image_size + p - image * pixels + from * pixels;
+                    if (m_tile == m_first && !whole) {
+                        fill_tile(panel + tile * pitch, xs, pixels, image_size, p, columns, from, to);
+                    }
+                    global const real *a = a0;
+                    local real *b = panel + tile * pitch;
+                    // a loop of its own: Intel's compiler takes twice the time for products of both kinds in one
+                    for (int k = 0; filling && k < k_count;) {
+                        const int stop = k_count;
+                        MULTIPLY(__builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL);
+                                 column[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, column[v_]))
+                    }
+                    for (int k = filling ? k_count : 0; k < k_count;) {
+                        const int stop = min(k + every, k_count);
+                        if (every < k_count) {
+#pragma unroll
+                            for (int v = 0; v < NV; v++) __builtin_prefetch(asking + v * VL, 0, 2);
+                            asking += pixels;
+                        }
+                        MULTIPLY(column[v_] = LOAD_REALS(b + v_ * VL))
+                    }
+#if STORAGE == 16
+                    if (!last_part) {
+#pragma unroll
+                        for (int i = 0; i < MR; i++) {
+#pragma unroll
+                            for (int v = 0; v < NV; v++) STORE_REALS(sums + i * COLS + v * VL, acc[i][v]);
+                        }
+                        continue;
+                    }
+#endif
+                    if (m_rows == MR && whole) {
+                        global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
+#pragma unroll
+                        for (int i = 0; i < MR; i++) {
+#pragma unroll
+                            for (int v = 0; v < NV; v++) {
+                                const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
+                                VSTORE(ys, v * VL, acc[i][v] + old);
+                            }
+                            ys += pixels;
+                        }
+                        continue;
+                    }
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+#pragma unroll
+                        for (int v = 0; v < NV; v++) STORE_REALS(tile_out + i * COLS + v * VL, acc[i][v]);
+                    }
+                    for (int at = 0; at < columns;) {
+                        const long q = p + at, q_image = q / pixels, rest = q - q_image * pixels;
+                        const int length = (int)min((long)(columns - at), pixels - rest);
+                        global stored *ys = OPEN(y) + ((q_image * groups + group) * m_count + m) * pixels + rest;
+                        for (int r = 0; r < m_rows; r++) {
+                            local const real *values = tile_out + r * COLS + at;
+                            if (add) {
+                                store_run(ys, values, length, 1, true);
+                            } else {
+                                COPY_PIECE(length, VSTORE(ys, i, LOAD_REALS(values + i)), STORE(ys, i, values[i]))
+                            }
+                            ys += pixels;
+                        }
+                        at += length;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+// The weights of the products of matrices on CPU devices, packed in tiles of MR rows: what one step of a product reads lies together.
+
+#include "common/transpose.cl"
+
+#ifndef MR
+#define MR 8  // rows of the register tile
+#endif
+#define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
+#define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
+
+// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). Tap j of an axis is the kernel's tap
+// f + j * e. Rows beyond m_count repeat the last one; nobody stores their products. One work-item packs `range` channels
+// of one tile. Steps of w, in elements: m_size from row to row, channel_size from channel to channel.
+
+kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const long m_size,
+                         const long channel_size, const long group_size, const int range, const int kd, const int kh,
+                         const int kw, const int jd, const int jh, const int jw, const int fd, const int fh, const int fw,
+                         const int ed, const int eh, const int ew) {
+    const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1), groups = get_global_size(2);
+    const int first = get_global_id(0) * range, last = min(first + range, channels);
+    const int m = m_tile * MR, rows = min(m_count - m, MR), taps = jd * jh * jw, all_taps = kd * kh * kw;
+    const long from = group * group_size + m * m_size;
+    const long left = groups * (long)m_count * channels * all_taps - from;
+    global const stored *ws = OPEN(w) + from;
+    global real *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * channels * taps * MR;
+    // all taps in their order, channels next to each other: one long matrix
+    const bool plain = channel_size == all_taps && taps == all_taps && (ew > 0 || kw == 1) && (eh > 0 || kh == 1) && (ed > 0 || kd == 1);
+    if (plain) {
+        int k = first * taps;
+        for (; k < last * taps && (rows - 1) * m_size + k + VL <= left; k += VL) {
+            realv a[MR], b[MR];
+#pragma unroll
+            for (int i = 0; i < MR; i++) a[i] = VLOAD(ws, min(i, rows - 1) * m_size + k);
+            TRANSPOSE(a, b, MR)
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                if (k + (i + 1) * (VL / MR) <= last * taps) STORE_REALS(out + k * MR + i * VL, a[i]);
+            }
+            if (k + VL > last * taps) break;
+        }
+        for (k = max(first * taps, last * taps - VL); k < last * taps; k++) {
+            for (int i = 0; i < MR; i++) out[k * MR + i] = LOAD(ws, min(i, rows - 1) * m_size + k);
+        }
+        return;
+    }
+    for (int channel = first; channel < last; channel++) {
+        global const stored *wc = ws + channel * channel_size;
+        global real *to = out + (long)channel * taps * MR;
+        real turned[MAX_TURNED * MR];  // [tap][row of the tile]
+        const bool turn = all_taps <= MAX_TURNED && (rows - 1) * m_size + channel * channel_size + all_taps + VL <= left;
+        for (int tap = 0; turn && tap < all_taps; tap += VL) {
+            realv a[MR], b[MR];
+#pragma unroll
+            for (int i = 0; i < MR; i++) a[i] = VLOAD(wc, min(i, rows - 1) * m_size + tap);
+            TRANSPOSE(a, b, MR)
+#pragma unroll
+            for (int i = 0; i < MR; i++) STORE_REALS(turned + tap * MR + i * VL, a[i]);
+        }
+        for (int d = 0; d < jd; d++) {
+            for (int h = 0; h < jh; h++) {
+                for (int l = 0; l < jw; l++) {
+                    const int tap = ((fd + d * ed) * kh + fh + h * eh) * kw + fw + l * ew;
+                    if (turn) {
+                        CAT(vstore, MR)(CAT(vload, MR)(0, turned + tap * MR), 0, to);
+                    } else {
+                        for (int i = 0; i < MR; i++) to[i] = LOAD(wc, min(i, rows - 1) * m_size + tap);
+                    }
+                    to += MR;
+                }
+            }
+        }
+    }
+}
+
+// packed[group][tile][channel][row of the tile] = w[group][channel][row]: kernels of one pixel, backward data. Rows beyond
+// m_count repeat the last one. One work-item packs `range` channels of NEIGHBOURS tiles, as rows of w are far apart.
+kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const int range) {
+    const int group = get_global_id(2), m_tiles = (m_count + MR - 1) / MR;
+    const int first = get_global_id(0) * range, last = min(first + range, channels);
+    const int first_tile = get_global_id(1) * NEIGHBOURS, last_tile = min(first_tile + NEIGHBOURS, m_tiles);
+    for (int channel = first; channel < last; channel++) {
+        global const stored *row = OPEN(w) + ((long)group * channels + channel) * m_count;
+        global real *to = OPEN(packed) + (((long)group * m_tiles + first_tile) * channels + channel) * MR;
+        for (int m = first_tile * MR; m < last_tile * MR; m += MR) {
+#if STORAGE != 16
+            if (m + MR <= m_count) {
+                CAT(vstore, MR)(CAT(vload, MR)(0, row + m), 0, to);
+            } else
+#endif
+                for (int i = 0; i < MR; i++) to[i] = LOAD(row, min(m + i, m_count - 1));
+            to += (long)channels * MR;
+        }
+    }
+}

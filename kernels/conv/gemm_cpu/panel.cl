@@ -1,0 +1,129 @@
+// Part of the convolutions for CPU devices: the im2col panel of a block of pixels, and the register tile.
+//
+// Pixels are numbered over all images: p = (image * ud + d) * uh * uw + ... A block of pixels is cut into runs, pieces of
+// one row of the output grid that lie in one tile. A row of the panel holds what one tap of one channel meets:
+//     panel row (channel, jd, jh, jw) at pixel u  =  x[channel][u * s + b + j * t]   or 0 outside of x, on each axis.
+// Forward, s is the stride, b = -pad and t the dilation; the other directions put in their own numbers.
+// Each work-group is one work-item: local memory is its cache-resident scratch.
+
+#include "common/transpose.cl"
+
+#ifndef MR
+#define MR 8  // rows of the register tile
+#endif
+#ifndef NV
+#define NV 3  // vectors of the register tile
+#endif
+#define COLS (NV * VL)
+#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
+
+// The grid of pixels (u), the source tensor (c), the taps (j), and how they meet (s, b, t).
+#define GRID \
+    const int batch, const int ud, const int uh, const int uw, const int cd, const int ch, const int cw, const int jd, \
+        const int jh, const int jw, const int sd, const int sh, const int sw, const int bd, const int bh, const int bw, \
+        const int td, const int th, const int tw
+
+// One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source element.
+enum { RUN_AT, RUN_LENGTH, RUN_PIECE, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
+
+// Cuts pixels [first, first + count) into runs; tiles of `width` pixels lie `pitch` elements apart. Gives their number.
+int cut_runs(local int *runs, const long first, const int count, const int width, const int pitch, GRID) {
+    int found = 0, piece = 0;
+    const int reach = (jw - 1) * tw, phases = min(sw, reach + 1);
+    for (int at = 0; at < count;) {
+        const long p = first + at;
+        const int column = (int)(p % uw);
+        const long row = p / uw;
+        const int h = (int)(row % uh), d = (int)((row / uh) % ud);
+        const int lane = at % width;
+        const int length = min(min(uw - column, width - lane), count - at);
+        local int *run = runs + found * RUN_FIELDS;
+        run[RUN_AT] = at / width * pitch + lane;
+        run[RUN_LENGTH] = length;
+        run[RUN_PIECE] = piece;
+        run[RUN_IMAGE] = (int)(row / uh / ud);
+        run[RUN_D] = d * sd + bd;
+        run[RUN_H] = h * sh + bh;
+        run[RUN_W] = column * sw + bw;
+        piece += phases * (length + reach / sw + VL);
+        at += length;
+        found++;
+    }
+    return found;
+}
+
+// to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written, too.
+// `left` elements may be read from row on; what lies `ahead` elements further is asked for, to be there for a later call.
+void gather_row(local real *to, global const stored *row, const long left, const long ahead, int start, const int step,
+                const int size, const int length) {
+    int begin = start < 0 ? min((-start + step - 1) / step, length) : 0;
+    int end = start < size ? clamp((size - start + step - 1) / step, begin, length) : begin;
+    for (int i = 0; i < begin; i += VL) STORE_REALS(to + i, (realv)(0));
+    int i = begin;
+    if (step == 1) {
+        if (start + end + VL <= left) {
+            for (; i < end; i += VL) {
+                __builtin_prefetch(row + start + i + ahead);
+                STORE_REALS(to + i, VLOAD(row, start + i));
+            }
+        }
+    } else if (step == 2) {
+        for (; i < end && start + 2 * (i + VL) <= left; i += VL) {
+            __builtin_prefetch(row + start + 2 * i + ahead);
+            __builtin_prefetch(row + start + 2 * i + VL + ahead);
+            const realv a = VLOAD(row, start + 2 * i), b = VLOAD(row, start + 2 * i + VL);
+            CAT(vstore, HALF_VL)(a.even, 0, to + i);
+            CAT(vstore, HALF_VL)(b.even, 0, to + i + HALF_VL);
+        }
+    }
+    for (; i < end; i++) to[i] = LOAD(row, start + i * step);
+    for (i = end; i < length; i += VL) STORE_REALS(to + i, (realv)(0));
+}
+
+// Fills panel rows of the source rows [from, to), numbered (channel, jd, jh), `pitch` elements a row.
+// x starts at the first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
+void fill_panel(local real *panel, const int pitch, local real *pieces, local const int *runs, const int count,
+                global const stored *x, const long image_size, const long size, const int from, const int to, GRID) {
+    const int reach = (jw - 1) * tw, phases = min(sw, reach + 1);
+    const long ahead = (jd * jh == 1 ? AHEAD : 1) * (long)cd * ch * cw;
+    for (int r = from; r < to; r++) {
+        const int h_tap = r % jh * th, d_tap = r / jh % jd * td, channel = r / jh / jd;
+        local real *rows = panel + (r - from) * jw * pitch;
+        for (int i = 0; i < count; i++) {
+            local const int *run = runs + i * RUN_FIELDS;
+            const int d = run[RUN_D] + d_tap, h = run[RUN_H] + h_tap;
+            const bool inside = d >= 0 && d < cd && h >= 0 && h < ch;
+            const long at = run[RUN_IMAGE] * image_size + (((long)channel * cd + d) * ch + h) * cw;
+            const int length = run[RUN_LENGTH] + reach / sw;
+            for (int phase = 0; phase < phases; phase++) {
+                local real *to_row = jw == 1 ? rows + run[RUN_AT] : pieces + run[RUN_PIECE] + phase * (length + VL);
+                gather_row(to_row, x + at, size - at, ahead, run[RUN_W] + phase, sw, inside ? cw : 0, length);
+            }
+        }
+        for (int j = 0; jw > 1 && j < jw; j++) {
+            const int phase = j * tw % sw, shift = j * tw / sw;
+            for (int i = 0; i < count; i++) {
+                local const int *run = runs + i * RUN_FIELDS;
+                const int length = run[RUN_LENGTH];
+                local const real *piece = pieces + run[RUN_PIECE] + phase * (length + reach / sw + VL) + shift;
+                local real *row = rows + j * pitch + run[RUN_AT];
+                for (int l = 0; l < length; l += VL) STORE_REALS(row + l, LOAD_REALS(piece + l));
+            }
+        }
+    }
+}
+
+// Writes or adds `length` values to every `step`th element from y on.
+void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
+    int l = 0;
+    if (step == 1) {
+        for (; l + VL <= length; l += VL) {
+            const realv old = add ? VLOAD(y, l) : (realv)(0);
+            VSTORE(y, l, LOAD_REALS(values + l) + old);
+        }
+    }
+    for (; l < length; l++) {
+        const real old = add ? LOAD(y, l * step) : 0;
+        STORE(y, l * step, values[l] + old);
+    }
+}

@@ -1,0 +1,229 @@
+// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B (depth, columns).
+//
+//                   rows              columns                  depth                    loader             target
+// forward           output channels   pixels of y              channels of x * taps     conv_gpu_gather    pixels
+// backward data     input channels    pixels of dx, a phase    channels of dy * taps    conv_gpu_gather    pixels
+// backward filter   output channels   channels of x * taps     pixels of dy             conv_gpu_pixels    filter
+//
+// A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
+// register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
+
+// Tile of C that a work-group makes, and the depth of one step. All are multiples of 4.
+#ifndef TILE_M
+#define TILE_M 64
+#endif
+#ifndef TILE_N
+#define TILE_N 64
+#endif
+#ifndef TILE_K
+#define TILE_K 16
+#endif
+
+// Tile of C that a work-item makes, in registers: multiples of 4.
+#ifndef ITEM_M
+#define ITEM_M 4
+#endif
+#ifndef ITEM_N
+#define ITEM_N 4
+#endif
+
+// Arrangement of the work-items that run in lockstep: they read PATCH_M + PATCH_N different vectors of local memory.
+#ifndef PATCH_M
+#define PATCH_M 8
+#endif
+#ifndef PATCH_N
+#define PATCH_N 4
+#endif
+
+// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count alone.
+#ifndef FIXED_GROUP
+#define FIXED_GROUP 1
+#endif
+
+// 1: keep the compiler from making vectors of work-items. Intel's for CPUs gets the pixels loader wrong, or crashes.
+#ifndef SCALAR_ITEMS
+#define SCALAR_ITEMS 0
+#endif
+
+// LOADER   1: gather, 2: pixels. TARGET   1: pixels, 2: filter.
+#ifndef LOADER
+#define LOADER 1
+#endif
+#ifndef TARGET
+#define TARGET 1
+#endif
+
+// 1: a work-group leaves its sums in the workspace for conv_sum.
+#ifndef SPLIT
+#define SPLIT 0
+#endif
+
+// 1: all phases of a strided backward data in one launch (conv_gpu_phases.cl).
+#ifndef PHASES
+#define PHASES 0
+#endif
+
+// 0: no tap ever falls into the padding, and there is no rest of the depth.
+#ifndef BOUNDED
+#define BOUNDED 1
+#endif
+
+// Spatial axes that have taps or strides, counted from the innermost.
+#ifndef AXES
+#define AXES 3
+#endif
+
+#define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
+
+#include "conv/gemm_gpu/grid.cl"
+#include "conv/gemm_gpu/target.cl"
+#include "conv/gemm_gpu/phases.cl"
+
+#if LOADER == 1
+#include "conv/gemm_gpu/pack.cl"
+#include "conv/gemm_gpu/gather.cl"
+#else
+#include "conv/gemm_gpu/pixels.cl"
+#endif
+
+#include "conv/gemm_gpu/tile.cl"
+
+#if SPLIT
+#define TARGET_TENSORS TENSOR_OF(real, sums)
+#else
+#define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
+#endif
+
+#if SCALAR_ITEMS
+__attribute__((intel_vec_len_hint(1)))
+#endif
+#if FIXED_GROUP
+__attribute__((reqd_work_group_size(THREADS, 1, 1)))
+#endif
+#if PHASES
+kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows, const int channels,
+                      PHASE_GRID) {
+    local int4 taps[PHASE_TAPS];
+    local int tap_numbers[PHASE_TAPS];
+    const int phases_h = min(target_stride_h, target_h), phases_w = min(target_stride_w, target_w);
+    const int phases = min(target_stride_d, target_d) * phases_h * phases_w;
+    const int largest = batch * ((target_d + target_stride_d - 1) / target_stride_d) *
+                        ((target_h + target_stride_h - 1) / target_stride_h) *
+                        ((target_w + target_stride_w - 1) / target_stride_w);
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (largest + TILE_N - 1) / TILE_N;
+    uint id = get_group_id(0);
+    const int row_tile = id % row_tiles * TILE_M;
+    id /= row_tiles;
+    const int phase = id % phases;
+    id /= phases;
+    const int column_tile = id % column_tiles * TILE_N, group = id / column_tiles;
+
+    const int target_begin_w = phase % phases_w, target_begin_h = phase / phases_w % phases_h;
+    const int target_begin_d = phase / phases_w / phases_h;
+    const PhaseAxis axis_d = phase_axis(target_begin_d, target_d, kernel_d, target_stride_d, pad_d, dilate_d, distance_d);
+    const PhaseAxis axis_h = phase_axis(target_begin_h, target_h, kernel_h, target_stride_h, pad_h, dilate_h, distance_h);
+    const PhaseAxis axis_w = phase_axis(target_begin_w, target_w, kernel_w, target_stride_w, pad_w, dilate_w, distance_w);
+    const int size_d = axis_d.size, size_h = axis_h.size, size_w = axis_w.size;
+    const int pixels_d = size_d, pixels_h = size_h, pixels_w = size_w;
+    const int taps_d = axis_d.taps, taps_h = axis_h.taps, taps_w = axis_w.taps;
+    const int begin_d = axis_d.begin, begin_h = axis_h.begin, begin_w = axis_w.begin;
+    const int stride_d = 1, stride_h = 1, stride_w = 1;
+    const int step_d = dilate_d * distance_d / target_stride_d, step_h = dilate_h * distance_h / target_stride_h;
+    const int step_w = dilate_w * distance_w / target_stride_w;
+    const int columns = batch * size_d * size_h * size_w, depth = channels * taps_d * taps_h * taps_w;
+    if (column_tile >= columns) return;
+    list_taps(taps, tap_numbers, axis_d, axis_h, axis_w, step_d, step_h, step_w, distance_d, distance_h, distance_w, kernel_h,
+              kernel_w, source_h, source_w);
+    const int first = 0, steps = depth / TILE_K;
+#else
+kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
+                      const int columns, const int depth, const int parts, const int steps_of_part, GRID, TARGET_GRID) {
+    LOADER_LOCALS;
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
+    uint id = get_group_id(0);
+    const int row_tile = id % row_tiles * TILE_M;  // innermost: neighbours in time read the same pixels
+    id /= row_tiles;
+    const int column_tile = id % column_tiles * TILE_N;
+    id /= column_tiles;
+    const int part = id % parts, group = id / parts;
+    const int first = part * steps_of_part;
+    const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
+#endif
+    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
+
+    real sums_of_item[ITEM_M][ITEM_N];
+#pragma unroll
+    for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+        for (int j = 0; j < ITEM_N; j++) sums_of_item[i][j] = 0;
+
+    const Place place = place_of_item();
+    if (steps > 0) {
+        Loader loader;
+        Fetched fetched;
+        LOADER_OPEN(&loader);
+        LOADER_FETCH(&loader, &fetched, 1 < steps);
+        loader_store(&fetched, a_tiles, b_tiles);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        local const realv *const a_start = a_tiles + place.m, *const b_start = b_tiles + place.n;
+        local const realv *a = a_start, *b = b_start;
+        Fragment even, odd;
+        int now = 0;
+        read_fragment(&even, a, b, 0);
+        for (int step = 1; step <= steps; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+#pragma unroll
+            for (int k = 0; k < TILE_K - 2; k += 2) {
+                read_fragment(&odd, a, b, k + 1);
+                multiply(&even, sums_of_item);
+                read_fragment(&even, a, b, k + 2);
+                multiply(&odd, sums_of_item);
+            }
+            read_fragment(&odd, a, b, TILE_K - 1);
+            multiply(&even, sums_of_item);
+            now ^= 1;
+            if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            // the last products of a step hide the wait for the next tiles; behind the last step this reads what nobody uses
+            a = a_start + now * A_TILE;
+            b = b_start + now * B_TILE;
+            read_fragment(&even, a, b, 0);
+            multiply(&odd, sums_of_item);
+        }
+    }
+
+#pragma unroll
+    for (int j = 0; j < ITEM_N; j += 4) {
+        const int column = column_tile + column_of(&place, j);
+        if (column >= columns) continue;
+#if SPLIT
+        global real *to = OPEN(sums) + ((long)part * groups + group) * rows * columns + column;
+#else
+        const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+#endif
+#pragma unroll
+        for (int i = 0; i < ITEM_M; i++) {
+            const int row = row_tile + row_of(&place, i);
+            if (row >= rows) continue;
+            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2], sums_of_item[i][j + 3]);
+#if SPLIT
+            leave4(sum, to + (long)row * columns, columns - column);
+#else
+            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate);
+#endif
+        }
+    }
+}
+
+// Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
+kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
+                     const int rows, const int columns, const int parts, TARGET_GRID) {
+    const int column = get_global_id(0), row = get_global_id(1), group = get_global_id(2);
+    global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
+    const long next = (long)groups * rows * columns;
+    real sum = 0;
+    for (int part = 0; part < parts; part++) sum += from[part * next];
+    if (has_bias) sum += LOAD(OPEN(bias), group * rows + row);
+    const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+    finish(sum, OPEN(target), to.first[0] + row * to.row_step, accumulate);
+}

@@ -1,0 +1,130 @@
+// Winograd's backward filter F(TILE x TILE, 3x3) on CPU devices: 3 x 3 kernels, stride 1.
+//
+//     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
+//
+// V         [e][chunk of WC channels][tile][WC]        transformed source, as in the forward convolution
+// Y         [e][block of COLS outputs][tile][COLS]     transformed gradients
+// M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts that the tiles are cut into
+//
+// The tiles are taken in parts of `row_count` tile rows whose V and Y stay in the last level's cache. For each part the
+// launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
+
+#include "conv/winograd/transforms.cl"
+
+#define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
+
+// One work-item transforms block_rows tile rows of VL outputs of dy.
+SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batch, const int m_count, const int oh, const int ow,
+                            const int tile_h, const int tile_w, const int first_row,
+                            const int row_count, const int tiles, const int block_rows, local real *pixels) {
+    const int first = get_global_id(0) * block_rows, count = min(block_rows, row_count - first);
+    const int m = get_global_id(1) * VL, columns = tile_w * TILE;
+    const long plane = (long)oh * ow, all = batch * m_count * plane;
+    const long e_size = (long)((m_count + COLS - 1) / COLS) * tiles * COLS + PAD;
+    global real *to = OPEN(Y) + ((long)(m / COLS) * tiles + first * tile_w) * COLS + m % COLS;
+    for (int row = 0; row < count;) {
+        const int image = (first_row + first + row) / tile_h, h = (first_row + first + row) % tile_h;
+        const int group = min(min(count - row, tile_h - h), ROWS);
+        const long from = ((long)image * m_count + m) * plane;
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), oh, ow, h * TILE, 0, group * TILE, columns);
+        for (int tile = 0; tile < group * tile_w; tile++) {
+            local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
+            global real *element = to + (row * tile_w + tile) * COLS;
+#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
+#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
+            TRANSFORM_2D(TRANSFORM_GRADIENT, TILE, SIDE, PIXEL, PUT)
+#undef PIXEL
+#undef PUT
+        }
+        row += group;
+    }
+}
+
+// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the part.
+SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
+                           const int m_count, const int tile_count, const int tiles, const int add) {
+    const int chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
+    const int chunks = get_global_size(0), m_blocks = get_global_size(1);
+    const int channel = chunk * WC, count = min(channels - channel, WC);
+    global const real *vs = OPEN(V) + e * ((long)chunks * tiles * WC + PAD) + (long)chunk * tiles * WC;
+    global const real *ys = OPEN(Y) + e * ((long)m_blocks * tiles * COLS + PAD) + (long)block * tiles * COLS;
+    global real *ms = OPEN(M) + e * ((long)m_blocks * channels * COLS + PAD) + ((long)block * channels + channel) * COLS;
+    for (int c = 0; c < count; c += MR) {
+        for (int first = 0; first < tile_count; first += SUMMED) {
+            realv acc[MR][NV];
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+#pragma unroll
+                for (int v = 0; v < NV; v++) acc[i][v] = 0;
+            }
+            global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;
+            for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {
+                realv gradient[NV];
+#pragma unroll
+                for (int v = 0; v < NV; v++) gradient[v] = LOAD_REALS(b + v * VL);
+#pragma unroll
+                for (int i = 0; i < MR; i++) {
+                    const realv value = a[i];
+#pragma unroll
+                    for (int v = 0; v < NV; v++) acc[i][v] = fma(value, gradient[v], acc[i][v]);
+                }
+                a += WC;
+                b += COLS;
+            }
+            const bool old = add || first;
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+                if (c + i < count) {
+#pragma unroll
+                    for (int v = 0; v < NV; v++) {
+                        global real *sum = ms + (c + i) * COLS + v * VL;
+                        STORE_REALS(sum, old ? LOAD_REALS(sum) + acc[i][v] : acc[i][v]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// dw of VL outputs and CHANNELS channels from M.
+#define CHANNELS 16
+
+SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumulate, const int channels, const int m_count) {
+    const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS, count = min(channels - first, CHANNELS);
+    const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
+    const long e_size = (long)m_blocks * channels * COLS + PAD;
+    real taps[VL * (CHANNELS * 9 + VL)];  // [output][channel, tap]
+    const int pitch = CHANNELS * 9 + VL;
+    for (int c = 0; c < count; c++) {
+        global const real *element = OPEN(M) + ((long)(m / COLS) * channels + first + c) * COLS + m % COLS;
+        realv a[VL < 9 ? 16 : VL], b[VL];
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * e_size)
+#define PUT(i, j, value) a[(i) * 3 + (j)] = value;
+        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, 3, PRODUCT, PUT)
+#undef PRODUCT
+#undef PUT
+#if VL == 16
+#pragma unroll
+        for (int i = 9; i < VL; i++) a[i] = 0;
+        TRANSPOSE(a, b, VL)
+#pragma unroll
+        for (int i = 0; i < VL; i++) STORE_REALS(taps + i * pitch + c * 9, a[i]);
+#else
+        real turned[9 * VL];
+#pragma unroll
+        for (int i = 0; i < 9; i++) STORE_REALS(turned + i * VL, a[i]);
+        for (int i = 0; i < VL * 9; i++) taps[i / 9 * pitch + c * 9 + i % 9] = turned[i % 9 * VL + i / 9];
+#endif
+    }
+    for (int i = 0; i < lanes; i++) {
+        global stored *to = OPEN(dw) + ((long)(m + i) * channels + first) * 9;
+        for (int at = 0; at < count * 9; at += VL) {
+            if (at + VL <= count * 9) {
+                const realv value = LOAD_REALS(taps + i * pitch + at);
+                VSTORE(to, at, accumulate ? value + VLOAD(to, at) : value);
+            } else {
+                for (int l = at; l < count * 9; l++) STORE(to, l, taps[i * pitch + l] + (accumulate ? LOAD(to, l) : 0));
+            }
+        }
+    }
+}

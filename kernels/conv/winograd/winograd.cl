@@ -1,0 +1,213 @@
+// Winograd's convolution F(TILE x TILE, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
+//
+// Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16 instead of 36.
+// Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in and
+// out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
+//
+// e         one of the ELEMENTS of a transformed tile
+// V         [e][chunk of WC channels][tile][WC]       transformed source
+// U         [e][block of COLS outputs][channel][COLS] transformed weights
+// M         [e][tile][COLS]                           products of one block of outputs
+//
+// Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a slice
+// of the workspace of its own, which stays in the cache. Where there is too little work for that, winograd_source,
+// winograd_product and winograd_result share what is between them and split each step as fine as it goes.
+// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
+
+#include "conv/winograd/transforms.cl"
+
+// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane].
+void store_pixels(global stored *y, const long plane, const int lanes, local const real *pixels, const int count, const int accumulate) {
+    int at = 0;
+    for (; at + VL <= count; at += VL) {
+        realv a[VL], b[VL];
+#pragma unroll
+        for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(pixels + (at + i) * VL);
+        TRANSPOSE(a, b, VL)
+#pragma unroll
+        for (int i = 0; i < VL; i++) {
+            if (i < lanes) VSTORE(y, i * plane + at, accumulate ? a[i] + VLOAD(y, i * plane + at) : a[i]);
+        }
+        // the rest is covered by a last block that overlaps; sums are added one by one, lest some be added twice
+        if (at + VL < count && at + 2 * VL > count && !accumulate) at = count - 2 * VL;
+    }
+    for (; at < count; at++) {
+        for (int i = 0; i < lanes; i++) {
+            const long to = i * plane + at;
+            STORE(y, to, pixels[at * VL + i] + (accumulate ? LOAD(y, to) : 0));
+        }
+    }
+}
+
+// The register tile: M[tile][COLS] (+)= sum over a chunk's channels of V[tile][channel] * U[channel][COLS].
+void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
+    realv acc[MR][NV];
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#pragma unroll
+        for (int v = 0; v < NV; v++) acc[i][v] = add ? LOAD_REALS(M + i * COLS + v * VL) : (realv)(0);
+    }
+    for (int c = 0; c < channels; c++) {
+        realv weights[NV];
+#pragma unroll
+        for (int v = 0; v < NV; v++) weights[v] = LOAD_REALS(U + v * VL);
+#pragma unroll
+        for (int i = 0; i < MR; i++) {
+            const realv value = V[i * WC];
+#pragma unroll
+            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, weights[v], acc[i][v]);
+        }
+        V++;
+        U += COLS;
+    }
+#pragma unroll
+    for (int i = 0; i < MR; i++) {
+#pragma unroll
+        for (int v = 0; v < NV; v++) STORE_REALS(M + i * COLS + v * VL, acc[i][v]);
+    }
+}
+
+// U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns the
+// kernel by 180 degrees. U points to the first of them, e_size elements lie between the transform's elements.
+void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
+                       const long m_size, const long channel_size, const int flip, const int m, const int first, const int last) {
+    const int lanes = min(m_count - m, VL);
+    const long all = (long)m_count * channels * 9;
+    for (int channel = first; channel < last; channel++) {
+        realv taps[9];
+#pragma unroll
+        for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
+            const int skip = half_of ? 9 - VL : 0;
+            realv a[VL], b[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
+                a[i] = load_row(w + at, all - at, 9);
+            }
+            TRANSPOSE(a, b, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) {
+                if (i + skip < 9) taps[i + skip] = a[i];
+            }
+        }
+        global real *to = U + (long)(channel - first) * COLS + m % COLS;
+#define TAP(i, j) (flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])
+#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE + (j)) * e_size, value);
+        TRANSFORM_2D(TRANSFORM_WEIGHTS, 3, SIDE, TAP, PUT)
+#undef TAP
+#undef PUT
+    }
+}
+
+// U of w; one work-item takes VL outputs m and `range` channels.
+SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
+                             const long channel_size, const int flip, const int range) {
+    const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
+    const int m_blocks = (m_count + COLS - 1) / COLS;
+    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w), channels, m_count,
+                      m_size, channel_size, flip, m, first, last);
+}
+
+// Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where first
+// is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to element 0,
+// weights to channel `first`.
+void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
+              const long u_size, const int tiles, const int tile_count, const int first, const int last, int e, const int last_e) {
+    for (; e < last_e; e++) {
+        for (int chunk = first; chunk < last; chunk += WC) {
+            for (int tile = 0; tile < tile_count; tile += MR) {
+                multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC),
+                              weights + e * u_size + (chunk - first) * COLS, min(last - chunk, WC), chunk > 0);
+            }
+        }
+    }
+}
+
+// y of tile rows [first, first + count), of VL outputs from m on. M points to the first tile and to m's lane.
+void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
+                        const int has_bias, const int accumulate, const int m_count, const int oh, const int ow,
+                        const int tile_h, const int tile_w, const int m, const int first, const int count) {
+    const int lanes = min(m_count - m, VL);
+    const long plane = (long)oh * ow;
+    realv start = 0;
+    if (has_bias) start = load_row(bias + m, m_count - m, lanes);
+    for (int row = 0; row < count;) {
+        const int image = (first + row) / tile_h, h = (first + row) % tile_h;
+        const int group = min(min(count - row, tile_h - h), ROWS);
+        for (int tile = 0; tile < group * tile_w; tile++) {
+            global const real *element = M + (row * tile_w + tile) * COLS;
+            const int column = tile % tile_w * TILE;
+            local real *to = pixels + (tile / tile_w * TILE * ow + column) * VL;
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
+#define PUT(i, j, value) \
+    if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
+            TRANSFORM_2D(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+#undef PRODUCT
+#undef PUT
+        }
+        store_pixels(y + ((long)image * m_count + m) * plane + (long)h * TILE * ow, plane, lanes, pixels,
+                     min(group * TILE, oh - h * TILE) * ow, accumulate);
+        row += group;
+    }
+}
+
+// y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at a
+// time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, a chunk at
+// a time that stays in the cache: for problems so small that every block of weights is used once.
+SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
+                     TENSOR_OF(real, slices), const long m_step, const long channel_step, const int flip,
+                     const int own_weights, const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
+                     const int ch, const int cw, const int oh, const int ow, const int bh, const int bw,
+                     const int rows_of_item, const int block_rows, const int blocks_of_item, local real *pixels) {
+    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
+    const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
+    const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
+    const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
+    const long u_size = (own_weights ? WC * COLS : m_blocks * block_size) + PAD;
+    const long slice_size = ELEMENTS * (v_size + m_size + (own_weights ? u_size : 0));
+    global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
+    global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
+    const int first_block = get_global_id(1) * blocks_of_item, last_block = min(first_block + blocks_of_item, m_blocks);
+    const int last_row = min((int)(get_global_id(0) + 1) * rows_of_item, batch * tile_h);
+
+    for (int first = get_global_id(0) * rows_of_item; first < last_row; first += block_rows) {
+        const int count = min(block_rows, last_row - first);
+        transform_source(V, pixels, OPEN(x), batch, channels, 0, channels, ch, cw, bh, bw, tile_h, tile_w, tiles, first, count);
+        for (int block = first_block; block < last_block; block++) {
+            const int last_m = min((block + 1) * COLS, m_count), range = own_weights ? WC : channels;
+            for (int channel = 0; channel < channels; channel += range) {
+                const int last = min(channel + range, channels);
+                for (int m = block * COLS; own_weights && m < last_m; m += VL) {
+                    transform_weights(own, u_size, OPEN(w), channels, m_count, m_step, channel_step, flip, m, channel, last);
+                }
+                multiply(M, m_size, V, v_size, own_weights ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
+                         channel, last, 0, ELEMENTS);
+            }
+            for (int m = block * COLS; m < last_m; m += VL) {
+                transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, oh, ow,
+                                   tile_h, tile_w, m, first, count);
+            }
+        }
+    }
+}
+
+// One work-item multiplies one block of outputs with `range` tiles, at one element e; M is [block][e][tile][COLS].
+SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U), TENSOR_OF(real, M), const int channels,
+                             const int tiles, const int range) {
+    const int block = get_global_id(0), e = get_global_id(1), tile = get_global_id(2) * range, m_blocks = get_global_size(0);
+    const long v_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD;
+    const long block_size = (long)channels * COLS;
+    multiply(OPEN(M) + block * ELEMENTS * m_size + tile * COLS, m_size, OPEN(V) + tile * WC, v_size, OPEN(U) + block * block_size,
+             m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e, e + 1);
+}
+
+// One work-item gives VL outputs of block_rows of the row_count tile rows.
+SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
+                            const int m_count, const int oh, const int ow, const int row_count, const int tiles,
+                            const int block_rows, local real *pixels) {
+    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
+    const int row = get_global_id(0) * block_rows, m = get_global_id(1) * VL;
+    const long m_size = (long)tiles * COLS + PAD;
+    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * tile_w * COLS + m % COLS, m_size, pixels, OPEN(bias),
+                       has_bias, accumulate, m_count, oh, ow, tile_h, tile_w, m, row, min(block_rows, row_count - row));
+}

@@ -1,0 +1,102 @@
+// Dense layers along the rows of the weights for large batches on CPU devices, as a product of matrices.
+//
+//     c[n][s]  =  bias[s] + sum over t of a[n][t] * b[s][t]
+//
+// turned    real, [block of COLS of the batch][t][COLS], made by dense_turn: a transposed; zeros beyond the batch
+// b         (rows, columns), read in place: MR elements of b, each in all lanes, times NV vectors of the batch
+// c         (batch, rows)
+//
+// A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns at
+// a time, whose part of `turned` stays in the first level's cache; its results stay in local memory.
+
+#include "common/transpose.cl"
+
+#ifndef MR
+#define MR 6
+#endif
+#ifndef NV
+#define NV 4
+#endif
+#define COLS (NV * VL)
+
+kernel void dense_turn(CONST_TENSOR(a), TENSOR_OF(real, turned), const int batch, const int columns, const int range) {
+    const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
+    global real *out = OPEN(turned) + (long)block * columns * COLS;
+    for (int lane = 0; lane < COLS; lane += VL) {
+        const int first = block * COLS + lane, count = min(batch - first, VL);
+        global const stored *as = OPEN(a) + (long)first * columns;
+        int t = from;
+        for (; count > 0 && t + VL <= to; t += VL) {
+            realv x[VL], y[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) x[i] = i < count ? VLOAD(as, (long)min(i, count - 1) * columns + t) : (realv)(0);
+            TRANSPOSE(x, y, VL)
+#pragma unroll
+            for (int i = 0; i < VL; i++) STORE_REALS(out + (long)(t + i) * COLS + lane, x[i]);
+        }
+        for (; t < to; t++) {
+            for (int i = 0; i < VL; i++) out[(long)t * COLS + lane + i] = i < count ? LOAD(as, (long)i * columns + t) : 0;
+        }
+    }
+}
+
+kernel void dense_panel(TENSOR_OF(const real, turned), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
+                        const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
+                        const int item_rows, const int part_columns, const int chunk, local real *sums) {
+    const int first = get_global_id(0) * item_rows, count = min(item_rows, rows - first);
+    const int block = get_global_id(1), part = get_global_id(2), parts = get_global_size(2);
+    const int begin = part * part_columns, end = min(begin + part_columns, columns);
+    const int tiles = (count + MR - 1) / MR;
+    for (int i = 0; i < tiles * MR * NV; i++) STORE_REALS(sums + i * VL, (realv)(0));
+    for (int from = begin; from < end; from += chunk) {
+        const int length = min(chunk, end - from);
+        for (int tile = 0; tile < tiles; tile++) {
+            global const real *x = OPEN(turned) + ((long)block * columns + from) * COLS;
+            global const stored *w[MR];
+#pragma unroll
+            for (int i = 0; i < MR; i++) w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
+            local real *kept = sums + tile * MR * COLS;
+            realv acc[MR][NV];
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+#pragma unroll
+                for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(kept + i * COLS + v * VL);
+            }
+            for (int k = 0; k < length;) {
+                const int stop = min(k + 16, length);
+#pragma unroll
+                for (int i = 0; i < MR; i++) __builtin_prefetch(w[i] + k + chunk, 0, 2);  // the next chunk
+                for (; k < stop; k++) {
+                    realv column[NV];
+#pragma unroll
+                    for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(x + v * VL);
+#pragma unroll
+                    for (int i = 0; i < MR; i++) {
+                        const realv weight = LOAD(w[i], k);
+#pragma unroll
+                        for (int v = 0; v < NV; v++) acc[i][v] = fma(weight, column[v], acc[i][v]);
+                    }
+                    x += COLS;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < MR; i++) {
+#pragma unroll
+                for (int v = 0; v < NV; v++) STORE_REALS(kept + i * COLS + v * VL, acc[i][v]);
+            }
+        }
+    }
+    for (int lane = 0; lane < COLS && block * COLS + lane < batch; lane++) {
+        const long at = (long)(block * COLS + lane) * rows + first;
+        for (int r = 0; r < count; r++) {
+            real value = sums[r * COLS + lane];
+            if (parts > 1) {
+                OPEN(partial)[(long)part * batch * rows + at + r] = value;
+            } else {
+                if (has_bias) value += LOAD(OPEN(bias), first + r);
+                if (accumulate) value += LOAD(OPEN(c), at + r);
+                STORE(OPEN(c), at + r, value);
+            }
+        }
+    }
+}

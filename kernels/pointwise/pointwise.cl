@@ -1,0 +1,153 @@
+// One value per element of the broadcast shape, by a generated program (see pointwise_value.cl).
+//
+// Outputs are contiguous. Inputs have a stride per axis, 0 where they are broadcast, and may be the outputs' own memory:
+// every element is read before it is written. Two shapes of the loop:
+//   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of `pieces`
+//                       of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
+//   pointwise_groups    GPUs: a work-group takes UNROLL * GROUP elements of a row, and all its loads are on their way at once
+//   pointwise_elements  a work-item per element: rows too short for both
+//
+// The kernel wanted is named by a macro, POINTWISE_VECTORS and so on.
+#include "pointwise/value.cl"
+
+#ifndef UNROLL
+#define UNROLL 4
+#endif
+#ifndef GROUP
+#define GROUP 256
+#endif
+
+// Row offsets of the inputs.
+#define START(n, kind, unit) ulong from_##n = 0;
+#define ADVANCE(n, a) from_##n += (ulong)at_##a * stride_##n##_##a;
+
+#if defined(POINTWISE_VECTORS)
+#define HOLD_0(n, kind) const VALUE held_##n = SPLAT(LOAD_##kind(xs##n, from_##n));
+#define HOLD_1(n, kind)
+#define HOLD(n, kind, unit) HOLD_##unit(n, kind)
+#define FETCH_0(n, kind) const VALUE x##n = held_##n;
+#define FETCH_1(n, kind) const VALUE x##n = VLOAD_##kind(xs##n, from_##n + column);
+#define FETCH(n, kind, unit) FETCH_##unit(n, kind)
+#define DECLARE_LAST(n, kind) VALUE last_##n;
+#define BLEND_VECTOR(n, kind) \
+    if (wanted_##n) { BLEND(n, VLOAD_##kind(ys##n, to + column)) }
+#define KEEP_LAST(n, kind) last_##n = y##n;
+#ifdef PAST_CACHES
+// Outputs too large to be found in a cache again: a store past the caches does not read the line first.
+#define ALIGN(n, kind) const int past_##n = ((ulong)(ys##n + to + begin) & (sizeof(VALUE) - 1)) == 0 && !accumulate_##n;
+#define WRITE(n, kind)                                                                              \
+    if (past_##n) {                                                                                 \
+        if (wanted_##n) __builtin_nontemporal_store(y##n, (global VALUE *)(ys##n + to + column));   \
+    } else if (wanted_##n) {                                                                        \
+        VSTORE_##kind(ys##n, to + column, y##n);                                                    \
+    }
+#else
+#define ALIGN(n, kind)
+#define WRITE(n, kind) \
+    if (wanted_##n) VSTORE_##kind(ys##n, to + column, y##n);
+#endif
+#define WRITE_LAST(n, kind) \
+    if (wanted_##n) VSTORE_##kind(ys##n, to + end - VL, last_##n);
+
+kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
+    PARAMETERS const ulong rows, const ulong length, const ulong pieces, const ulong rows_per_item) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    const ulong item = get_global_id(0), piece = item % pieces, first = item / pieces * rows_per_item;
+    const ulong vectors = length / VL;
+    const ulong begin = vectors * piece / pieces * VL;
+    const ulong end = piece + 1 == pieces ? length : vectors * (piece + 1) / pieces * VL;
+    const int ragged = (end - begin) % VL != 0;
+    for (ulong row = first; row < min(first + rows_per_item, rows); row++) {
+        ulong rest = row;
+        INPUTS(START)
+        ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+        STRIDES(ADVANCE)
+        INPUTS(HOLD)
+        const ulong to = row * length;
+        OUTPUTS(ALIGN)
+        OUTPUTS(DECLARE_LAST)
+        // The last, overlapping vector is computed before anything is written and stored after everything else.
+        if (ragged) {
+            const ulong column = end - VL;
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_VECTOR)
+            OUTPUTS(KEEP_LAST)
+        }
+        for (ulong column = begin; column + VL <= end; column += VL) {
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_VECTOR)
+            OUTPUTS(WRITE)
+        }
+        if (ragged) {
+            OUTPUTS(WRITE_LAST)
+        }
+    }
+}
+#elif defined(POINTWISE_GROUPS)
+#define LOAD_ALL_0(n, kind)                                  \
+    const VALUE held_##n = LOAD_##kind(xs##n, from_##n);     \
+    for (int u = 0; u < UNROLL; u++) all_##n[u] = held_##n;
+#define LOAD_ALL_1(n, kind)                                                                        \
+    for (int u = 0; u < UNROLL; u++) {                                                             \
+        const ulong column = begin + u * GROUP;                                                    \
+        all_##n[u] = column < length ? LOAD_##kind(xs##n, from_##n + column) : SPLAT(REAL(0.0));   \
+    }
+#define LOAD_ALL(n, kind, unit) \
+    VALUE all_##n[UNROLL];      \
+    LOAD_ALL_##unit(n, kind)
+#define FETCH(n, kind, unit) const VALUE x##n = all_##n[u];
+#define BLEND_ELEMENT(n, kind) \
+    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, to + column)) }
+#define WRITE(n, kind) \
+    if (wanted_##n) STORE_##kind(ys##n, to + column, y##n);
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_groups(PARAMETERS const ulong length,
+                                                                                const ulong pieces) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    const INDEX row = get_group_id(0) / (INDEX)pieces, piece = get_group_id(0) % (INDEX)pieces;
+    const ulong begin = (ulong)piece * (UNROLL * GROUP) + get_local_id(0), to = row * length;
+    INDEX rest = row;
+    INPUTS(START)
+    ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+    STRIDES(ADVANCE)
+    INPUTS(LOAD_ALL)
+    for (int u = 0; u < UNROLL; u++) {
+        const ulong column = begin + u * GROUP;
+        if (column < length) {
+            INPUTS(FETCH)
+            OUTPUTS(DECLARE_OUTPUT)
+            BODY
+            OUTPUTS(BLEND_ELEMENT)
+            OUTPUTS(WRITE)
+        }
+    }
+}
+#else  // POINTWISE_ELEMENTS
+#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n);
+#define BLEND_ELEMENT(n, kind) \
+    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, element)) }
+#define WRITE(n, kind) \
+    if (wanted_##n) STORE_##kind(ys##n, element, y##n);
+
+kernel void pointwise_elements(PARAMETERS const ulong total) {
+    INPUTS(OPEN_INPUT)
+    OUTPUTS(OPEN_OUTPUT)
+    for (INDEX element = get_global_id(0); element < total; element += get_global_size(0)) {
+        INDEX rest = element;
+        INPUTS(START)
+        ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+        STRIDES(ADVANCE)
+        INPUTS(FETCH)
+        OUTPUTS(DECLARE_OUTPUT)
+        BODY
+        OUTPUTS(BLEND_ELEMENT)
+        OUTPUTS(WRITE)
+    }
+}
+#endif

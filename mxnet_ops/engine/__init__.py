@@ -1,0 +1,1 @@
+"""How MXNet runs the operators: attributes, registration through its C interface, and execution."""

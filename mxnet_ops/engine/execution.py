@@ -1,0 +1,104 @@
+"""What an operator does for given shapes, written down for C: plans, and which array fills which argument."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clgraft import core
+from clgraft.core.runtime.plan import DTYPE_CODES
+from clgraft.mxnet_ops.engine.calls import ffi
+from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
+
+
+class Work(NamedTuple):
+    """The C struct of a work, and the objects that own what it points to."""
+
+    struct: Any
+    draw: Draw | None
+    owners: tuple[Any, ...]
+
+
+def _step(context: core.Context, call: Call, written: int, owners: list[Any]) -> dict[str, Any]:
+    plan = context.plan(call.problem)
+    arguments, always = [], False
+    for argument, array in zip(plan.arguments, call.arrays):
+        group, place = array or (-1, 0)
+        requested = argument.role == "out" and group == written
+        always = always or (argument.role != "in" and group != -1 and not requested)
+        arguments.append((group, place, requested, DTYPE_CODES[argument.dtype], argument.nbytes))
+    text = ffi.new("char[]", str(call.problem).encode())
+    block = ffi.new("clg_mx_argument[]", arguments)
+    scalars = ffi.new("double[]", [float(value) for value in call.scalars])
+    owners += [plan, text, block, scalars]
+    return {
+        "plan": ffi.cast("void *", plan.address),
+        "problem": text,
+        "arguments": block,
+        "scalars": scalars,
+        "argument_count": len(arguments),
+        "scalar_count": len(call.scalars),
+        "always": always,
+    }
+
+
+def _out_bytes(graft: Graft) -> list[int]:
+    """Give the bytes of every output, by its place."""
+    found = {}
+    for call in graft.forward[False]:
+        for argument, array in zip(call.problem.arguments(), call.arrays):
+            if array is not None and array[0] == OUT:
+                found[array[1]] = argument.nbytes
+    return [found.get(place, 0) for place in range(max(found, default=-1) + 1)]
+
+
+@lru_cache(maxsize=4096)
+def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...], dtype: str) -> Work:
+    """Plan everything that an operator does for its inputs' shapes.
+
+    Parameters
+    ----------
+    context : core.Context
+    operator : Operator
+    shapes : tuple of tuple of int
+        Of the inputs.
+    dtype : str
+
+    Raises
+    ------
+    core.ClgraftError
+        If the device cannot serve a problem; running then only fails with the device.
+    """
+    graft = operator.graft(shapes, dtype)
+    owners: list[Any] = []
+    orders = ((graft.forward, OUT), (graft.backward, IN_GRAD))
+    parts = [
+        [_step(context, call, written, owners) for call in calls[train]]
+        for calls, written in orders
+        for train in (False, True)
+    ]
+    contents = [np.full(shape, fill, kind) for shape, kind, fill in graft.state]
+    blocks = {
+        "steps": ffi.new("clg_mx_step[]", [step for part in parts for step in part]),
+        "state": ffi.new(
+            "clg_mx_state[]", [(ffi.cast("void *", array.ctypes.data), array.nbytes) for array in contents]
+        ),
+        "zeros": ffi.new("clg_mx_zero[]", [(place, 0, nbytes) for place, nbytes in graft.zeros]),
+        "out_bytes": ffi.new("uint64_t[]", _out_bytes(graft)),
+    }
+    struct = ffi.new(
+        "clg_mx_work *",
+        {
+            **blocks,
+            "step_counts": [len(part) for part in parts],
+            "state_count": len(contents),
+            "zero_count": len(graft.zeros),
+            "out_count": len(blocks["out_bytes"]),
+            "in_place": operator.in_place,
+            "draws": graft.draw is not None,
+            "absent": sum(1 << tag for tag in operator.absent_in_backward),
+        },
+    )
+    return Work(struct, graft.draw, (*owners, *blocks.values(), *contents))

@@ -1,0 +1,294 @@
+"""Keeps MXNet from handing grafted operators memory that it has already freed.
+
+MXNet runs a Custom operator on a thread of its own. An input, or the gradient of an output, that lies in a layout of
+oneDNN is first reordered into a temporary array, which is freed as soon as the operator has been *queued* (imperative
+mode and cached graphs; the symbolic executor keeps it). So no such array may reach a grafted operator.
+
+`squeeze` over no axes is an operator that is none of oneDNN's, forward or backward: it gives the plain layout, keeps
+shape, values and gradients, and shares its input's memory wherever MXNet plans memory. One stands before each input of
+more than one axis, and one behind each output: that one guards the gradient that comes back. A parameter whose shape
+is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
+
+They get there by themselves: `mx.nd.Custom` and `mx.sym.Custom` put them around every ``op_type="ocl_..."``, and
+loading a symbol adds those that are missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import mxnet as mx
+from mxnet.base import MXNetError
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
+from clgraft.mxnet_ops.engine.registration import last_error
+
+MARK = "__clgraft_guard__"
+CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node's own name
+OWN_KEYS = ("op_type", "name", "out", "attr")
+
+
+def is_grafted(op_type: str | None) -> bool:
+    """Whether an ``op_type`` of Custom is one of this package."""
+    return op_type in FAMILIES
+
+
+def _arrange(operator: Operator, data: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+    """Give the inputs in the operator's order: those by position, then those by name; None where nothing was given."""
+    names = operator.arguments + operator.auxiliary
+    if len(data) > len(names):
+        raise operator.error("inputs", f"{len(data)} of them", f"at most {len(names)}: {names}")
+    places: list[Any] = list(data) + [None] * (len(names) - len(data))
+    for name, value in named.items():
+        place = names.index(name)
+        if places[place] is not None:
+            raise operator.error(name, "twice", "it by position or by name")
+        places[place] = value
+    return places
+
+
+def _sort(kwargs: dict[str, Any], kind: type) -> tuple[Operator, dict[str, Any], dict[str, Any]]:
+    """Give the operator, its inputs by name, and its attributes."""
+    named = {key: value for key, value in kwargs.items() if isinstance(value, kind) and key not in OWN_KEYS}
+    attributes = {key: value for key, value in kwargs.items() if key not in named and key not in OWN_KEYS}
+    operator = find_operator(kwargs["op_type"], attributes)
+    for name in named:
+        if name not in operator.arguments + operator.auxiliary:
+            raise operator.error("input", repr(name), f"one of {operator.arguments + operator.auxiliary}")
+    return operator, named, attributes
+
+
+def _expect_sizes(operator: Operator, names: Sequence[str], inputs: Sequence[Any]) -> None:
+    """Refuse empty inputs where MXNet takes a size of 0 for one that is not known."""
+    if not mx.util.is_np_shape():
+        for name, value in zip(names, inputs):
+            if 0 in value.shape:
+                expected = "no size of 0, or mx.util.np_shape(True), which lets MXNet have such arrays"
+                raise operator.error(name, f"of shape {value.shape}", expected)
+
+
+def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def Custom(*data: Any, **kwargs: Any) -> Any:
+        if not is_grafted(kwargs.get("op_type")):
+            return original(*data, **kwargs)
+        operator, named, attributes = _sort(kwargs, mx.nd.NDArray)
+        inputs = _arrange(operator, data, named)
+        names = operator.arguments + operator.auxiliary
+        for name, value in zip(names, inputs):
+            if value is None:
+                raise operator.error(name, "nothing", f"inputs {names}")
+        # the guard behind an output is there for the gradient that comes back
+        recording, out = mx.autograd.is_recording(), kwargs.get("out")
+        last_error()  # one that is left from a symbol whose shapes could not be inferred is not this call's
+        try:
+            for place, name in enumerate(operator.arguments):
+                if name not in operator.vectors:
+                    inputs[place] = mx.nd.squeeze(inputs[place], axis=())
+            outputs = original(*inputs, op_type=operator.op_type, out=None if recording else out, **attributes)
+        except MXNetError as failure:
+            error = last_error()
+            if isinstance(error, core.ClgraftError):
+                raise error from failure
+            _expect_sizes(operator, names, inputs)
+            raise
+        if not recording:
+            return outputs
+        if not isinstance(outputs, (list, tuple)):
+            return mx.nd.squeeze(outputs, axis=(), out=out)
+        outs = [None] * len(outputs) if out is None else out
+        return [mx.nd.squeeze(value, axis=(), out=place) for value, place in zip(outputs, outs)]
+
+    return Custom
+
+
+def _current_names() -> mx.name.NameManager:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # no other way gives the manager in force
+        return mx.name.NameManager.current
+
+
+def guarded(symbol: mx.sym.Symbol, name: str, inferred: bool = False) -> mx.sym.Symbol:
+    """Give a symbol with a guard behind it; itself if it is a guard."""
+    if symbol.attr(MARK):
+        return symbol
+    if inferred and symbol.get_children() is None:
+        return mx.sym._internal._mul_scalar(symbol, scalar=1.0, name=name, attr={MARK: "1"})
+    return mx.sym.squeeze(symbol, axis=(), name=name, attr={MARK: "1"})
+
+
+def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def Custom(*data: Any, **kwargs: Any) -> Any:
+        if not is_grafted(kwargs.get("op_type")):
+            return original(*data, **kwargs)
+        operator, named, attributes = _sort(kwargs, mx.sym.Symbol)
+        inputs = _arrange(operator, data, named)
+        name = _current_names().get(kwargs.get("name"), operator.op_type)
+        arguments = len(operator.arguments)
+        with mx.name.NameManager():  # names are whole from here on, whatever prefix is in force
+            for place, key in enumerate(operator.arguments + operator.auxiliary):
+                if inputs[place] is None:
+                    inputs[place] = mx.sym.var(f"{name}_{key}")
+                if place < arguments and key not in operator.vectors:
+                    inputs[place] = guarded(inputs[place], f"{name}_{key}_guard", key in operator.inferred)
+            node = original(
+                *inputs, name=name + CORE_SUFFIX, op_type=operator.op_type, attr=kwargs.get("attr"), **attributes
+            )
+            if len(operator.outputs) == 1:
+                return guarded(node, name)
+            return mx.sym.Group(
+                [guarded(node[i], name if i == 0 else f"{name}_{key}") for i, key in enumerate(operator.outputs)]
+            )
+
+    return Custom
+
+
+def guard_graph(graph: dict[str, Any]) -> int:
+    """Add the missing guards to a symbol's JSON graph, in place.
+
+    Every edge gets one that leads from any other node into a grafted operator's input of more than one axis, or from
+    a grafted operator's output to any other node or out of the graph. Between two grafted operators none is needed.
+
+    Returns
+    -------
+    int
+        How many were added.
+    """
+    old = graph["nodes"]
+    nodes: list[dict[str, Any]] = []
+    place: list[int] = []  # old number -> new number
+    guards: dict[tuple[int, int], list[int]] = {}  # (old number, output) -> its guard's entry
+    names = {node["name"] for node in old}
+    grafts = [node["op"] == "Custom" and is_grafted(node.get("attrs", {}).get("op_type")) for node in old]
+    heads = {(entry[0], entry[1]) for entry in graph["heads"]}
+    native_readers = set(heads)
+    for number, node in enumerate(old):
+        if not grafts[number]:
+            native_readers |= {(e[0], e[1]) for e in node["inputs"] if not _is_guard(node)}
+    inferred = _inferred_variables(old, grafts)
+    added = 0
+
+    def free(name: str) -> str:
+        while name in names:
+            name += "_"
+        names.add(name)
+        return name
+
+    def add_guard(source: int, output: int, name: str) -> list[int]:
+        nonlocal added
+        added += 1
+        kind = ("_mul_scalar", {"scalar": "1.0"}) if source in inferred else ("squeeze", {"axis": "()"})
+        entry = [place[source], output, 0]
+        nodes.append({"op": kind[0], "name": name, "attrs": {**kind[1], MARK: "1"}, "inputs": [entry]})
+        guards[source, output] = [len(nodes) - 1, 0, 0]
+        return guards[source, output]
+
+    for number, node in enumerate(old):
+        inputs = []
+        needs = _guarded_inputs(node) if grafts[number] else frozenset()
+        for index, entry in enumerate(node["inputs"]):
+            key = (entry[0], entry[1])
+            if grafts[number]:
+                if index in needs and not grafts[key[0]] and not _is_guard(old[key[0]]):
+                    inputs.append(guards.get(key) or add_guard(*key, free(f"{old[key[0]]['name']}_guard")))
+                    continue
+            elif key in guards and grafts[key[0]]:
+                inputs.append(guards[key])
+                continue
+            inputs.append([place[entry[0]], *entry[1:]])
+        place.append(len(nodes))
+        nodes.append({**node, "inputs": inputs})
+        if not grafts[number]:
+            continue
+        for output in sorted(o for n, o in native_readers if n == number):
+            name = node["name"]
+            if output == 0:
+                nodes[place[number]]["name"] = free(name + CORE_SUFFIX)
+                add_guard(number, output, name)
+            else:
+                add_guard(number, output, free(f"{name}_guard{output}"))
+    graph["heads"] = [
+        guards[e[0], e[1]] if grafts[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]] for e in graph["heads"]
+    ]
+    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
+    graph["nodes"] = nodes
+    graph.pop("node_row_ptr", None)
+    return added
+
+
+def _is_guard(node: Mapping[str, Any]) -> bool:
+    return MARK in node.get("attrs", {})
+
+
+def _operator_of(node: Mapping[str, Any]) -> Operator:
+    attributes = {key: value for key, value in node["attrs"].items() if key != "op_type"}
+    return find_operator(node["attrs"]["op_type"], attributes)
+
+
+def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
+    operator = _operator_of(node)
+    return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
+
+
+def _inferred_variables(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
+    """Give the variables whose shapes a grafted operator infers."""
+    found = set()
+    for node, graft in zip(nodes, grafts):
+        if graft:
+            operator = _operator_of(node)
+            pairs = zip(node["inputs"], operator.arguments)
+            found |= {e[0] for e, name in pairs if name in operator.inferred and nodes[e[0]]["op"] == "null"}
+    return found
+
+
+def load_unguarded(text: str) -> mx.sym.Symbol:
+    """Give the symbol of a JSON text as it stands."""
+    return _LOAD_JSON(text)
+
+
+def guard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """Give a symbol in which every grafted operator is guarded; the same object if nothing was missing.
+
+    Parameters
+    ----------
+    symbol : mx.sym.Symbol
+        Such as one that was put together from JSON by a program that knows nothing of guards.
+    """
+    text = symbol.tojson()
+    if '"ocl_' not in text:
+        return symbol
+    graph = json.loads(text)
+    return _LOAD_JSON(json.dumps(graph)) if guard_graph(graph) else symbol
+
+
+_LOAD_JSON = mx.sym.load_json
+
+
+def _loading(original: Callable[..., mx.sym.Symbol]) -> Callable[..., mx.sym.Symbol]:
+    @functools.wraps(original)
+    def load(*arguments: Any, **kwargs: Any) -> mx.sym.Symbol:
+        return guard_symbol(original(*arguments, **kwargs))
+
+    return load
+
+
+def _replace(modules: tuple[Any, ...], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    function = wrap(getattr(modules[0], name))
+    for module in modules:
+        setattr(module, name, function)
+
+
+def install() -> None:
+    """Put the guards into MXNet's functions; once per process."""
+    if getattr(mx.nd.Custom, "__wrapped__", None) is not None:
+        return
+    _replace((mx.nd, mx.nd.op, mx.nd.gen_op), "Custom", _nd_custom)
+    _replace((mx.sym, mx.sym.op, mx.sym.gen_op), "Custom", _sym_custom)
+    for name in ("load", "load_json"):
+        _replace((mx.sym.symbol, mx.sym), name, _loading)

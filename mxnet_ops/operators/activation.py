@@ -1,0 +1,160 @@
+"""Activations: MXNet's Activation and LeakyReLU in one operator, and the other functions of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core import DropoutProblem
+from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.core.operators.pointwise.formulas import activation
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import (
+    IN,
+    IN_GRAD,
+    OUT,
+    OUT_GRAD,
+    STATE,
+    Call,
+    Draw,
+    Graft,
+    Operator,
+    Shape,
+    Shapes,
+)
+from clgraft.mxnet_ops.engine.registration import register
+
+# MXNet's act_type -> the core's name and the attributes that give its scalars in order, with MXNet's defaults
+FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "leaky": ("leaky_relu", (("slope", 0.25),)),
+    "elu": ("elu", (("slope", 0.25),)),
+    "clip": ("clip", (("a_min", 0.0), ("a_max", 6.0))),
+    "hard_sigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "linear": ("linear", (("factor", 1.0), ("shift", 0.0))),
+    "quotient": ("quotient", (("factor", 1.0),)),
+    "at_least": ("at_least", (("level", 0.0),)),
+    "at_most": ("at_most", (("level", 0.0),)),
+    "smooth_l1": ("smooth_l1", (("sigma_squared", 1.0),)),
+    "exp": ("exp", (("factor", 1.0), ("scale", 1.0))),
+    "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
+    "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
+}
+BOUNDS = (("lower_bound", 0.125), ("upper_bound", 0.334))  # of rrelu's slopes, as MXNet has them
+_PLAIN = """relu relu_keep_nan sigmoid tanh softrelu softsign log_sigmoid selu gelu silu abs sign negative square sqrt
+rsqrt reciprocal sin cos erf expm1 log1p identity"""
+PLAIN = tuple(_PLAIN.split())
+FUNCTIONS.update({name: (name, ()) for name in PLAIN})
+
+
+@register
+@dataclass(frozen=True)
+class Activation(Operator):
+    """``ocl_activation``: a function of every element.
+
+    Parameters
+    ----------
+    act_type : str
+        ``relu sigmoid tanh softrelu softsign log_sigmoid`` of MXNet's Activation (relu gives 0 for NaN), ``leaky elu
+        selu gelu prelu rrelu`` of its LeakyReLU, ``relu_keep_nan`` (the operator ``relu``, which keeps NaN), ``clip``
+        (a_min, a_max), ``hard_sigmoid`` (alpha, beta), ``exp log power`` and the functions of `PLAIN`.
+    slope : float
+        Of leaky and elu; 0.25 by default.
+    lower_bound, upper_bound : float
+        Of rrelu: slopes are random between them when training, their mean when not. 0.125 and 0.334 by default.
+    seed : int
+        Of rrelu, as of ``ocl_dropout``.
+
+    Notes
+    -----
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), or (1,).
+    """
+
+    op_type: ClassVar[str] = "ocl_activation"
+    in_place: ClassVar[bool] = True
+    vectors: ClassVar[frozenset[str]] = frozenset({"gamma"})
+
+    act_type: str
+    scalars: tuple[float, ...] = ()
+    seed: int | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "gamma") if self.act_type == "prelu" else ("data",)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Which of x and y the gradient reads."""
+        return ("x",) if self.act_type in ("prelu", "rrelu") else activation.find(FUNCTIONS[self.act_type][0]).reads
+
+    @property
+    def backward_reads_outputs(self) -> bool:  # type: ignore[override]
+        return "y" in self.reads
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Activation:
+        act_type = attributes.choice("act_type", sorted((*FUNCTIONS, "prelu", "rrelu")))
+        if act_type == "rrelu":
+            attributes.ignore("slope")
+            bounds = tuple(attributes.number(name, usual) for name, usual in BOUNDS)
+            if bounds[0] > bounds[1]:
+                raise attributes.error("lower_bound", bounds[0], f"at most upper_bound {bounds[1]}")
+            seed = attributes.integer("seed", -1, low=0)
+            return cls(act_type, bounds, None if seed < 0 else seed)
+        attributes.ignore("lower_bound", "upper_bound")
+        if act_type == "prelu":
+            attributes.ignore("slope")
+            return cls(act_type)
+        scalars = tuple(attributes.number(name, usual) for name, usual in FUNCTIONS[act_type][1])
+        attributes.ignore("slope")
+        return cls(act_type, scalars)
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        if self.act_type != "prelu":
+            return [data], [data], []
+        if not data:
+            raise self.error("data", f"of shape {data}", "at least 1 axis for prelu")
+        channels = (data[self._channel_axis(data)],)
+        gamma = shapes[1] or channels
+        if gamma not in (channels, (1,)):
+            raise self.error("gamma", f"of shape {gamma}", f"shape {channels} or (1,)")
+        return [data, gamma], [data], []
+
+    @staticmethod
+    def _channel_axis(data: Shape) -> int:
+        return min(1, len(data) - 1)
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data = shapes[0]
+        x, y, dx, dy = (IN, 0), (OUT, 0), (IN_GRAD, 0), (OUT_GRAD, 0)
+        if self.act_type == "rrelu":
+            return self._random_slopes(data, dtype)
+        if self.act_type == "prelu":
+            kind = {"axis": self._channel_axis(data), "shared": shapes[1] == (1,), "dtype": dtype}
+            forward = Call(activation.prelu_forward(data, **kind), (x, (IN, 1), y))
+            backward = Call(activation.prelu_backward(data, **kind), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
+        else:
+            name = FUNCTIONS[self.act_type][0]
+            forward = Call(activation.forward(name, data, dtype), (x, y), self.scalars)
+            read = tuple(x if tensor == "x" else y for tensor in self.reads)
+            backward = Call(activation.backward(name, data, dtype), (dy, *read, dx), self.scalars)
+        return Graft({True: (forward,), False: (forward,)}, {True: (backward,), False: (backward,)})
+
+    def _random_slopes(self, data: Shape, dtype: str) -> Graft:
+        x, y, dx, dy, key = (IN, 0), (OUT, 0), (IN_GRAD, 0), (OUT_GRAD, 0), (STATE, 0)
+        problem, slope = DropoutProblem("forward", "rrelu", data, dtype=dtype), (sum(self.scalars) / 2,)
+        return Graft(
+            {
+                True: (Call(problem, (x, key, y), self.scalars),),
+                False: (Call(activation.forward("leaky_relu", data, dtype), (x, y), slope),),
+            },
+            {
+                True: (Call(problem.with_direction("backward"), (x, dy, key, dx), self.scalars),),
+                False: (Call(activation.backward("leaky_relu", data, dtype), (dy, x, dx), slope),),
+            },
+            state=(((KEY_WORDS,), "int32", 0.0),),
+            draw=Draw(0, self.seed, False),
+        )

@@ -1,0 +1,146 @@
+"""Convolution and depthwise convolution, with the attributes of MXNet's Convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+@register
+@dataclass(frozen=True)
+class Convolution(Operator):
+    """``ocl_conv``: data (N, C, spatial...), weight (num_filter, C / num_group, kernel...), bias (num_filter,).
+
+    Parameters
+    ----------
+    kernel, stride, dilate, pad : tuples of 1 to 3 numbers
+        As of MXNet's Convolution; stride and dilate are 1 and pad is 0 where not given.
+    num_filter : int
+        Output channels.
+    num_group : int
+        Groups; 0 stands for one group per input channel.
+    no_bias : bool
+    """
+
+    op_type: ClassVar[str] = "ocl_conv"
+    vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
+    usually_no_bias: ClassVar[bool] = False
+
+    kernel: Shape
+    stride: Shape
+    dilate: Shape
+    pad: Shape
+    num_filter: int
+    num_group: int
+    no_bias: bool
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return ("weight",)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "weight") if self.no_bias else ("data", "weight", "bias")
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Convolution:
+        kernel = attributes.sizes("kernel", low=1)
+        ndim = len(kernel)
+        if ndim > 3:
+            raise attributes.error("kernel", kernel, "1 to 3 numbers")
+        spatial = {}
+        for name, default, low in (("stride", 1, 1), ("dilate", 1, 1), ("pad", 0, 0)):
+            spatial[name] = attributes.sizes(name, (default,) * ndim, low)
+            if len(spatial[name]) != ndim:
+                raise attributes.error(name, spatial[name], f"{ndim} numbers, as many as kernel {kernel}")
+        attributes.choice("layout", (LAYOUTS[ndim],), LAYOUTS[ndim])
+        attributes.ignore("workspace", "cudnn_tune", "cudnn_off")
+        operator = cls(
+            kernel=kernel,
+            num_filter=attributes.integer("num_filter", low=1),
+            num_group=cls.read_groups(attributes),
+            no_bias=attributes.flag("no_bias", cls.usually_no_bias),
+            **spatial,
+            **cls.read_more(attributes, kernel),
+        )
+        if operator.num_group and operator.num_filter % operator.num_group:
+            raise attributes.error("num_filter", operator.num_filter, f"a multiple of num_group {operator.num_group}")
+        return operator
+
+    @staticmethod
+    def read_groups(attributes: Attributes) -> int:
+        """Read num_group."""
+        return attributes.integer("num_group", 1, low=1)
+
+    @classmethod
+    def read_more(cls, attributes: Attributes, kernel: Shape) -> dict[str, Any]:
+        """Read what a subclass has beyond these attributes."""
+        return {}
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> Any:
+        try:
+            return core.ConvProblem(
+                direction="forward",
+                dtype=dtype,
+                batch=data[0],
+                in_channels=data[1],
+                out_channels=self.num_filter,
+                groups=self.num_group or data[1],
+                in_size=data[2:],
+                kernel=self.kernel,
+                stride=self.stride,
+                dilate=self.dilate,
+                pad_begin=self.pad,
+                pad_end=self.pad,
+                bias=not self.no_bias,
+            )
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        ndim = len(self.kernel) + 2
+        if len(data) != ndim:
+            raise self.error("data", f"of shape {data}", f"{ndim} axes, {LAYOUTS[ndim - 2]}, for kernel {self.kernel}")
+        found = {argument.name: argument.shape for argument in self._problem(data).arguments()}
+        needed = [found[name] for name in ("x", "w", "b") if name in found]
+        self.agree(shapes, needed)
+        return needed, [found["y"]], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        problem = self._problem(shapes[0], dtype)
+        x, w, y, dy = (IN, 0), (IN, 1), (OUT, 0), (OUT_GRAD, 0)
+        inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
+        forward = (Call(problem, (*inputs, y)),)
+        backward = [
+            Call(problem.with_direction("backward_data"), (dy, w, (IN_GRAD, 0))),
+            Call(problem.with_direction("backward_filter"), (x, dy, (IN_GRAD, 1))),
+        ]
+        if not self.no_bias:
+            backward.append(Call(problem.with_direction("backward_bias"), (dy, (IN_GRAD, 2))))
+        return Graft({True: forward, False: forward}, {True: tuple(backward), False: tuple(backward)})
+
+
+@register
+@dataclass(frozen=True)
+class DepthwiseConvolution(Convolution):
+    """``ocl_depthwise_conv``: every input channel has num_filter / C filters of its own.
+
+    As ``ocl_conv``, but num_group is the number of channels where it is not given.
+    """
+
+    op_type: ClassVar[str] = "ocl_depthwise_conv"
+
+    @staticmethod
+    def read_groups(attributes: Attributes) -> int:
+        return attributes.integer("num_group", 0, low=0)

@@ -1,0 +1,111 @@
+"""Arithmetic of several tensors: MXNet's elemwise and broadcast operators, and sums of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft.core import PointwiseProblem
+from clgraft.core.operators.pointwise.formulas import eltwise
+from clgraft.core.operators.pointwise.problem import broadcast_shape
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+MANY = ("add", "multiply", "maximum")
+
+
+@register
+@dataclass(frozen=True)
+class Eltwise(Operator):
+    """``ocl_eltwise``: an operation on two or more tensors.
+
+    Parameters
+    ----------
+    operation : str
+        ``add subtract multiply divide power maximum minimum hypot``; add by default. Ties of maximum and minimum
+        go to the first input, as in MXNet.
+    num_args : int
+        Number of inputs data0, data1, ...; 2 by default. More than 2 for add, multiply and maximum, of one shape.
+    broadcast : bool
+        Two inputs broadcast by numpy's rules (the default), or are of one shape, which is then inferred from either.
+    coefficients : tuple of float
+        Factors of the inputs of add.
+    """
+
+    op_type: ClassVar[str] = "ocl_eltwise"
+    in_place: ClassVar[bool] = False
+
+    operation: str
+    num_args: int
+    broadcast: bool
+    coefficients: tuple[float, ...]
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return () if self.broadcast else self.arguments
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(f"data{i}" for i in range(self.num_args))
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Eltwise:
+        operation = attributes.choice("operation", sorted(eltwise.BINARY), "add")
+        count = attributes.integer("num_args", 2, low=1)
+        coefficients = attributes.numbers("coefficients", ())
+        if count != 2 and operation not in MANY:
+            raise attributes.error("num_args", count, f"2, for operation {operation!r}")
+        if coefficients and operation != "add":
+            raise attributes.error("coefficients", coefficients, f"none, for operation {operation!r}")
+        if coefficients and len(coefficients) != count:
+            raise attributes.error("coefficients", coefficients, f"{count} numbers, one per input")
+        broadcast = attributes.flag("broadcast", count == 2 and not coefficients)
+        if broadcast and (count != 2 or coefficients):
+            raise attributes.error("broadcast", True, "False, for other than two inputs or with coefficients")
+        return cls(operation, count, broadcast, coefficients)
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        known = [shape for shape in shapes if shape is not None]
+        if not known or (self.broadcast and len(known) < len(shapes)):
+            return None
+        if self.broadcast:
+            return known, [broadcast_shape(tuple(known))], []
+        needed = [known[0]] * self.num_args
+        self.agree(shapes, needed)
+        return needed, [known[0]], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        inputs = tuple((IN, i) for i in range(self.num_args))
+        forward, backward = (
+            self._binary(shapes, dtype) if self.num_args == 2 and not self.coefficients else (None, None)
+        )
+        if forward is None or backward is None:
+            forward, backward = self._many(shapes[0], dtype)
+        calls = (Call(forward, (*inputs, (OUT, 0)), self.coefficients),)
+        return Graft({True: calls, False: calls}, {True: backward, False: backward})
+
+    def _binary(self, shapes: tuple[Shape, ...], dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
+        a, b = shapes
+        reads = tuple((IN, "ab".index(name)) for name in eltwise.find_binary(self.operation).reads)
+        gradient = eltwise.binary_backward(self.operation, a, b, dtype)
+        call = Call(gradient, ((OUT_GRAD, 0), *reads, (IN_GRAD, 0), (IN_GRAD, 1)))
+        return eltwise.binary_forward(self.operation, a, b, dtype), (call,)
+
+    def _many(self, shape: Shape, dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
+        count, dy = self.num_args, (OUT_GRAD, 0)
+        if self.operation == "add":
+            # a call for each gradient: its write request rules it alone
+            factors = self.coefficients or (1.0,) * count
+            gradient = eltwise.scale_forward(shape, dtype)
+            calls = tuple(Call(gradient, (dy, (IN_GRAD, i)), (factor,)) for i, factor in enumerate(factors))
+            return eltwise.sum_forward(shape, count, bool(self.coefficients), dtype), calls
+        arrays = (dy, *((IN, i) for i in range(count)), *((IN_GRAD, i) for i in range(count)))
+        if self.operation == "multiply":
+            return eltwise.product_forward(shape, count, dtype), (
+                Call(eltwise.product_backward(shape, count, dtype), arrays),
+            )
+        return eltwise.max_forward(shape, count, dtype), (
+            Call(eltwise.max_backward(shape, count, "first", dtype), arrays),
+        )

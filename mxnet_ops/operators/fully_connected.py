@@ -1,0 +1,93 @@
+"""Dense layers, with the attributes of MXNet's FullyConnected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+
+@register
+@dataclass(frozen=True)
+class FullyConnected(Operator):
+    """``ocl_fully_connected``: data (N, ...), weight (num_hidden, inputs), bias (num_hidden,).
+
+    Parameters
+    ----------
+    num_hidden : int
+        Outputs.
+    no_bias : bool
+        False by default.
+    flatten : bool
+        True (default): all axes of data but the first are the inputs, the output is (N, num_hidden). False: its last
+        axis is, and the output keeps the others.
+    """
+
+    op_type: ClassVar[str] = "ocl_fully_connected"
+    vectors: ClassVar[frozenset[str]] = frozenset({"bias"})
+
+    num_hidden: int
+    no_bias: bool
+    flatten: bool
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return ("weight",)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "weight") if self.no_bias else ("data", "weight", "bias")
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> FullyConnected:
+        return cls(
+            num_hidden=attributes.integer("num_hidden", low=1),
+            no_bias=attributes.flag("no_bias", False),
+            flatten=attributes.flag("flatten", True),
+        )
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> core.DenseProblem:
+        if not data:
+            raise self.error("data", f"of shape {data}", "at least one axis")
+        kept = data[:1] if self.flatten else data[:-1]
+        inputs = math.prod(data[len(kept) :])
+        try:
+            return core.DenseProblem(
+                direction="forward",
+                batch=math.prod(kept),
+                inputs=inputs,
+                outputs=self.num_hidden,
+                bias=not self.no_bias,
+                dtype=dtype,
+            )
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        problem = self._problem(data)
+        needed = [data, (self.num_hidden, problem.inputs), (self.num_hidden,)][: len(self.arguments)]
+        self.agree(shapes, needed)
+        kept = data[:1] if self.flatten else data[:-1]
+        return needed, [(*kept, self.num_hidden)], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        problem = self._problem(shapes[0], dtype)
+        x, w, dy = (IN, 0), (IN, 1), (OUT_GRAD, 0)
+        inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
+        forward = (Call(problem, (*inputs, (OUT, 0))),)
+        backward = [
+            Call(problem.with_direction("backward_data"), (dy, w, (IN_GRAD, 0))),
+            Call(problem.with_direction("backward_weight"), (x, dy, (IN_GRAD, 1))),
+        ]
+        if not self.no_bias:
+            backward.append(Call(problem.with_direction("backward_bias"), (dy, (IN_GRAD, 2))))
+        return Graft({True: forward, False: forward}, {True: tuple(backward), False: tuple(backward)})

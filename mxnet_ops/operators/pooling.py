@@ -1,0 +1,144 @@
+"""Pooling, with the attributes of MXNet's Pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+OPERATORS = {"max": "max", "avg": "average", "sum": "sum", "lp": "lp"}
+ROUNDINGS = {"valid": "floor", "full": "ceil"}
+POWERS = (1, 2, 3)
+
+
+@register
+@dataclass(frozen=True)
+class Pooling(Operator):
+    """``ocl_pooling``: data (N, C, spatial...), or (N, spatial..., C) by layout, of 1 to 3 spatial axes.
+
+    Parameters
+    ----------
+    pool_type : str
+        ``max`` (default), ``avg``, ``sum``, or ``lp``: (sum x^p)^(1/p) without absolute values.
+    kernel, stride, pad : tuples of 1 to 3 numbers
+        As of MXNet's Pooling; stride is 1 and pad is 0 where not given.
+    global_pool : bool
+        Take all of the input; kernel, stride and pad are then ignored.
+    pooling_convention : str
+        ``valid`` (default): all windows lie in the padded input; ``full``: the last may reach beyond.
+    p_value : int
+        Of lp: 1, 2 or 3.
+    count_include_pad : bool
+        Whether avg counts padding. True by default.
+    layout : str
+        ``NCW NCHW NCDHW`` by default, ``NWC NHWC``, and ``NDHWC`` for global pooling.
+    """
+
+    op_type: ClassVar[str] = "ocl_pooling"
+
+    operator: str
+    kernel: Shape
+    stride: Shape
+    pad: Shape
+    global_pool: bool
+    rounding: str
+    count_include_pad: bool
+    layout: str
+
+    @property
+    def backward_reads_outputs(self) -> bool:  # type: ignore[override]
+        return self.operator in core.PoolProblem.GRADIENT_READS_VALUES
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Pooling:
+        global_pool = attributes.flag("global_pool", False)
+        operator = OPERATORS[attributes.choice("pool_type", OPERATORS, "max")]
+        if operator == "lp":
+            power = attributes.integer("p_value")
+            if power not in POWERS:
+                raise attributes.error("p_value", power, f"one of {POWERS}")
+            operator += str(power)
+        else:
+            attributes.ignore("p_value")
+        rounding = ROUNDINGS[attributes.choice("pooling_convention", ROUNDINGS, "valid")]
+        kernel = attributes.sizes("kernel", () if global_pool else None, low=0 if global_pool else 1)
+        stride = attributes.sizes("stride", (1,) * len(kernel), low=0 if global_pool else 1)
+        pad = attributes.sizes("pad", (0,) * len(kernel))
+        if global_pool:
+            kernel = stride = pad = ()
+            rounding = "floor"
+        if len(kernel) > max(LAYOUTS):
+            raise attributes.error("kernel", kernel, "1 to 3 numbers")
+        for name, value in (("stride", stride), ("pad", pad)):
+            if len(value) != len(kernel):
+                raise attributes.error(name, value, f"{len(kernel)} numbers, as many as kernel {kernel}")
+        layouts = [layout for both in LAYOUTS.values() for layout in both]
+        layout = attributes.choice("layout", layouts, "NC")
+        if kernel and layout != "NC" and layout not in LAYOUTS[len(kernel)]:
+            raise attributes.error("layout", repr(layout), f"one of {LAYOUTS[len(kernel)]} for kernel {kernel}")
+        if layout == "NDHWC" and not global_pool:
+            raise attributes.error("layout", repr(layout), "'NCDHW' where global_pool is not set")
+        count_include_pad = attributes.flag("count_include_pad", True)
+        attributes.ignore("cudnn_off")
+        return cls(operator, kernel, stride, pad, global_pool, rounding, count_include_pad, layout)
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> core.PoolProblem:
+        kernel, stride, pad = self.kernel, self.stride, self.pad
+        batch, channels, in_size = data[0], data[1], data[2:]
+        if self.layout.endswith("C") and len(self.layout) > 2:
+            # what a window holds of the channels is one
+            channels, in_size = 1, data[1:]
+            kernel, stride, pad = (*kernel, 1), (*stride, 1), (*pad, 0)
+            if self.global_pool:
+                in_size = (math.prod(data[1:-1]), data[-1])
+                kernel = stride = (in_size[0], 1)
+                pad = (0, 0)
+        elif self.global_pool:
+            kernel = stride = in_size
+            pad = (0,) * len(in_size)
+        try:
+            return core.PoolProblem(
+                direction="forward",
+                operator=self.operator,
+                batch=batch,
+                channels=channels,
+                in_size=in_size,
+                kernel=kernel,
+                stride=stride,
+                pad_begin=pad,
+                pad_end=pad,
+                rounding=self.rounding,
+                count_padding=self.count_include_pad,
+                dtype=dtype,
+            )
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        ndim = len(self.layout if self.layout != "NC" else self.kernel) + 2 * (self.layout == "NC")
+        if self.layout == "NC" and self.global_pool:
+            ndim = min(max(len(data), 3), 5)
+        if len(data) != ndim:
+            raise self.error("data", f"of shape {data}", f"{ndim} axes, one of {LAYOUTS[ndim - 2]}")
+        problem = self._problem(data)
+        if self.layout == "NC" or not self.layout.endswith("C"):
+            return [data], [(*data[:2], *problem.out_size)], []
+        windows = (1,) * (ndim - 2) if self.global_pool else problem.out_size[:-1]
+        return [data], [(data[0], *windows, data[-1])], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        problem = self._problem(shapes[0], dtype)
+        values = ((IN, 0), (OUT, 0)) if self.backward_reads_outputs else ()
+        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
+        backward = (Call(problem.with_direction("backward"), (*values, (OUT_GRAD, 0), (IN_GRAD, 0))),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward})

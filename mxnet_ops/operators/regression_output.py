@@ -1,0 +1,81 @@
+"""Losses of regression at the end of a net: MXNet's Linear-, Logistic- and MAERegressionOutput."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+from clgraft.mxnet_ops.operators.softmax_loss import nbytes
+
+# the output, and the gradient at the output x0 and the label x1
+LOSSES = {
+    "linear": ("x0", "x0 - x1"),
+    "logistic": ("1 / (1 + exp(-x0))", "x0 - x1"),
+    "mae": ("x0", "x0 > x1 ? 1 : -1"),
+}
+
+
+@register
+@dataclass(frozen=True)
+class RegressionOutput(Operator):
+    """``ocl_regression_output``: data (n, ...), label of as many elements and the same n.
+
+    Parameters
+    ----------
+    loss : str
+        ``linear``: the output is data, its gradient output - label; ``logistic``: sigmoid(data), output - label;
+        ``mae``: data, 1 where output > label and else -1.
+    grad_scale : float
+        The gradient is multiplied by it and divided by the label's elements per example; 1 by default.
+
+    Notes
+    -----
+    The output's own gradient is not read. The gradient of label is 0; MXNet's own leaves that array as it is.
+    """
+
+    op_type: ClassVar[str] = "ocl_regression_output"
+    in_place: ClassVar[bool] = True
+    backward_reads_outputs: ClassVar[bool] = True
+    backward_reads_gradients: ClassVar[bool] = False
+
+    loss: str
+    grad_scale: float
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "label")
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return ("label",)
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> RegressionOutput:
+        return cls(attributes.choice("loss", LOSSES), attributes.number("grad_scale", 1.0))
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data, label = shapes
+        if data is None:
+            return None
+        if label is None:
+            label = data[:1] if len(data) == 2 and data[1] == 1 else data
+        if label[:1] != data[:1] or math.prod(label) != math.prod(data):
+            raise self.error("label", f"of shape {label}", f"shape {data}, or one of as many elements")
+        return [data, label], [data], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data, label = shapes
+        text, gradient = LOSSES[self.loss]
+        size = (math.prod(data),)
+        forward = (Call(core.PointwiseProblem((size,), f"y0 = {text};", dtype=dtype), ((IN, 0), (OUT, 0))),)
+        problem = core.PointwiseProblem((size, size), f"y0 = ({gradient}) * scale;", (), ("scale",), dtype=dtype)
+        scale = self.grad_scale / max(1, math.prod(label[1:]))
+        backward = (Call(problem, ((OUT, 0), (IN, 1), (IN_GRAD, 0)), (scale,)),)
+        zeros = ((1, nbytes(label, dtype)),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward}, zeros=zeros)

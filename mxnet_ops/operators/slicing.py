@@ -1,0 +1,214 @@
+"""Boxes out of tensors and into larger ones: MXNet's slice, slice_axis, Crop and Pad."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.core import PadProblem, SliceProblem
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+Bounds = tuple["int | None", ...]
+PLANE = 2  # axes that a crop cuts, the last ones of four
+NO_OFFSET = (0, 0)
+
+
+def _cut(problem: SliceProblem) -> Graft:
+    forward = (Call(problem, ((IN, 0), (OUT, 0))),)
+    backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), (IN_GRAD, 0)), (0.0,)),)
+    return Graft({True: forward, False: forward}, {True: backward, False: backward})
+
+
+def _bounds(attributes: Attributes, name: str, default: str | None = None) -> Bounds:
+    text = attributes.text(name, default)
+    expected = "a tuple of whole numbers or None"
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise attributes.error(name, repr(text), expected) from None
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not all(v is None or (isinstance(v, int) and not isinstance(v, bool)) for v in values):
+        raise attributes.error(name, text, expected)
+    return values
+
+
+@register
+@dataclass(frozen=True)
+class Slice(Operator):
+    """``ocl_slice``: the part of data from `begin` to before `end`.
+
+    Parameters
+    ----------
+    begin, end : tuple of int or None
+        Of the leading axes; None is the axis's own bound, negative numbers count from its end.
+    axis : int
+        With it, `begin` and `end` are one number, of this axis alone (MXNet's slice_axis).
+    step : tuple of int or None
+        From element to element; None is 1, and negative steps go backwards from `begin`.
+    """
+
+    op_type: ClassVar[str] = "ocl_slice"
+
+    begin: Bounds
+    end: Bounds
+    axis: int | None
+    step: Bounds = ()
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Slice:
+        begin, end = _bounds(attributes, "begin"), _bounds(attributes, "end", "None")
+        text = attributes.text("axis", "")
+        axis = _bounds(Attributes(cls.op_type, {"axis": text}), "axis")[0] if text else None
+        step = _bounds(attributes, "step", "()")
+        if 0 in step or (axis is not None and step) or len(step) not in (0, len(begin)):
+            raise attributes.error("step", step, f"{len(begin)} numbers other than 0 or None, and no axis")
+        if axis is not None and (len(begin) != 1 or len(end) != 1):
+            raise attributes.error("begin", begin, "one number for begin and for end, beside an axis")
+        if axis is None and len(begin) != len(end):
+            raise attributes.error("end", end, f"{len(begin)} numbers, as many as begin")
+        return cls(begin, end, axis, step)
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> SliceProblem:
+        ndim = len(data)
+        if self.axis is not None and not -ndim <= self.axis < ndim:
+            raise self.error("axis", self.axis, f"an axis of data of shape {data}")
+        if len(self.begin) > ndim:
+            raise self.error("begin", self.begin, f"at most {ndim} numbers, for data of shape {data}")
+        first, size, strides = [0] * ndim, list(data), [1] * ndim
+        start = 0 if self.axis is None else self.axis % ndim
+        given = zip(self.begin, self.end, self.step or (None,) * len(self.begin))
+        for axis, (low, high, step) in enumerate(given, start):
+            bounds = range(data[axis])[low:high:step]
+            outside = low is not None and not -data[axis] <= low <= data[axis]
+            if outside or (not bounds and data[axis]) or (self.axis is not None and (high or 0) > data[axis]):
+                raise self.error("begin and end", f"{low} and {high}", f"a range of axis {axis} of size {data[axis]}")
+            first[axis], size[axis], strides[axis] = bounds.start, len(bounds), bounds.step
+        return SliceProblem("forward", data, tuple(size), tuple(first), dtype, tuple(strides))
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        return _cut(self._problem(shapes[0], dtype))
+
+
+@register
+@dataclass(frozen=True)
+class Crop(Operator):
+    """``ocl_crop``: rows and columns of data (N, C, H, W), as many as `crop_like` has or as `h_w` says.
+
+    Parameters
+    ----------
+    num_args : int
+        2 with crop_like, (N, C, h, w), whose gradient is 0; 1 without.
+    offset : tuple of 2 int
+        The first row and column.
+    h_w : tuple of 2 int
+        The size without crop_like.
+    center_crop : bool
+        Take the middle instead of `offset`.
+    """
+
+    op_type: ClassVar[str] = "ocl_crop"
+
+    num_args: int
+    offset: tuple[int, ...]
+    h_w: tuple[int, ...]
+    center_crop: bool
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "crop_like")[: self.num_args]
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Crop:
+        count = attributes.integer("num_args", low=1)
+        if count > PLANE:
+            raise attributes.error("num_args", count, "1 or 2")
+        given = {name: attributes.sizes(name, NO_OFFSET) for name in ("offset", "h_w")}
+        for name, value in given.items():
+            if len(value) != PLANE:
+                raise attributes.error(name, value, "2 numbers")
+        return cls(count, given["offset"], given["h_w"], attributes.flag("center_crop", False))
+
+    def _problem(self, shapes: Sequence[Shape], dtype: str = "float32") -> SliceProblem:
+        for name, shape in zip(self.arguments, shapes):
+            if len(shape) != 4:
+                raise self.error(name, f"of shape {shape}", "4 axes")
+        data, size = shapes[0], self.h_w if self.num_args == 1 else shapes[1][2:]
+        begin = tuple((i - o) // 2 for i, o in zip(data[2:], size)) if self.center_crop else self.offset
+        try:
+            return SliceProblem("forward", data, (*data[:2], *size), (0, 0, *begin), dtype)
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) < len(shapes):
+            return None
+        return known, [self._problem(known).out_shape], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        graft = _cut(self._problem(shapes, dtype))
+        if self.num_args == 1:
+            return graft
+        itemsize = core.Argument("x", "in", (1,), dtype).nbytes
+        return graft._replace(zeros=((1, math.prod(shapes[1]) * itemsize),))
+
+
+@register
+@dataclass(frozen=True)
+class Pad(Operator):
+    """``ocl_pad``: data with a border.
+
+    Parameters
+    ----------
+    mode : str
+        ``constant``, ``edge`` (the border's element) or ``reflect`` (the mirror image without it).
+    pad_width : tuple of int
+        Before and behind each axis: (before 0, behind 0, before 1, ...); for ``reflect`` less than the axis.
+    constant_value : float
+        0 by default.
+    """
+
+    op_type: ClassVar[str] = "ocl_pad"
+
+    mode: str
+    pad_width: tuple[int, ...]
+    constant_value: float
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Pad:
+        mode = attributes.choice("mode", ("constant", "edge", "reflect"))
+        return cls(mode, attributes.sizes("pad_width"), attributes.number("constant_value", 0.0))
+
+    def _problem(self, data: Shape, dtype: str = "float32") -> PadProblem | SliceProblem:
+        if len(self.pad_width) != 2 * len(data):
+            raise self.error("pad_width", self.pad_width, f"{2 * len(data)} numbers, two per axis of {data}")
+        before, behind = self.pad_width[::2], self.pad_width[1::2]
+        if self.mode == "constant":
+            whole = tuple(b + size + e for b, size, e in zip(before, data, behind))
+            return SliceProblem("backward", whole, data, before, dtype)
+        try:
+            return PadProblem("forward", self.mode, data, before, behind, dtype)
+        except core.ProblemError as error:
+            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        if shapes[0] is None:
+            return None
+        return [shapes[0]], [self._problem(shapes[0]).arguments()[-1].shape], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        problem = self._problem(shapes[0], dtype)
+        constant = self.mode == "constant"
+        back = problem.with_direction("forward" if constant else "backward")
+        forward = (Call(problem, ((IN, 0), (OUT, 0)), (self.constant_value,) if constant else ()),)
+        backward = (Call(back, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward})

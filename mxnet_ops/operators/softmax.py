@@ -1,0 +1,75 @@
+"""Softmax: MXNet's softmax, log_softmax, softmin and SoftmaxActivation in one operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+
+@register
+@dataclass(frozen=True)
+class Softmax(Operator):
+    """``ocl_softmax``: of any shape, along one axis.
+
+    Parameters
+    ----------
+    function : str
+        ``softmax`` (default), ``log_softmax`` or ``softmin``.
+    axis : int
+        The axis; -1 by default.
+    temperature : float
+        Data are divided by it first; 1 by default.
+
+    Notes
+    -----
+    A result of another dtype than data's and lengths (`use_length`) are refused.
+    """
+
+    op_type: ClassVar[str] = "ocl_softmax"
+    in_place: ClassVar[bool] = True
+    backward_reads_outputs: ClassVar[bool] = True
+
+    function: str
+    axis: int
+    temperature: float
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> Softmax:
+        operator = cls(
+            function=attributes.choice("function", ("softmax", "log_softmax", "softmin"), "softmax"),
+            axis=attributes.integer("axis", -1),
+            temperature=attributes.number("temperature", 1.0),
+        )
+        if operator.temperature == 0 or not math.isfinite(operator.temperature):
+            raise attributes.error("temperature", operator.temperature, "a finite number other than 0")
+        dtype = attributes.text("dtype", "")
+        if dtype:
+            raise attributes.error("dtype", dtype, "none: the result has data's")
+        if attributes.flag("use_length", False):
+            raise attributes.error("use_length", True, "False")
+        return operator
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        if not -len(data) <= self.axis < len(data):
+            raise self.error("axis", self.axis, f"an axis of data of shape {data}")
+        return [data], [data], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data = shapes[0]
+        axis = self.axis % len(data)
+        sizes = (math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]))
+        problem = core.SoftmaxProblem("forward", *sizes, self.function == "log_softmax", dtype)
+        scale = (-1 / self.temperature if self.function == "softmin" else 1 / self.temperature,)
+        forward = (Call(problem, ((IN, 0), (OUT, 0)), scale),)
+        backward = (Call(problem.with_direction("backward"), ((OUT, 0), (OUT_GRAD, 0), (IN_GRAD, 0)), scale),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward})

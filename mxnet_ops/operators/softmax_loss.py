@@ -1,0 +1,198 @@
+"""Softmax with a loss behind it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clgraft import core
+from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.registration import register
+
+NORMALIZATIONS = ("null", "batch", "valid")
+LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as natively
+
+
+def nbytes(shape: Shape, dtype: str) -> int:
+    """Give the bytes of an array."""
+    return core.Argument("", "in", shape, dtype).nbytes
+
+
+@register
+@dataclass(frozen=True)
+class SoftmaxOutput(Operator):
+    """``ocl_softmax_output``: softmax forward, the gradient of its cross entropy backward.
+
+    Parameters
+    ----------
+    grad_scale : float
+        Factor of the gradient; 1 by default.
+    multi_output : bool
+        Along axis 1, with a label for every place of the other axes; data (n, c, ...), label (n, ...), (n, 1, ...) or
+        (n, product of the rest).
+    preserve_shape : bool
+        Along the last axis; data (..., c), label (...). With neither, along all axes but the first as one.
+    use_ignore, ignore_label : bool, float
+        Whether labels of this value (-1 by default) have no gradient.
+    normalization : str
+        What the gradient is divided by: ``null`` (default) 1, with `multi_output` the places of an example; ``batch``
+        the number of labels; ``valid`` that of labels other than `ignore_label`.
+    out_grad : bool
+        Multiply the gradient by the output's, which is else not read. (MXNet 1.9.1 multiplies by the output itself.)
+    smooth_alpha : float
+        This share of the target is spread over the other classes (not with `multi_output`).
+
+    Notes
+    -----
+    A label of data's shape is the target itself; then only `grad_scale` and `out_grad` count. A label that names no
+    class has no target. The gradient of label is 0; MXNet's own leaves that array as it is.
+    """
+
+    op_type: ClassVar[str] = "ocl_softmax_output"
+    in_place: ClassVar[bool] = True
+    backward_reads_outputs: ClassVar[bool] = True
+
+    grad_scale: float
+    ignore_label: float
+    multi_output: bool
+    use_ignore: bool
+    preserve_shape: bool
+    normalization: str
+    out_grad: bool
+    smooth_alpha: float
+
+    @property
+    def backward_reads_gradients(self) -> bool:  # type: ignore[override]
+        return self.out_grad
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "label")
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        return ("label",)
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> SoftmaxOutput:
+        operator = cls(
+            grad_scale=attributes.number("grad_scale", 1.0),
+            ignore_label=attributes.number("ignore_label", -1.0),
+            multi_output=attributes.flag("multi_output", False),
+            use_ignore=attributes.flag("use_ignore", False),
+            preserve_shape=attributes.flag("preserve_shape", False),
+            normalization=attributes.choice("normalization", NORMALIZATIONS, "null"),
+            out_grad=attributes.flag("out_grad", False),
+            smooth_alpha=attributes.number("smooth_alpha", 0.0),
+        )
+        if not 0 <= operator.smooth_alpha <= 1:
+            raise attributes.error("smooth_alpha", operator.smooth_alpha, "a number from 0 to 1")
+        return operator
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data, label = shapes
+        if data is None:
+            return None
+        if len(data) < (2 if self.multi_output else 1):
+            raise self.error("data", f"of shape {data}", "at least 2 axes")
+        if self.multi_output:
+            flat = (data[0], math.prod(data[2:]))
+            allowed = [flat, (data[0], *data[2:]), (data[0], 1, *data[2:])]
+        else:
+            allowed = [data[:-1]]
+        if label is not None and label not in (*allowed, data):
+            raise self.error("label", f"of shape {label}", f"one of {allowed}, or {data}")
+        return [data, label or allowed[0]], [data], []
+
+    def _sizes(self, data: Shape) -> tuple[int, int, int]:
+        if self.multi_output:
+            return data[0], data[1], math.prod(data[2:])
+        if self.preserve_shape:
+            return math.prod(data[:-1]), data[-1], 1
+        return data[0], math.prod(data[1:]), 1
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data, label = shapes
+        sizes = self._sizes(data)
+        softmax = core.SoftmaxProblem("forward", *sizes, dtype=dtype)
+        forward = (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),)
+        zeros = ((1, nbytes(label, dtype)),)
+        if label == data:
+            backward = (self._towards_probabilities(data, dtype),)
+            return Graft({True: forward, False: forward}, {True: backward, False: backward}, zeros=zeros)
+        count, labels = self.normalization == "valid", math.prod(label)
+        ignored = (float(int(self.ignore_label)),)
+        gradient = core.CrossEntropyProblem(
+            "backward", *sizes, ignoring=self.use_ignore, weighted=self.out_grad, by_count=count, dtype=dtype
+        )
+        divisor = {"null": sizes[2], "batch": labels, "valid": 1}[self.normalization]
+        smooth = 0.0 if self.multi_output else self.smooth_alpha
+        scalars = (self.grad_scale / max(1, divisor), smooth, *(ignored if self.use_ignore else ()))
+        reads = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad + [(STATE, 0)] * count
+        calls = [Call(gradient, (*reads, (IN_GRAD, 0)), scalars)]
+        if count:
+            counted = core.CrossEntropyProblem("count", labels, sizes[1], ignoring=True, dtype=dtype)
+            calls.insert(0, Call(counted, ((IN, 1), (STATE, 0)), ignored))
+        backward = tuple(calls)
+        state = (((2,), "int32", 0.0),) if count else ()
+        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state, zeros)
+
+    def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
+        weighted = " * x2" if self.out_grad else ""
+        inputs, arrays = (shape,) * (3 if self.out_grad else 2), [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
+        problem = core.PointwiseProblem(inputs, f"y0 = (x0 - x1) * scale{weighted};", (), ("scale",), dtype=dtype)
+        return Call(problem, (*arrays, (IN_GRAD, 0)), (self.grad_scale,))
+
+
+@register
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy(Operator):
+    """``ocl_softmax_cross_entropy``: data (n, c), label (n,); the sum of the cross entropies, of shape (1,).
+
+    Notes
+    -----
+    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; natively it
+    reads beyond the array. The gradient of label is 0; MXNet's own refuses to give one.
+    """
+
+    op_type: ClassVar[str] = "ocl_softmax_cross_entropy"
+    vectors: ClassVar[frozenset[str]] = frozenset({"label"})
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("data", "label")
+
+    @classmethod
+    def read(cls, attributes: Attributes) -> SoftmaxCrossEntropy:
+        return cls()
+
+    def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
+        data = shapes[0]
+        if data is None:
+            return None
+        if len(data) != 2:
+            raise self.error("data", f"of shape {data}", "2 axes")
+        needed = [data, data[:1]]
+        self.agree(shapes, needed)
+        return needed, [(1,)], []
+
+    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
+        data = shapes[0]
+        softmax = core.SoftmaxProblem("forward", *data, dtype=dtype)
+        entropy = core.CrossEntropyProblem("forward", *data, dtype=dtype)
+        probabilities, counts, gradient = (STATE, 0), (STATE, 1), (STATE, 2)
+        forward = (
+            Call(softmax, ((IN, 0), probabilities), (1.0,)),
+            Call(entropy, (probabilities, (IN, 1), (OUT, 0), counts), (LOWEST_PROBABILITY,)),
+        )
+        product = core.PointwiseProblem((data, (1,)), "y0 = x0 * x1;", dtype=dtype)
+        backward = (
+            Call(entropy.with_direction("backward"), (probabilities, (IN, 1), gradient), (1.0, 0.0)),
+            Call(product, (gradient, (OUT_GRAD, 0), (IN_GRAD, 0))),
+        )
+        state = ((data, dtype, 0.0), ((2,), "int32", 0.0), (data, dtype, 0.0))
+        zeros = ((1, nbytes(data[:1], dtype)),)
+        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state, zeros)

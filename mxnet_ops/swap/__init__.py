@@ -1,0 +1,1 @@
+"""Swaps of symbols and Gluon nets."""

@@ -1,0 +1,169 @@
+"""Swap of a Gluon net, in place: blocks keep their names, parameters and structure, and compute with grafted operators.
+
+Hybridized, a block's traced graph is swapped as a Symbol is, so that the arithmetic written with Python's own operators
+counts too. Not hybridized, a block sees an `F` whose functions are the grafted ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, Callable
+
+import mxnet as mx
+from mxnet import gluon
+
+from clgraft.mxnet_ops.swap.report import Report, Row
+from clgraft.mxnet_ops.swap.symbol import swap_symbol
+from clgraft.mxnet_ops.swap.translation import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
+
+FLOATS = ("float32", "float16", "float64")
+COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
+NAMED = {"lhs": "data0", "rhs": "data1"}
+
+
+class _Functions:
+    """Stands in for `mx.nd` as the `F` of a block: operators that can be grafted are, the others are MXNet's."""
+
+    def __init__(self, select: Select, prefix: str) -> None:
+        self._select, self._prefix = select, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        native = getattr(mx.nd, name)
+        if not is_translatable(name):
+            return native
+        function = functools.wraps(native)(functools.partial(self._call, name, native))
+        setattr(self, name, function)
+        return function
+
+    def _call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        arrays = [value for value in args if _is_array(value)]
+        named = {NAMED.get(key, key): value for key, value in kwargs.items() if _is_array(value) and key != "out"}
+        try:
+            attributes = _attributes(operator, args, kwargs, len(arrays))
+            node = Node(self._prefix + str(kwargs.get("name") or ""), operator, attributes)
+            if not is_selected(self._select, node):
+                raise Kept("not selected")
+            if not all(
+                array.stype == "default" and array.dtype.__name__ in FLOATS for array in (*arrays, *named.values())
+            ):
+                raise Kept("its inputs are no dense arrays of real numbers")
+            if attributes.get("act_type") == "rrelu":
+                raise Kept("it returns a second array")
+            weight = arrays[1] if len(arrays) > 1 else named.get("weight")
+            op_type, translated = translate(node, None if weight is None else weight.shape)
+        except Kept:
+            return native(*args, **kwargs)
+        return mx.nd.Custom(*arrays, **named, out=kwargs.get("out"), op_type=op_type, **translated)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, mx.nd.NDArray)
+
+
+def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], arrays: int) -> dict[str, str]:
+    """Give the attributes of a call as MXNet writes them, those by position too."""
+    places, others = POSITIONAL.get(operator, ()), [v for v in args if v is not None and not _is_array(v)]
+    if len(others) > len(places):
+        raise Kept("its attributes are given by position")
+    given = dict(zip(places, others))
+    given.update({key: v for key, v in kwargs.items() if key not in ("name", "out") and not _is_array(v)})
+    if operator in COUNTED:
+        given["num_args"] = arrays
+    return {key: str(value) for key, value in given.items() if value is not None}
+
+
+def _graft_class(base: Any) -> type:
+    """Give the subclass of a block's class that computes with grafted operators; one per class."""
+
+    def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
+        if F is mx.nd:
+            F = _settings(self)["_grafted_functions"]
+        return base.hybrid_forward(self, F, *args, **kwargs)
+
+    def _get_graph(self: Any, *args: Any) -> Any:
+        if not self._cached_graph:
+            inputs, out = base._get_graph(self, *args)
+            self._cached_graph = inputs, swap_symbol(out, **_settings(self)["_grafted_options"])[0]
+        return self._cached_graph
+
+    members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
+    # the name stays too: Gluon makes prefixes of it
+    return types.new_class(base.__name__, (base,), {}, lambda body: body.update(members))
+
+
+_classes: dict[type, type] = {}
+
+
+def _settings(block: gluon.Block) -> dict[str, Any]:
+    """Give what `_swap` left in a block; one that was made of its class, such as a slice of a net, has its parts'."""
+    found = block.__dict__
+    if "_grafted_options" not in found:
+        parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
+        options = next((part for part in parts if part is not None), {"select": None, "fuse": False})
+        _settle(block, options)
+    return found
+
+
+def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
+    block.__dict__["_grafted_functions"] = _Functions(options["select"], block.prefix)
+    block.__dict__["_grafted_options"] = options
+
+
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) -> Report:
+    """Make a Gluon net compute with grafted operators, in place.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        Initialized or not, hybridized or not. Names of blocks and parameters stay, structural and full ones:
+        `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
+    select : callable or patterns, optional
+        As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
+    fuse : bool
+        As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
+
+    Returns
+    -------
+    Report
+        What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
+        (``x + y``) stay MXNet's.
+    """
+    options = {"select": select, "fuse": fuse}
+    report = _describe(net, options)
+    _swap(net, options)
+    return report
+
+
+def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
+    for child in block._children.values():
+        _swap(child, options)
+    if isinstance(block, gluon.SymbolBlock):
+        inputs, out = block._cached_graph
+        block._clear_cached_op()
+        block._cached_graph = inputs, swap_symbol(out, **options)[0]
+    elif isinstance(block, gluon.HybridBlock):
+        kind = type(block)
+        if kind not in _classes.values():
+            block.__class__ = _classes.setdefault(kind, _graft_class(kind))
+        _settle(block, options)
+        block._clear_cached_op()
+
+
+def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
+    """Trace what can be traced, from the top down, and say what a swap of the traced graphs does."""
+    report = Report()
+    if isinstance(block, gluon.HybridBlock):
+        try:
+            out = block._cached_graph[1] if isinstance(block, gluon.SymbolBlock) else block(mx.sym.var("data"))
+            outputs = list(out) if isinstance(out, (list, tuple)) else [out]
+            return swap_symbol(mx.sym.Group(outputs), **options)[1]
+        except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
+            reason = f"could not be traced alone: {error}".splitlines()[0]
+            if not block._children:
+                report.rows.append(Row(block.name, type(block).__name__, reason=reason))
+    for child in block._children.values():
+        part = _describe(child, options)
+        report.rows += part.rows
+        report.guards += part.guards
+    return report

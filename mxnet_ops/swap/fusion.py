@@ -1,0 +1,223 @@
+"""Chains of operators that work element by element become one `ocl_pointwise`: memory is read and written once.
+
+A batch norm takes in the activation behind it.
+
+Values in between are computed again for the gradient instead of kept. An operator joins the one that reads it if
+nothing else does, so no value that anybody sees is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clgraft.core.operators.pointwise.formulas import activation, eltwise
+from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.operators.activation import FUNCTIONS, Activation
+from clgraft.mxnet_ops.operators.batchnorm import FOLLOWING, BatchNorm
+from clgraft.mxnet_ops.operators.eltwise import Eltwise
+from clgraft.mxnet_ops.swap.report import Report
+
+IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*\b")
+MOST_INPUTS = 8
+MOST_OPERATORS = 24
+
+Entry = tuple[int, int]  # a node and its output
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What one operator computes.
+
+    Attributes
+    ----------
+    names : tuple of str
+        How the texts call the inputs; ``y`` is the value, ``dy`` its gradient.
+    value : str
+    gradients : tuple of str
+        Of the inputs.
+    scalars : mapping of str to float
+    """
+
+    names: tuple[str, ...]
+    value: str
+    gradients: tuple[str, ...]
+    scalars: Mapping[str, float]
+
+
+def formula_of(node: Mapping[str, Any]) -> Formula | None:
+    """Give what a node of a graph computes, if it is a grafted operator that works element by element."""
+    attributes = dict(node.get("attrs", {}))
+    if node["op"] != "Custom" or attributes.get("op_type") not in (Activation.op_type, Eltwise.op_type):
+        return None
+    operator = find_operator(attributes.pop("op_type"), attributes)
+    if isinstance(operator, Activation):
+        if operator.act_type not in FUNCTIONS:
+            return None  # it has learned or random slopes
+        found = activation.find(FUNCTIONS[operator.act_type][0])
+        scalars = {name: value for (name, _), value in zip(found.scalars, operator.scalars)}
+        return Formula(("x",), found.forward, (f"dy * ({found.backward})",), scalars)
+    if not isinstance(operator, Eltwise) or operator.broadcast or operator.coefficients:
+        return None
+    if operator.num_args == 2:
+        binary = eltwise.find_binary(operator.operation)
+        return Formula(("a", "b"), binary.forward, (binary.da, binary.db), {})
+    if operator.operation != "add":
+        return None
+    names = tuple(f"a{i}" for i in range(operator.num_args))
+    return Formula(names, " + ".join(names), ("dy",) * len(names), {})
+
+
+def fuse(graph: dict[str, Any], report: Report) -> None:
+    """Replace chains in a swapped graph, in place, and say so in the report; to be done before guards are added."""
+    nodes = graph["nodes"]
+    readers: dict[int, list[Entry]] = defaultdict(list)
+    for number, node in enumerate(nodes):
+        for entry in node["inputs"]:
+            readers[entry[0]].append((number, entry[1]))
+    seen = {entry[0] for entry in graph["heads"]}
+    gone: set[int] = set()
+    for number, node in enumerate(nodes):
+        if number not in seen and [output for _, output in readers[number]] == [0]:
+            reader = nodes[readers[number][0][0]]
+            joined = _activated(node, reader)
+            if joined is not None:
+                reader.update(joined)
+                gone.add(number)
+                _tell(report, {reader["name"]}, BatchNorm.op_type)
+    _drop(graph, gone)
+    _fuse_chains(graph, report)
+
+
+def _activated(norm: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give a batch norm with its activation, if the nodes are these."""
+    attributes, own = norm.get("attrs", {}), node.get("attrs", {})
+    if attributes.get("op_type") != BatchNorm.op_type or own.get("op_type") != Activation.op_type:
+        return None
+    if attributes.get("act_type", "none") != "none" or own.get("act_type") not in FOLLOWING:
+        return None
+    kept = {key: value for key, value in attributes.items() if not key.startswith("__")}
+    return {"attrs": {**kept, **own, "op_type": BatchNorm.op_type}, "inputs": norm["inputs"]}
+
+
+def _fuse_chains(graph: dict[str, Any], report: Report) -> None:
+    nodes = graph["nodes"]
+    formulas = [formula_of(node) for node in nodes]
+    for number, node in enumerate(nodes):
+        # shapes of variables may follow from the other input, which an expression does not know of
+        if len(node["inputs"]) > 1 and any(nodes[entry[0]]["op"] == "null" for entry in node["inputs"]):
+            formulas[number] = None
+    readers: dict[int, set[int]] = defaultdict(set)
+    for number, node in enumerate(nodes):
+        for entry in node["inputs"]:
+            readers[entry[0]].add(number)
+    seen = {entry[0] for entry in graph["heads"]}
+    gone: set[int] = set()
+    for last in reversed(range(len(nodes))):
+        if formulas[last] is None or last in gone:
+            continue
+        group = _grow(last, nodes, formulas, readers, seen)
+        if len(group) > 1:
+            nodes[last] = _fused(group, nodes, [formulas[i] for i in group])
+            gone.update(group[:-1])
+            _tell(report, {nodes[i]["name"] for i in group}, "ocl_pointwise")
+    _drop(graph, gone)
+
+
+def _grow(
+    last: int,
+    nodes: Sequence[Mapping[str, Any]],
+    formulas: Sequence[Formula | None],
+    readers: Mapping[int, set[int]],
+    seen: set[int],
+) -> list[int]:
+    """Give the operators that become one with the last of them, in order."""
+    group = {last}
+    grown = True
+    while grown:
+        grown = False
+        for source in sorted({e[0] for i in group for e in nodes[i]["inputs"]} - group, reverse=True):
+            if formulas[source] is None or source in seen or not readers[source] <= group:
+                continue
+            wider = group | {source}
+            outside = {(e[0], e[1]) for i in wider for e in nodes[i]["inputs"] if e[0] not in wider}
+            if len(wider) <= MOST_OPERATORS and len(outside) <= MOST_INPUTS:
+                group, grown = wider, True
+    return sorted(group)
+
+
+def _fused(group: Sequence[int], nodes: Sequence[Mapping[str, Any]], formulas: Sequence[Any]) -> dict[str, Any]:
+    inputs = _inputs(group[-1], set(group), nodes)
+    scalars: dict[str, float] = {}
+    values: list[str] = []
+    flows: dict[Any, list[str]] = defaultdict(list)  # operator of the group, or input -> what adds to its gradient
+    back: list[str] = []
+    sources: list[list[Any]] = []
+    words: list[dict[str, str]] = []
+    for place, (number, formula) in enumerate(zip(group, formulas)):
+        final = place == len(group) - 1
+        of_inputs: list[Any] = []
+        for node, output, *_ in nodes[number]["inputs"]:
+            of_inputs.append(group.index(node) if node in group else (node, output))
+        names = [f"v{s}" if isinstance(s, int) else f"x{inputs.index(s)}" for s in of_inputs]
+        word = {**dict(zip(formula.names, names)), "y": "y0" if final else f"v{place}", "dy": f"g{place}"}
+        for name, value in formula.scalars.items():
+            word[name] = f"s{place}_{name}"
+            scalars[word[name]] = value
+        sources.append(of_inputs)
+        words.append(word)
+        values.append(f"{'y0' if final else f'real v{place}'} = {_put(formula.value, word)};")
+    flows[len(group) - 1] = ["dy0"]
+    for place in reversed(range(len(group))):
+        back.append(f"real g{place} = {' + '.join(flows[place])};")
+        for source, text in zip(sources[place], formulas[place].gradients):
+            flows[source].append(f"({_put(text, words[place])})")
+    back += [f"dx{i} = {' + '.join(flows[entry])};" for i, entry in enumerate(inputs)]
+    last = nodes[group[-1]]
+    hidden = {key: value for key, value in last["attrs"].items() if key.startswith("__")}
+    attributes = {
+        "expression": " ".join(values),
+        "gradient": " ".join([*values[:-1], *back]),
+        "num_args": str(len(inputs)),
+        "scalars": repr(scalars),
+    }
+    return {
+        "op": "Custom",
+        "name": last["name"],
+        "attrs": {**attributes, **hidden, "op_type": "ocl_pointwise"},
+        "inputs": [[node, output, 0] for node, output in inputs],
+    }
+
+
+def _inputs(last: int, group: set[int], nodes: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """Give what a group reads from outside, in the order in which MXNet meets it: that of a symbol's arguments."""
+    found: list[Entry] = []
+    for node, output, *_ in nodes[last]["inputs"]:
+        entries = _inputs(node, group, nodes) if node in group else [(node, output)]
+        found += [entry for entry in entries if entry not in found]
+    return found
+
+
+def _put(text: str, words: Mapping[str, str]) -> str:
+    return IDENTIFIER.sub(lambda found: words.get(found[0], found[0]), text)
+
+
+def _tell(report: Report, names: set[str], graft: str) -> None:
+    report.rows = [replace(row, graft=graft) if row.graft and row.name in names else row for row in report.rows]
+
+
+def _drop(graph: dict[str, Any], gone: set[int]) -> None:
+    """Take nodes out of a graph, to which no other node leads any more."""
+    place: dict[int, int] = {}
+    nodes: list[dict[str, Any]] = []
+    for number, node in enumerate(graph["nodes"]):
+        if number not in gone:
+            place[number] = len(nodes)
+            nodes.append({**node, "inputs": [[place[e[0]], *e[1:]] for e in node["inputs"]]})
+    graph["nodes"] = nodes
+    graph["heads"] = [[place[e[0]], *e[1:]] for e in graph["heads"]]
+    graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
+    graph.pop("node_row_ptr", None)

@@ -1,0 +1,187 @@
+"""How attributes of MXNet's operators read in the grafted ones that compute the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Callable
+
+from clgraft.mxnet_ops.engine.attributes import TRUE
+
+Given = Mapping[str, str]
+Translated = tuple[str, dict[str, str]]  # op_type and attributes of Custom
+
+
+class Kept(Exception):
+    """An operator is left alone; the text is the reason."""
+
+
+def pick(given: Given, *names: str) -> dict[str, str]:
+    """Give the attributes of these names, where there are any."""
+    return {name: given[name] for name in names if name in given}
+
+
+def plain(given: Given, name: str, **more: str) -> Translated:
+    """Give an activation."""
+    return "ocl_activation", {"act_type": name, **more}
+
+
+def _leaky(given: Given) -> Translated:
+    act_type = given.get("act_type", "leaky")
+    if act_type == "rrelu":
+        return plain(given, act_type, **pick(given, "lower_bound", "upper_bound"))
+    return plain(given, act_type, **pick(given, "slope"))
+
+
+def _scalar(given: Given) -> float:
+    return float(given.get("scalar", "1"))
+
+
+def _linear(factor: Callable[[float], float], shift: Callable[[float], float]) -> Callable[[Given], Translated]:
+    return lambda given: plain(given, "linear", factor=repr(factor(_scalar(given))), shift=repr(shift(_scalar(given))))
+
+
+# powers that have a function of their own, which is faster and exact
+POWERS = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
+
+
+def _power(given: Given) -> Translated:
+    exponent = _scalar(given)
+    return plain(given, POWERS[exponent]) if exponent in POWERS else plain(given, "power", power=repr(exponent))
+
+
+def _power_of_scalar(given: Given) -> Translated:
+    base = _scalar(given)
+    if base <= 0:
+        raise Kept(f"it raises {base}, which has no logarithm, to powers")
+    return plain(given, "exp", scale=repr(math.log(base)))
+
+
+def _divided(given: Given) -> Translated:
+    if _scalar(given) == 0:
+        raise Kept("it divides by 0")
+    return plain(given, "linear", factor=repr(1 / _scalar(given)))
+
+
+def _joined(given: Given) -> Translated:
+    return "ocl_concat", {"num_args": given["num_args"], **pick(given, "dim")}
+
+
+def _stacked(given: Given) -> Translated:
+    return "ocl_concat", {"num_args": given["num_args"], "dim": given.get("axis", "0"), "new_axis": "True"}
+
+
+def _upsampled(given: Given) -> Translated:
+    if given.get("sample_type") != "nearest" or given.get("num_args", "1") != "1":
+        raise Kept("it is not nearest upsampling of one input")
+    return "ocl_repeat", {"scale": given["scale"]}
+
+
+def _repeated(given: Given) -> Translated:
+    if given.get("axis", "None") == "None":
+        raise Kept("it flattens its input")
+    return "ocl_repeat", {"times": given["repeats"], "axis": given["axis"]}
+
+
+def _reduced(name: str) -> Callable[[Given], Translated]:
+    return lambda given: ("ocl_reduce", {"operation": name, **pick(given, "axis", "exclude", "keepdims")})
+
+
+def _averaged(given: Given) -> Translated:
+    if given.get("output_size", "1").strip("()[], ") not in ("", "1", "1, 1"):
+        raise Kept("it averages over other parts than whole images")
+    return "ocl_pooling", {"global_pool": "True", "pool_type": "avg"}
+
+
+def _synchronous(given: Given) -> Translated:
+    if given.get("ndev", "1") != "1":
+        raise Kept("its statistics are those of several devices")
+    names = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
+    return "ocl_batchnorm", pick(given, *names)
+
+
+def _logarithm(base: float) -> Callable[[Given], Translated]:
+    return lambda given: plain(given, "log", factor=repr(1 / math.log(base)))
+
+
+def _softmax(name: str) -> Callable[[Given], Translated]:
+    return lambda given: ("ocl_softmax", {"function": name, **given})
+
+
+def _softmax_activation(given: Given) -> Translated:
+    return "ocl_softmax", {"axis": "1" if given.get("mode") == "channel" else "-1"}
+
+
+def _softmax_output(given: Given) -> Translated:
+    if given.get("out_grad", "False") in TRUE:
+        raise Kept("MXNet multiplies its gradient by the output itself, not by the output's gradient")
+    return "ocl_softmax_output", dict(given)
+
+
+def _regression(name: str) -> Callable[[Given], Translated]:
+    return lambda given: ("ocl_regression_output", {"loss": name, **given})
+
+
+READERS: dict[str, Callable[[Given], Translated]] = {
+    "Activation": lambda given: plain(given, given["act_type"]),
+    "LeakyReLU": _leaky,
+    "add_n": lambda given: ("ocl_eltwise", {"operation": "add", "num_args": given["num_args"], "broadcast": "False"}),
+    "clip": lambda given: plain(given, "clip", **pick(given, "a_min", "a_max")),
+    "hard_sigmoid": lambda given: plain(given, "hard_sigmoid", **pick(given, "alpha", "beta")),
+    "smooth_l1": lambda given: plain(given, "smooth_l1", sigma_squared=repr(_scalar(given) ** 2)),
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "_contrib_AdaptiveAvgPooling2D": _averaged,
+    "_contrib_SyncBatchNorm": _synchronous,
+    "Concat": _joined,
+    "stack": _stacked,
+    "softmax": _softmax("softmax"),
+    "log_softmax": _softmax("log_softmax"),
+    "softmin": _softmax("softmin"),
+    "SoftmaxActivation": _softmax_activation,
+    "SoftmaxOutput": _softmax_output,
+    "LinearRegressionOutput": _regression("linear"),
+    "LogisticRegressionOutput": _regression("logistic"),
+    "MAERegressionOutput": _regression("mae"),
+}
+# what moves or folds elements of any type, or computes with a scalar
+TYPELESS: dict[str, Callable[[Given], Translated]] = {
+    "_plus_scalar": _linear(lambda s: 1.0, lambda s: s),
+    "_minus_scalar": _linear(lambda s: 1.0, lambda s: -s),
+    "_rminus_scalar": _linear(lambda s: -1.0, lambda s: s),
+    "_mul_scalar": _linear(lambda s: s, lambda s: 0.0),
+    "_div_scalar": _divided,
+    "_rdiv_scalar": lambda given: plain(given, "quotient", factor=repr(_scalar(given))),
+    "_maximum_scalar": lambda given: plain(given, "at_least", level=repr(_scalar(given))),
+    "_minimum_scalar": lambda given: plain(given, "at_most", level=repr(_scalar(given))),
+    "_power_scalar": _power,
+    "_rpower_scalar": _power_of_scalar,
+    "SliceChannel": lambda given: ("ocl_split", pick(given, "num_outputs", "axis", "squeeze_axis")),
+    "slice_axis": lambda given: ("ocl_slice", pick(given, "axis", "begin", "end")),
+    "slice": lambda given: ("ocl_slice", pick(given, "begin", "end", "step")),
+    "Crop": lambda given: ("ocl_crop", dict(given)),
+    "Pad": lambda given: ("ocl_pad", pick(given, "mode", "pad_width", "constant_value")),
+    "transpose": lambda given: ("ocl_transpose", pick(given, "axes")),
+    "SwapAxis": lambda given: ("ocl_transpose", {"swap": f"({given.get('dim1', '0')}, {given.get('dim2', '0')})"}),
+    "UpSampling": _upsampled,
+    "depth_to_space": lambda given: ("ocl_depth_to_space", pick(given, "block_size")),
+    "space_to_depth": lambda given: ("ocl_depth_to_space", {**pick(given, "block_size"), "inverse": "True"}),
+    "tile": lambda given: ("ocl_repeat", {"times": given["reps"], "whole": "True"}),
+    "repeat": _repeated,
+    **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
+}
+READERS.update(TYPELESS)
+# operators behind which a tensor has the type that it had before
+PASSING = {
+    *TYPELESS,
+    "BlockGrad",
+    "Flatten",
+    "Reshape",
+    "_copy",
+    "expand_dims",
+    "flatten",
+    "identity",
+    "reshape",
+    "slice_like",
+    "squeeze",
+}

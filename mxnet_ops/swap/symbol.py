@@ -1,0 +1,140 @@
+"""Swap of a Symbol: the same graph with grafted operators in the places of MXNet's own."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.guards.guard import MARK, guard_graph, load_unguarded
+from clgraft.mxnet_ops.swap import fusion
+from clgraft.mxnet_ops.swap.readers import PASSING
+from clgraft.mxnet_ops.swap.report import Report, Row
+from clgraft.mxnet_ops.swap.translation import Kept, Node, Select, is_selected, is_typeless, translate
+
+FLOATS = ("float32", "float16", "float64")
+DENSE = ("0", "-1", None)
+
+
+def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False) -> tuple[mx.sym.Symbol, Report]:
+    """Give a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
+
+    Parameters
+    ----------
+    symbol : mx.sym.Symbol
+        Not changed.
+    select : callable or patterns, optional
+        A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
+        match names or operators. Everything by default.
+    fuse : bool
+        Make one operator of chains that work element by element, such as a sum and the activation behind it.
+
+    Returns
+    -------
+    symbol : mx.sym.Symbol
+        With the same arguments, auxiliary states and outputs, in the same order and with the same names: parameters of
+        the one load into the other.
+    report : Report
+        What was replaced, what was left alone and why.
+    """
+    graph = json.loads(symbol.tojson())
+    nodes, report = graph["nodes"], Report()
+    types = _known_types(symbol)
+    used = _used_outputs(graph)
+    for number, node in enumerate(nodes):
+        attributes = node.get("attrs", {})
+        if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
+            continue
+        seen = Node(node["name"], node["op"], attributes)
+        try:
+            if not is_selected(select, seen):
+                raise Kept("not selected")
+            sources = [nodes[entry[0]] for entry in node["inputs"]]
+            _expect_plain(sources, types)
+            if is_typeless(node["op"]):
+                _expect_reals(nodes, node, types)
+            op_type, translated = translate(seen, _weight_shape(node["op"], sources))
+            _expect_inputs(op_type, translated, len(sources))
+            _expect_outputs(op_type, translated, used.get(number, 0))
+        except Kept as reason:
+            report.rows.append(Row(seen.name, seen.operator, reason=str(reason)))
+            continue
+        hidden = {key: value for key, value in attributes.items() if key.startswith("__")}
+        node["op"], node["attrs"] = "Custom", {**translated, **hidden, "op_type": op_type}
+        report.rows.append(Row(seen.name, seen.operator, op_type))
+    if fuse:
+        fusion.fuse(graph, report)
+    report.guards = guard_graph(graph)
+    return load_unguarded(json.dumps(graph)), report
+
+
+def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
+    """Give the dtypes that follow from the graph alone: those of casts, indices and constants.
+
+    Some operators refuse to be asked while the type of an input is open: variables count as float32, and as not known.
+    """
+    internals = symbol.get_internals()
+    given = symbol.attr_dict()
+    open_ = [name for name in symbol.list_inputs() if "__dtype__" not in given.get(name, {})]
+    try:
+        _, found, _ = internals.infer_type_partial(**dict.fromkeys(open_, np.float32))
+    except mx.MXNetError:
+        _, found, _ = internals.infer_type_partial()
+    known = dict(zip(internals.list_outputs(), found or ()))
+    for name in open_:
+        known.pop(name, None)
+    return known
+
+
+def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
+    for source in sources:
+        name = source["name"]
+        dtype = types.get(name if source["op"] == "null" else f"{name}_output")
+        if dtype is not None and np.dtype(dtype).name not in FLOATS:
+            raise Kept(f"its inputs are {np.dtype(dtype).name}")
+        if source.get("attrs", {}).get("__storage_type__") not in DENSE:
+            raise Kept("its inputs are sparse")
+
+
+def _expect_reals(nodes: list[dict[str, Any]], node: dict[str, Any], types: dict[str, Any]) -> None:
+    """Keep an operator whose input may be whole numbers: it comes from a variable, and nothing says of what type."""
+    while node["op"] != "null" and node["inputs"]:
+        if node["op"] not in PASSING and not is_typeless(node["op"]):
+            return
+        node = nodes[node["inputs"][0][0]]
+    if types.get(node["name"]) is None:
+        raise Kept(f"it may be of whole numbers: the dtype of {node['name']!r} is not known")
+
+
+def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None:
+    operator = find_operator(op_type, attributes)
+    names = operator.arguments + operator.auxiliary
+    if len(names) != count:
+        raise Kept(f"it has {count} inputs, expected {names}")
+
+
+def _used_outputs(graph: dict[str, Any]) -> dict[int, int]:
+    """Give the number of the last output of each node that something reads."""
+    used: dict[int, int] = {}
+    for entries in (graph["heads"], *(node["inputs"] for node in graph["nodes"])):
+        for number, output, *_ in entries:
+            used[number] = max(used.get(number, 0), output)
+    return used
+
+
+def _expect_outputs(op_type: str, attributes: dict[str, str], last: int) -> None:
+    names = find_operator(op_type, attributes).outputs
+    if last >= len(names):
+        raise Kept(f"its output {last} is used, the grafted operator has {names}")
+
+
+def _weight_shape(operator: str, sources: list[dict[str, Any]]) -> tuple[int, ...] | None:
+    if operator != "Convolution" or len(sources) < 2:
+        return None
+    text = sources[1].get("attrs", {}).get("__shape__")
+    shape = tuple(ast.literal_eval(text)) if text else ()
+    return shape if len(shape) > 2 and shape[1] > 0 else None

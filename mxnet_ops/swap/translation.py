@@ -1,0 +1,173 @@
+"""Which of MXNet's operators become grafted ones, and how their attributes read there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Callable, Optional, Union
+
+from clgraft.core import ProblemError
+from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.swap.readers import READERS, TYPELESS, Kept, Translated, plain
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator of a model, as `select` sees it."""
+
+    name: str
+    operator: str
+    attributes: Mapping[str, str]
+
+
+Select = Optional[Union[Callable[[Node], bool], Iterable[str]]]
+
+
+def is_selected(select: Select, node: Node) -> bool:
+    """Whether a node is to be replaced: by a function, or by patterns (``*`` and ``?``) of names or operators."""
+    if select is None:
+        return True
+    if callable(select):
+        return bool(select(node))
+    patterns = (select,) if isinstance(select, str) else tuple(select)
+    return any(fnmatchcase(node.name, p) or fnmatchcase(node.operator, p) for p in patterns)
+
+
+def _convolution(attributes: Mapping[str, str], weight: tuple[int, ...] | None) -> Translated:
+    groups, filters = int(attributes.get("num_group", "1")), int(attributes["num_filter"])
+    # without the weight's shape a group per filter is the sign; ocl_depthwise_conv computes any groups
+    depthwise = groups > 1 and filters % groups == 0 and (weight[1] == 1 if weight else groups == filters)
+    return "ocl_depthwise_conv" if depthwise else "ocl_conv", dict(attributes)
+
+
+# operators whose attributes read the same in the grafted one
+SAME = {
+    "BatchNorm": "ocl_batchnorm",
+    "Deconvolution": "ocl_deconv",
+    "Dropout": "ocl_dropout",
+    "FullyConnected": "ocl_fully_connected",
+    "GroupNorm": "ocl_group_norm",
+    "InstanceNorm": "ocl_instance_norm",
+    "L2Normalization": "ocl_l2_normalization",
+    "LRN": "ocl_lrn",
+    "LayerNorm": "ocl_layer_norm",
+    "Pooling": "ocl_pooling",
+    "softmax_cross_entropy": "ocl_softmax_cross_entropy",
+}
+ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"
+UNARY = {
+    "relu": "relu_keep_nan",
+    **{name: name for name in ELEMENTWISE.split()},
+}
+BINARY = {
+    "elemwise_add": "add",
+    "elemwise_sub": "subtract",
+    "elemwise_mul": "multiply",
+    "elemwise_div": "divide",
+    "_maximum": "maximum",
+    "_minimum": "minimum",
+    "_power": "power",
+    "_hypot": "hypot",
+    "broadcast_add": "add",
+    "broadcast_sub": "subtract",
+    "broadcast_mul": "multiply",
+    "broadcast_div": "divide",
+    "broadcast_maximum": "maximum",
+    "broadcast_minimum": "minimum",
+    "broadcast_power": "power",
+    "broadcast_hypot": "hypot",
+}
+# other names of the same operators, as user code calls them
+ALIASES = {
+    "_plus": "elemwise_add",
+    "_Plus": "elemwise_add",
+    "_add": "elemwise_add",
+    "_minus": "elemwise_sub",
+    "_Minus": "elemwise_sub",
+    "_sub": "elemwise_sub",
+    "_mul": "elemwise_mul",
+    "_Mul": "elemwise_mul",
+    "_div": "elemwise_div",
+    "_Div": "elemwise_div",
+    "_Maximum": "_maximum",
+    "_Minimum": "_minimum",
+    "_Power": "_power",
+    "_Hypot": "_hypot",
+    "broadcast_plus": "broadcast_add",
+    "broadcast_minus": "broadcast_sub",
+    "ElementWiseSum": "add_n",
+    "_sum": "add_n",
+    "concat": "Concat",
+    "split": "SliceChannel",
+    "pad": "Pad",
+    "crop": "slice",
+    "SwapAxes": "SwapAxis",
+    "swapaxes": "SwapAxis",
+    "Softmax": "SoftmaxOutput",
+    "sum_axis": "sum",
+    "max_axis": "max",
+    "min_axis": "min",
+}
+# attributes that may be given by position, after the arrays
+POSITIONAL = {
+    "clip": ("a_min", "a_max"),
+    "hard_sigmoid": ("alpha", "beta"),
+    "Activation": ("act_type",),
+    "LeakyReLU": ("act_type", "slope"),
+    "Pooling": ("kernel", "pool_type", "global_pool"),
+    "Dropout": ("p", "mode", "axes", "cudnn_off"),
+    "SliceChannel": ("num_outputs", "axis", "squeeze_axis"),
+    "split": ("num_outputs", "axis", "squeeze_axis"),
+    "slice_axis": ("axis", "begin", "end"),
+    "transpose": ("axes",),
+    "tile": ("reps",),
+    **{name: ("axis", "temperature") for name in ("softmax", "log_softmax", "softmin")},
+    "repeat": ("repeats", "axis"),
+    **{name: ("axis", "keepdims", "exclude") for name in ("sum", "mean", "max", "min")},
+}
+
+
+def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
+    """Give ``op_type`` and attributes of the grafted operator that computes the same.
+
+    Parameters
+    ----------
+    node : Node
+    weight : tuple of int, optional
+        A convolution's weight's shape, where it is known.
+
+    Raises
+    ------
+    Kept
+        With the reason, if there is none.
+    """
+    name, attributes = ALIASES.get(node.operator, node.operator), node.attributes
+    if name == "Convolution":
+        found = _convolution(attributes, weight)
+    elif name in SAME:
+        found = SAME[name], dict(attributes)
+    elif name in READERS:
+        found = READERS[name](attributes)
+    elif name in UNARY:
+        found = plain(attributes, UNARY[name])
+    elif name in BINARY:
+        found = "ocl_eltwise", {"operation": BINARY[name], "broadcast": str(name.startswith("broadcast"))}
+    else:
+        raise Kept("no grafted operator computes it")
+    try:
+        find_operator(*found)
+    except ProblemError as error:
+        raise Kept(str(error)) from None
+    return found
+
+
+def is_translatable(operator: str) -> bool:
+    """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
+    name = ALIASES.get(operator, operator)
+    return name == "Convolution" or any(name in table for table in (SAME, READERS, UNARY, BINARY))
+
+
+def is_typeless(operator: str) -> bool:
+    """Whether an operator of MXNet may as well stand for whole numbers, such as indices and shapes."""
+    return ALIASES.get(operator, operator) in TYPELESS

@@ -1,0 +1,46 @@
+"""The problems of a Caffe net: what its swapped layers plan in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from clgraft import core
+from clgraft.caffe_layers.swap import is_solver, naming, swap_net
+from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.upgrade import upgrade
+from clgraft.core.problem import Problem
+from clgraft.plugins.caffe.check import _forced, _load
+from clgraft.plugins.command_line.tune.supervise import TuneError
+
+
+def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
+    """Give what a net's swapped layers plan, forward and, in training, backward.
+
+    Parameters
+    ----------
+    path : str
+        A net, swapped or not.
+    training : bool
+        The phase; without it only forward.
+    """
+    try:
+        import caffe
+    except (ImportError, OSError) as error:
+        raise TuneError(f"[tune] Caffe is needed to read a net's shapes and cannot be imported: {error}") from None
+    text = read_text(Path(path))
+    with naming(Path(path)):
+        if is_solver(text):
+            raise TuneError(f"[tune] got the solver {path}, expected a net")
+        native = upgrade(text).text
+        swapped, _ = swap_net(_forced(native) if training else native)
+    caffe.set_mode_cpu()
+    net: Any = _load(caffe, swapped, caffe.TRAIN if training else caffe.TEST)
+    net.forward()
+    if training:
+        last = len(net.layers) - 1
+        net._backward(last, 0)
+    found = core.context().problems()
+    if not found:
+        raise TuneError(f"[tune] got {path}, in which no layer has an OpenCL counterpart")
+    return found

@@ -1,0 +1,90 @@
+"""The machine's ceilings, measured by kernels of our own in the same run: multiply-adds and copied bytes a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clgraft.core import Context, context
+
+CPU_CHAINS, GPU_CHAINS = 12, 8
+GPU_WIDTH = 2
+COPY_BYTES = 1 << 28
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Ceilings of one device.
+
+    Attributes
+    ----------
+    flops : float
+        Float32 operations a second, a multiply-add counted as two.
+    bandwidth : float
+        Bytes a second of a copy, read and written ones counted.
+    """
+
+    flops: float
+    bandwidth: float
+
+    def __str__(self) -> str:
+        return f"{self.flops / 1e9:.0f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
+
+    def floor(self, flops: float, nbytes: float) -> float:
+        """Give the seconds that neither operations nor bytes allow to go below."""
+        return max(flops / self.flops, nbytes / self.bandwidth)
+
+
+def measure(on: Context | None = None) -> Peaks:
+    """Measure the device of a context, by default the process's own; takes about a second."""
+    on = on or context()
+    return Peaks(_flops(on), _bandwidth(on))
+
+
+def _best(queue: Any, enqueue: Callable[[], Any]) -> float:
+    """Give the shortest time: of a ceiling the highest measurement is the truest."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        enqueue()
+        queue.finish()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _flops(on: Context) -> float:
+    import pyopencl as cl
+
+    cpu = on.device.is_cpu
+    width, chains = (max(on.device.vector_width, 4), CPU_CHAINS) if cpu else (GPU_WIDTH, GPU_CHAINS)
+    items = on.device.compute_units * (16 if cpu else 2048)
+    rounds = 200_000 if cpu else 4_000
+    kernel = on.kernel("benchmarks/peaks.cl", "fma_chains", {"WIDTH": width, "CHAINS": chains})
+    sums = cl.Buffer(on.cl_context, cl.mem_flags.READ_WRITE, items * width * 4)
+    kernel.set_args(sums, np.float32(0.999), np.int32(rounds))
+    local = (1,) if cpu else (256,)
+    seconds = _best(on.queue, lambda: cl.enqueue_nd_range_kernel(on.queue, kernel, (items,), local))
+    return 2.0 * items * width * chains * rounds / seconds
+
+
+def _bandwidth(on: Context) -> float:
+    import pyopencl as cl
+
+    cpu = on.device.is_cpu
+    width = max(on.device.vector_width, 4) if cpu else 4
+    vectors = 4096 if cpu else 1
+    kernel = on.kernel("benchmarks/peaks.cl", "copy_lines", {"WIDTH": width})
+    flags = cl.mem_flags
+    buffers = [cl.Buffer(on.cl_context, flags.READ_WRITE, COPY_BYTES) for _ in range(2)]
+    for buffer in buffers:  # pages are given out when they are first touched
+        cl.enqueue_fill_buffer(on.queue, buffer, np.zeros(1, np.float32), 0, COPY_BYTES)
+    kernel.set_args(*buffers, np.int32(vectors))
+    items = COPY_BYTES // (4 * width * vectors)
+    local = (1,) if cpu else (256,)
+    seconds = _best(on.queue, lambda: cl.enqueue_nd_range_kernel(on.queue, kernel, (items,), local))
+    return 2.0 * COPY_BYTES / seconds

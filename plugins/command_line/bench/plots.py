@@ -1,0 +1,93 @@
+"""Results as pictures: a roofline of our operators, and bars of the ratios for each peer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from clgraft.plugins.command_line.bench.cases import GROUPS
+from clgraft.plugins.command_line.bench.results import Results, summaries
+from clgraft.plugins.registry import PluginError
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Write ``roofline.png`` and ``ratios.png``.
+
+    Raises
+    ------
+    PluginError
+        If matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise PluginError('[bench] got no matplotlib, expected it for plots: pip install "clgraft[bench]"') from None
+    matplotlib.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_roofline(results, folder / "roofline.png"), _ratios(results, folder / "ratios.png")]
+
+
+def _roofline(results: Results, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 6), layout="constrained")
+    knee = results.peak_flops / results.peak_bandwidth
+    intensity = np.geomspace(0.25, max(1000.0, knee * 20), 100)
+    axes.loglog(
+        intensity, np.minimum(results.peak_flops, intensity * results.peak_bandwidth) / 1e9, "k-", label="measured peak"
+    )
+    for index, (group, title) in enumerate(GROUPS.items()):
+        for direction, marker in (("forward", "o"), ("backward", "^")):
+            # ours is measured once for each peer: one of them is enough
+            rows = list(
+                {r.text: r for r in results.rows if (r.group, r.direction) == (group, direction) and r.flops}.values()
+            )
+            if rows:
+                axes.loglog(
+                    [row.flops / row.nbytes for row in rows],
+                    [row.flops / row.ours / 1e9 for row in rows],
+                    marker,
+                    color=f"C{index}",
+                    alpha=0.7,
+                    label=f"{title}, {direction}",
+                )
+    axes.set_xlabel("operations per byte that has to move")
+    axes.set_ylabel("GFLOPS (of the direct method: Winograd may pass the peak)")
+    axes.set_title(f"Roofline: {results.device}")
+    axes.grid(True, which="both", alpha=0.2)
+    axes.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _ratios(results: Results, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    found = summaries(results.rows)
+    labels = list(dict.fromkeys((group, direction) for group, direction, _ in found))
+    peers = list(dict.fromkeys(peer for _, _, peer in found))
+    figure, axes = plt.subplots(figsize=(9, 1 + 0.28 * max(len(labels) * len(peers), 4)), layout="constrained")
+    height = 0.8 / max(len(peers), 1)
+    for i, peer in enumerate(peers):
+        places, means, lows = [], [], []
+        for place, (group, direction) in enumerate(labels):
+            one = found.get((group, direction, peer))
+            if one is not None:
+                places.append(place + (i - (len(peers) - 1) / 2) * height)
+                means.append(one.mean)
+                lows.append(one.worst)
+        axes.barh(places, means, height, label=peer)
+        axes.plot(lows, places, "k|", markersize=6)
+    axes.axvline(1, color="k", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_yticks(range(len(labels)), [f"{GROUPS.get(g, 'whole nets')}, {d}" for g, d in labels], fontsize=8)
+    axes.xaxis.set_major_formatter("{x:g}x")
+    axes.invert_yaxis()
+    axes.set_xlabel("peer's time over ours, geometric mean; | is the worst of the group")
+    axes.set_title(f"Faster than the peers' own: {results.device}")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path

@@ -1,0 +1,96 @@
+"""Results as text: rows while they come, sums by group, and the Markdown table of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from clgraft.plugins.command_line.bench.cases import GROUPS
+from clgraft.plugins.command_line.bench.peaks import Peaks
+from clgraft.plugins.command_line.bench.results import Results, Row, Summary, summaries
+
+HEADER = (
+    f"{'set':10} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
+    f"{'GFLOPS':>7} {'GB/s':>6} {'of floor':>8}"
+)
+
+
+def line(row: Row, peaks: Peaks) -> str:
+    """Give a row; `of floor` is the least time that operations and bytes allow over ours."""
+    text = (
+        f"{row.set:10} {row.name:26} {row.direction:9} {row.peer:6} {row.native * 1e3:10.3f} {row.ours * 1e3:9.3f} "
+        f"{row.ratio:5.2f}x"
+    )
+    if row.nbytes:
+        floor = peaks.floor(row.flops, row.nbytes) / row.ours
+        text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {floor:8.0%}"
+    return text
+
+
+def sums(rows: Iterable[Row]) -> str:
+    """Give the geometric mean and the worst of each group, direction and peer."""
+    lines = []
+    for (group, direction, peer), found in summaries(rows).items():
+        lines.append(
+            f"{GROUPS.get(group, 'whole nets'):32} {direction:9} against {peer:6} {found.mean:5.2f}x"
+            f" of {found.count:2}, worst {found.worst:.2f}x ({found.worst_name})"
+        )
+    return "\n".join(lines)
+
+
+def markdown(runs: Sequence[Results]) -> str:
+    """Give the tables of one or more runs: what was measured where, the groups, and the whole nets.
+
+    A cell of the groups is ``forward / backward (worst)``; columns are a peer beside a runtime.
+    """
+    parts = ["| device | cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
+    for run in runs:
+        peaks, peers = Peaks(run.peak_flops, run.peak_bandwidth), ", ".join(run.peers.values())
+        parts.append(f"| {run.device} | {run.threads} | {peaks} | {peers} | `{run.command}` |")
+    return "\n".join([*parts, "", *_groups(runs), *_nets(runs)])
+
+
+def _runtime(run: Results) -> str:
+    """Give the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
+    return run.device.split(" ", 1)[-1].split(" /")[0]
+
+
+def _groups(runs: Sequence[Results]) -> list[str]:
+    columns: dict[tuple[str, str], dict[tuple[str, str], Summary]] = {}
+    for run in runs:
+        for (group, direction, peer), found in summaries(run.rows).items():
+            if group in GROUPS:
+                columns.setdefault((peer, _runtime(run)), {})[group, direction] = found
+    if not columns:
+        return []
+    order = sorted(columns, key=lambda column: [peer for run in runs for peer in run.peers].index(column[0]))
+    heads = [f"{peer}: {runtime}" for peer, runtime in order]
+    lines = ["| set | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for group, title in GROUPS.items():
+        cells = []
+        for column in order:
+            both = [columns[column].get((group, direction)) for direction in ("forward", "backward")]
+            worst = min((one.worst for one in both if one), default=0.0)
+            text = " / ".join(f"{one.mean:.2f}x" if one else "-" for one in both)
+            cells.append(f"{text} ({worst:.2f})" if worst else "-")
+        if set(cells) != {"-"}:
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _nets(runs: Sequence[Results]) -> list[str]:
+    names = list(dict.fromkeys(_runtime(run) for run in runs))
+    found = {
+        (row.peer, row.name, row.direction, _runtime(run)): row
+        for run in runs
+        for row in run.rows
+        if row.group not in GROUPS
+    }
+    if not found:
+        return []
+    lines = ["| whole net | | peer | " + " | ".join(f"{name}: native, ours, ratio" for name in names) + " |"]
+    lines.append("|---" * (3 + len(names)) + "|")
+    for peer, name, direction in dict.fromkeys(key[:3] for key in found):
+        rows = [found.get((peer, name, direction, runtime)) for runtime in names]
+        cells = [f"{r.native * 1e3:.0f} ms, {r.ours * 1e3:.0f} ms, {r.ratio:.2f}x" if r else "-" for r in rows]
+        lines.append(f"| {name} | {direction} | {peer} | " + " | ".join(cells) + " |")
+    return [*lines, ""]

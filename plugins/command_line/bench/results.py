@@ -1,0 +1,122 @@
+"""What a benchmark found: rows, kept as JSON and summed up by group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clgraft.plugins.command_line.bench.cases import GROUPS
+from clgraft.plugins.command_line.bench.timing import geometric_mean
+from clgraft.plugins.registry import PluginError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case against one peer in one direction.
+
+    Attributes
+    ----------
+    set, name, text, group, direction, peer : str
+        Of whole nets, `set` is ``nets`` and the direction ``training`` or ``inference``.
+    native, ours : float
+        Median seconds.
+    native_spread, ours_spread : float
+        Distance of the quartiles over the median.
+    flops, nbytes : float
+        Operations and bytes at least; 0 if not counted.
+    difference : float
+        Relative difference between both sides' results.
+    """
+
+    set: str
+    name: str
+    text: str
+    group: str
+    direction: str
+    peer: str
+    native: float
+    ours: float
+    native_spread: float = 0.0
+    ours_spread: float = 0.0
+    flops: float = 0.0
+    nbytes: float = 0.0
+    difference: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster ours is."""
+        return self.native / self.ours
+
+
+@dataclass
+class Results:
+    """All rows of a run, and where they were measured.
+
+    Attributes
+    ----------
+    device, runtime, python : str
+    peers : dict of str to str
+        Versions by name.
+    peak_flops, peak_bandwidth : float
+        Measured in the same run.
+    threads : int
+        Cores of the process.
+    command : str
+    """
+
+    device: str
+    command: str
+    threads: int
+    peak_flops: float
+    peak_bandwidth: float
+    peers: dict[str, str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Give everything as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        PluginError
+            If the file holds something else.
+        """
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+            rows = [Row(**row) for row in content.pop("rows")]
+            return cls(**content, rows=rows)
+        except (ValueError, TypeError, KeyError) as error:
+            raise PluginError(f"[bench] got {path}, expected results of `clgraft bench --json`: {error}") from None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The ratios of a group against a peer in one direction."""
+
+    count: int
+    mean: float
+    worst: float
+    worst_name: str
+
+
+def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
+    """Sum rows up by (group, direction, peer), groups in the order of the table."""
+    sorted_rows: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        sorted_rows.setdefault((row.group, row.direction, row.peer), []).append(row)
+    order = [*GROUPS]
+    keys = sorted(sorted_rows, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), *key))
+    return {key: _summary(sorted_rows[key]) for key in keys}
+
+
+def _summary(rows: Sequence[Row]) -> Summary:
+    worst = min(rows, key=lambda row: row.ratio)
+    return Summary(len(rows), geometric_mean([row.ratio for row in rows]), worst.ratio, worst.name)

@@ -1,0 +1,69 @@
+"""PyTorch's CPU operators on NCHW tensors, against our core without an adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.plugins.command_line.bench import core_operators
+from clgraft.plugins.command_line.bench.cases import Case, Element
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+
+
+def sides(case: Case) -> dict[str, Side]:
+    """Give both sides of a case."""
+    work = case.work
+    arrays: dict[str, np.ndarray] = {}
+    if isinstance(work, Element):
+        inputs = [f"x{i}" for i in range(2)] if work.function == "sum" else ["x"]
+        arrays = {name: random(work.shape, i) for i, name in enumerate(inputs)}
+        shape: tuple[int, ...] = work.shape
+    else:
+        arguments = {argument.name: argument.shape for argument in work.arguments()}
+        inputs = [argument.name for argument in work.arguments() if argument.role == "in"]
+        arrays = {name: random(arguments[name], i) for i, name in enumerate(inputs)}
+        shape = arguments["y"]
+    arrays["dy"] = random(shape, 99)
+    return {"native": _native(work, inputs, arrays), "clgraft": core_operators.side(case, arrays)}
+
+
+def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray]) -> Side:
+    tensors = [torch.from_numpy(arrays[name]) for name in inputs]
+    learning = [tensor.clone().requires_grad_() for tensor in tensors]
+    dy = torch.from_numpy(arrays["dy"])
+    kept: dict[str, Any] = {}
+    recorded = _apply(work, learning)
+
+    def forward() -> None:
+        with torch.no_grad():
+            kept["y"] = _apply(work, tensors)
+
+    def backward() -> None:
+        kept["gradients"] = torch.autograd.grad(recorded, learning, dy, retain_graph=True)
+
+    backwards = None if isinstance(work, Element) and work.function == "sum" else backward
+    return Side(forward, backwards, lambda: [t.numpy() for t in (kept["y"], *kept.get("gradients", ()))])
+
+
+def _apply(work: Any, tensors: list[Any]) -> Any:
+    if isinstance(work, Element):
+        if work.function == "sum":
+            return tensors[0] + tensors[1]
+        function = functional.softplus if work.function == "softrelu" else getattr(torch, work.function)
+        return function(tensors[0])
+    if isinstance(work, BatchNormProblem):
+        x, gamma, beta = tensors
+        return functional.batch_norm(x, None, None, gamma, beta, training=True, eps=core_operators.EPS)
+    if isinstance(work, PoolProblem):
+        if work.ndim != 2 or work.operator not in ("max", "average"):
+            raise NotServed(f"torch has no pooling of {work}")
+        if work.operator == "max":
+            return functional.max_pool2d(tensors[0], work.kernel, work.stride, work.pad_begin)
+        return functional.avg_pool2d(tensors[0], work.kernel, work.stride, work.pad_begin)
+    function = (functional.conv1d, functional.conv2d, functional.conv3d)[work.ndim - 1]
+    x, w = tensors[:2]
+    return function(x, w, None, work.stride, work.pad_begin, work.dilate, work.groups)

@@ -1,0 +1,1 @@
+"""``clgraft check``: results and gradients on the user's device against references."""

@@ -1,0 +1,69 @@
+"""What `clgraft devices` shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from clgraft.core.errors import DeviceError
+from clgraft.core.runtime import devices
+
+_HOST_ACCESS = {
+    "raw_pointer": "host memory used in place",
+    "use_host_ptr": "host memory wrapped without a copy",
+    "staged": "memory of its own",
+}
+
+
+def gather() -> tuple[list[devices.DeviceInfo], list[str]]:
+    """Return the devices, best first, and why each other runtime cannot be used."""
+    found = devices.available()
+    return found, devices.unusable()
+
+
+def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
+    """Return the list for people."""
+    lines = []
+    default = _default()
+    for info in found:
+        half, double = "" if info.has_fp16 else " (stored)", ", float64" if info.has_fp64 else ""
+        mark = "  (used by default)" if info.selector == default else ""
+        lines += [
+            f"{info.selector}  {info.name}{mark}",
+            f"     {info.platform}, {info.version}, driver {info.driver}",
+            f"     {info.device_class}, {info.compute_units} compute units, {info.vector_width} floats wide, "
+            f"{_bytes(info.global_memory)} of memory ({_HOST_ACCESS.get(info.host_access, info.host_access)}), "
+            f"{_bytes(info.local_memory)} local, work-groups up to {info.max_work_group_size}",
+            f"     dtypes: float32, float16{half}{double}",
+        ]
+    if not found:
+        lines.append("no OpenCL device was found; `pip install clgraft[cpu]` brings one for x86 CPUs")
+    lines += [f"not usable: {problem}" for problem in problems]
+    wanted = os.environ.get("CLGRAFT_DEVICE")
+    if wanted and default is None and found:
+        lines.append(f"CLGRAFT_DEVICE is {wanted!r}, which fits none of them")
+    return "\n".join(lines)
+
+
+def as_json(found: list[devices.DeviceInfo], problems: list[str]) -> str:
+    """Return the list for programs."""
+    rows: list[dict[str, Any]] = [dataclasses.asdict(info) for info in found]
+    return json.dumps({"devices": rows, "default": _default(), "not_usable": problems}, indent=2)
+
+
+def _default() -> str | None:
+    try:
+        return devices.describe(devices.select()).selector
+    except DeviceError:
+        return None
+
+
+def _bytes(count: int) -> str:
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,103 @@
+"""The command ``clgraft tune``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.tuning.database import FILE
+from clgraft.plugins.command_line.tune import supervise, wanted
+from clgraft.plugins.command_line.tune.report import Report, export
+
+UNFINISHED = 3  # exit status: the budget ended first
+
+
+def add_command(commands: Any, shape: Callable[[str], tuple[str, list[int]]]) -> None:
+    """Add the command to the command line.
+
+    Parameters
+    ----------
+    commands : argparse subparsers
+    shape : callable
+        Reads ``NAME=N,N``.
+    """
+    tune = commands.add_parser(
+        "tune",
+        help="search the fastest kernels for your device",
+        description="Search the fastest implementation and settings of problems on your device. Every candidate's "
+        "result is checked; what was found is kept in your cache folder, and later runs use it. A search that was "
+        "interrupted goes on where it stopped. Exit status 1 if a problem could not be searched or its result not be "
+        f"kept, {UNFINISHED} if the budget ended first.",
+    )
+    tune.add_argument(
+        "what",
+        nargs="+",
+        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems, a net's "
+        "prototxt or a symbol's JSON",
+    )
+    tune.add_argument("--device", metavar="SELECTOR", help="cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE)")
+    tune.add_argument("--budget", type=_seconds, metavar="SECONDS", help="stop after so long (default: none)")
+    tune.add_argument(
+        "--seconds", type=_seconds, default=60.0, metavar="S", help="of one problem's candidates (default: 60)"
+    )
+    tune.add_argument(
+        "--forward",
+        action="store_true",
+        help="only forward, of sets, operators and models (default: gradients as well)",
+    )
+    tune.add_argument("--batch", type=_count, metavar="N", help="instead of the sets' batch size")
+    tune.add_argument(
+        "--shape", type=shape, action="append", default=[], metavar="NAME=N,N", help="an input's shape, of a symbol"
+    )
+    tune.add_argument("--again", action="store_true", help="forget what is known of these problems first")
+    tune.add_argument("--export", type=Path, metavar="FILE", help="write the winners as rows of text, as they ship")
+    tune.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
+    tune.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search what the user asked for; give the exit status."""
+    output = sys.stderr if options.json else sys.stdout
+    reading = wanted.Options(
+        directions="forward" if options.forward else "all",
+        batch=options.batch,
+        shapes=dict(options.shape),
+        device=options.device,
+    )
+    problems = wanted.problems(options.what, reading)
+    report = Report(problems, output)
+    effort = supervise.Effort(seconds=options.seconds, budget=options.budget)
+    for event in supervise.search(problems, effort, options.device, again=options.again):
+        report.take(event)
+    report.finish(_place())
+    if options.export is not None:
+        export(options.export, report)
+    if options.json:
+        print(json.dumps(report.as_record(), indent=2))
+    if report.failed or report.not_kept:
+        return 1
+    return UNFINISHED if report.left else 0
+
+
+def _place() -> str:
+    folder = runtimes.cache_folder()
+    return str(folder / FILE) if folder else "nowhere: there is no cache folder"
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"got {text}, expected seconds above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, expected a number from 1")
+    return value

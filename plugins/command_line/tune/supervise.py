@@ -1,0 +1,187 @@
+"""Runs the searching process, watches it, and starts it again after a candidate that hung or crashed."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clgraft.core.errors import ClgraftError
+from clgraft.core.planning.choice import HEURISTIC, Choice
+from clgraft.core.tuning.database import Candidate, Database
+
+# what caffe's older protobuf classes need, and silence about every layer that it makes
+ENVIRONMENT = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}
+Event = dict[str, Any]
+
+
+class TuneError(ClgraftError, RuntimeError):
+    """A search that could not be carried through."""
+
+
+class Lost(Exception):
+    """The process ended, or had to be ended, before it was done; `outcome` is ``crashed`` or ``timeout``."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much may be spent, in seconds: on a problem's candidates, on the finals, on one candidate, on everything."""
+
+    seconds: float = 60.0
+    final_seconds: float = 3.0
+    rounds: int = 25
+    candidate_seconds: float = 120.0
+    budget: float | None = None
+
+
+def events(job: dict[str, Any], device: str | None, most_seconds: float | None) -> Iterator[Event]:
+    """Run a job in a process of its own; give its events.
+
+    Parameters
+    ----------
+    most_seconds : float, optional
+        Between two events.
+
+    Raises
+    ------
+    Lost
+        If it does not come to its end.
+    TuneError
+        If it refuses the job.
+    """
+    environment = {**ENVIRONMENT, **os.environ, "CLGRAFT_TUNE": "off"}
+    if device:
+        environment["CLGRAFT_DEVICE"] = device
+    command = [sys.executable, "-m", "clgraft.plugins.command_line.tune.worker"]
+    with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, text=True, env=environment
+        )
+        lines: queue.Queue[str | None] = queue.Queue()
+        reader = threading.Thread(target=_read, args=(child.stdout, lines), daemon=True)
+        reader.start()
+        try:
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(job))
+            child.stdin.close()
+            yield from _until_done(lines, most_seconds)
+        except queue.Empty:
+            raise Lost("timeout", f"no end after {most_seconds:.0f} s") from None
+        except EOFError:
+            status = child.wait()
+            words.seek(0)
+            last = [line.strip() for line in words if line.strip()][-4:]
+            raise Lost("crashed", " | ".join([f"the process ended with status {status}", *last])) from None
+        finally:
+            child.kill()
+            child.wait()
+            reader.join()
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _until_done(lines: queue.Queue[str | None], most_seconds: float | None) -> Iterator[Event]:
+    while True:
+        line = lines.get(timeout=most_seconds)
+        if line is None:
+            raise EOFError
+        event = json.loads(line)
+        if event["event"] == "done":
+            return
+        if event["event"] == "refused":
+            raise TuneError(event["reason"])
+        yield event
+
+
+def collect(module: str, arguments: dict[str, Any], device: str | None) -> list[str]:
+    """Give the problems of a net, run once in a process of its own.
+
+    Parameters
+    ----------
+    module : str
+        With a function `problems(**arguments)`.
+    """
+    job = {"task": "collect", "module": module, "arguments": arguments}
+    try:
+        return [text for event in events(job, device, None) for text in event["problems"]]
+    except Lost as reason:
+        raise TuneError(f"[tune] {reason}") from None
+
+
+def search(problems: Sequence[str], effort: Effort, device: str | None, again: bool = False) -> Iterator[Event]:
+    """Search problems; what took the process along becomes a row of its own, and the search goes on.
+
+    The events are those of `worker.search`.
+
+    Parameters
+    ----------
+    again : bool
+        Forget what is known of them first.
+    """
+    pending = list(problems)
+    end = None if effort.budget is None else time.monotonic() + effort.budget
+    key = ""
+    while pending:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        job = {
+            "task": "search",
+            "problems": pending,
+            "seconds": effort.seconds,
+            "final_seconds": effort.final_seconds,
+            "rounds": effort.rounds,
+            "budget": left,
+            "again": again,
+        }
+        again = False
+        trying = ""
+        try:
+            for event in events(job, device, effort.candidate_seconds):
+                trying = event["choice"] if event["event"] == "trying" else ""
+                key = event["key"] if event["event"] == "device" else key
+                yield event
+                if event["event"] in ("winner", "failed"):
+                    pending.remove(event["problem"])
+            return
+        except Lost as lost:
+            if not key:
+                raise TuneError(f"[tune] {lost}") from None
+            yield from _bury(pending, trying, key, lost)
+
+
+def _bury(pending: list[str], trying: str, key: str, lost: Lost) -> Iterator[Event]:
+    """Keep what the process was doing as a row; without the heuristic's own time a problem cannot be searched."""
+    if trying and trying != str(HEURISTIC):
+        kept = Database(key).add(pending[0], Candidate(Choice.parse(trying), lost.outcome, str(lost)))
+        yield {
+            "event": "candidate",
+            "choice": trying,
+            "outcome": lost.outcome,
+            "reason": str(lost),
+            "timing": None,
+            "error": None,
+            "kept": kept,
+        }
+        if kept:
+            return
+    doing = f"trying {trying}" if trying else "timing the best"
+    yield {"event": "failed", "problem": pending.pop(0), "reason": f"{lost.outcome} while {doing}: {lost}"}

@@ -1,0 +1,96 @@
+"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, native and with all operators swapped."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.model_zoo import vision
+
+from clgraft.mxnet_ops import swap_block
+from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.timing import compare
+from clgraft.plugins.registry import PluginError
+
+NETS = {
+    "alexnet": "alexnet",
+    "resnet18": "resnet18_v1",
+    "resnet50": "resnet50_v1",
+    "vgg16": "vgg16",
+    "mobilenet": "mobilenet1.0",
+    "mobilenetv2": "mobilenetv2_1.0",
+}
+PIXELS, CLASSES = 224, 1000
+
+
+def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5) -> Iterator[Row]:
+    """Measure nets, a row at a time: inference and training, for each batch size.
+
+    A training step is forward, softmax cross entropy, backward and the update by SGD with momentum.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of `NETS`.
+    batches : sequence of int
+    seconds : float
+        For each row.
+    least : int
+        The least number of steps.
+
+    Raises
+    ------
+    PluginError
+        If there is no such net.
+    """
+    for name in names:
+        if name not in NETS:
+            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
+        for batch in batches:
+            sides = {side: _Net(NETS[name], batch, side == "clgraft") for side in ("native", "clgraft")}
+            for what in ("inference", "training"):
+                times = compare({side: net.calls[what] for side, net in sides.items()}, seconds, least)
+                a, b = times["native"], times["clgraft"]
+                text = f"{NETS[name]} batch {batch}"
+                yield Row("nets", text, text, "net", what, "mxnet", a.median, b.median, a.spread, b.spread)
+            del sides
+            gc.collect()
+
+
+class _Net:
+    """One side of a net: its steps."""
+
+    def __init__(self, name: str, batch: int, grafted: bool) -> None:
+        mx.random.seed(1)
+        np.random.seed(1)
+        net: Any = vision.get_model(name, classes=CLASSES)
+        net.initialize(mx.init.Xavier())
+        rng = np.random.default_rng(2)
+        x = mx.nd.array(rng.standard_normal((batch, 3, PIXELS, PIXELS)).astype(np.float32))
+        labels = mx.nd.array(rng.integers(0, CLASSES, batch).astype(np.float32))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of compilers
+            net.hybridize(static_alloc=True, static_shape=True)
+            net(x).wait_to_read()  # shapes, before operators are replaced
+            if grafted:
+                self.report = swap_block(net)
+                net.hybridize(static_alloc=True, static_shape=True)
+                net(x).wait_to_read()
+        loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
+
+        def inference() -> None:
+            net(x).wait_to_read()
+
+        def training() -> None:
+            with mx.autograd.record():
+                value = loss(net(x), labels)
+            value.backward()
+            trainer.step(batch)
+            mx.nd.waitall()
+
+        self.calls: dict[str, Callable[[], None]] = {"inference": inference, "training": training}

@@ -1,0 +1,144 @@
+"""Checks a swapped symbol in MXNet: the whole net, forward and backward, against the native one in float64.
+
+Errors of whole nets grow from operator to operator, so the native net in float32 is the measure of what is usual.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
+
+# how much worse than the native net in float32 passes, and what always passes
+FACTOR, FLOOR = 5.0, 1e-4
+
+
+def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3) -> Iterator[CheckRow]:
+    """Yield a row for every output and for the gradient of every argument.
+
+    Parameters
+    ----------
+    path : str
+        A symbol's JSON.
+    shapes : mapping
+        Shapes of the inputs.
+    repeats : int
+        How often a step of both nets is timed.
+    """
+    try:
+        from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
+        import mxnet
+    except (ImportError, OSError) as error:
+        raise CheckError(f"[check] MXNet is needed to check a symbol and cannot be imported: {error}") from None
+    try:
+        graph = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckError(f"[check] got {path}, which is no JSON: {error}") from None
+    for node in graph["nodes"]:
+        if node["op"] == "Dropout":  # its random numbers would differ
+            node.setdefault("attrs", {})["p"] = "0"
+    symbol = mxnet.sym.load_json(json.dumps(graph))
+    swapped, report = swap_symbol(symbol)
+    if not report.replaced:
+        raise CheckError(f"[check] got {path}, in which no operator has an OpenCL counterpart")
+    try:
+        arguments, _, auxiliary = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+    except mxnet.MXNetError as error:
+        raise CheckError(f"[check] got shapes {dict(shapes)}, which do not fit: {str(error).splitlines()[0]}") from None
+    if arguments is None:
+        known = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})[0]
+        missing = [name for name, shape in zip(symbol.list_arguments(), known) if not shape or 0 in shape]
+        raise CheckError(f"[check] got no shape of {missing[0]}, expected --shape {missing[0]}=N,N,...")
+    rng = np.random.default_rng(13)
+    values = {name: _value(name, shape, rng) for name, shape in zip(symbol.list_arguments(), arguments)}
+    states = {name: _value(name, shape, rng) for name, shape in zip(symbol.list_auxiliary_states(), auxiliary)}
+    learned = [name for name in values if not name.endswith("_label")]
+    # MXNet's own LRN knows single precision only
+    exact = swap_symbol(symbol, select="LRN")[0]
+    truth = _Net(mxnet, exact, values, states, learned, "float64")
+    native = _Net(mxnet, symbol, values, states, learned, "float32")
+    ours = _Net(mxnet, swapped, values, states, learned, "float32")
+    expected = truth.step()
+    usual, got = native.step(), ours.step()
+    times = [(native.time(), ours.time()) for _ in range(repeats)]
+    medians: list[float | None] = [statistics.median(column) for column in zip(*times)] or [None, None]
+    for tensor, reference in expected.items():
+        native_error = _error(usual[tensor], reference)
+        limit = max(FLOOR, FACTOR * native_error)
+        own_error = _error(got[tensor], reference)
+        yield CheckRow(Path(path).name, tensor, own_error, limit, native_error, medians[1], medians[0])
+        medians = [None, None]
+
+
+class _Net:
+    """A symbol bound with given values; the gradients that enter at its outputs are always the same."""
+
+    def __init__(
+        self,
+        mxnet: Any,
+        symbol: Any,
+        values: Mapping[str, Any],
+        states: Mapping[str, Any],
+        learned: Sequence[str],
+        dtype: str,
+    ) -> None:
+        self.mxnet, self.learned = mxnet, learned
+
+        def array(value: Any) -> Any:
+            return mxnet.nd.array(value, dtype=dtype)
+
+        self.gradients = {name: array(np.zeros_like(values[name])) for name in learned}
+        self.executor = symbol.bind(
+            mxnet.cpu(),
+            {name: array(value) for name, value in values.items()},
+            args_grad=self.gradients,
+            grad_req={name: "write" if name in learned else "null" for name in values},
+            aux_states={name: array(value) for name, value in states.items()},
+        )
+        self.outputs = symbol.list_outputs()
+        self.states = list(states)
+        self.dtype = dtype
+
+    def run(self) -> list[Any]:
+        outputs = self.executor.forward(is_train=True)
+        rng = np.random.default_rng(17)
+        entering = [self.mxnet.nd.array(rng.normal(size=output.shape), dtype=self.dtype) for output in outputs]
+        self.executor.backward(entering)
+        return list(outputs)
+
+    def step(self) -> dict[str, Any]:
+        results = {f"output {name}": output.asnumpy() for name, output in zip(self.outputs, self.run())}
+        results.update({f"gradient of {name}": self.gradients[name].asnumpy() for name in self.learned})
+        for name in self.states:
+            results[f"state {name}"] = self.executor.aux_dict[name].asnumpy()
+        return results
+
+    def time(self) -> float:
+        start = time.perf_counter()
+        self.run()
+        self.mxnet.nd.waitall()
+        return time.perf_counter() - start
+
+
+def _value(name: str, shape: Sequence[int], rng: np.random.Generator) -> Any:
+    if name.endswith("_label"):
+        return np.zeros(shape)
+    if name.endswith(("gamma", "var")):
+        return rng.uniform(0.5, 1.5, shape)
+    if name.endswith("weight"):
+        return rng.normal(size=shape) * np.sqrt(2 / max(1, int(np.prod(shape[1:]))))
+    return rng.normal(size=shape)
+
+
+def _error(got: Any, expected: Any) -> float:
+    """Return the norm of the difference relative to the norm expected: single kinks do not dominate it."""
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    norm = float(np.linalg.norm(expected))
+    return float(np.linalg.norm(got - expected)) / max(norm, float(np.finfo(np.float32).tiny))

@@ -1,0 +1,94 @@
+"""MXNet in the registry: symbol files."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
+
+
+class MXNetPlugin:
+    """Symbols saved as JSON; parameters load into the swapped symbol unchanged."""
+
+    name = "mxnet"
+    models = "a symbol's .json"
+    checker = "clgraft.plugins.mxnet.check"
+
+    def recognises(self, path: Path) -> bool:
+        return path.suffix == ".json"
+
+    def swap(self, request: SwapRequest) -> SwapResult:
+        if request.back:
+            raise PluginError("[swap] got --back for a symbol, expected a prototxt: keep the native symbol file")
+        mxnet, swap_symbol = _framework()
+        if not request.source.is_file():
+            raise PluginError(f"[swap] got {request.source}, which is not a file")
+        if request.target is not None and request.target.resolve() == request.source.resolve():
+            raise PluginError(f"[swap] got {request.target} to write to, expected a file other than the one read")
+        _expect_graph(request.source)
+        try:
+            symbol = mxnet.sym.load(str(request.source))
+        except (mxnet.MXNetError, UnicodeDecodeError) as error:  # MXNet's own message may be cut inside a letter
+            reason = str(error).strip().splitlines()[0]
+            raise PluginError(f"[swap] got {request.source}, which MXNet cannot load: {reason}") from None
+        selection = _Selection(request)
+        new, report = swap_symbol(symbol, select=selection)
+        text = new.tojson()
+        if request.target is not None:
+            request.target.write_text(text, encoding="utf-8")
+            text = ""
+        notes = [f"note: no operator matches {pattern}" for pattern in sorted(selection.unused)]
+        return SwapResult("\n".join([str(report), *notes]), len(report.replaced), text)
+
+
+class _Selection:
+    """The user's types, names and exceptions as the function of a node that `swap_symbol` takes."""
+
+    def __init__(self, request: SwapRequest) -> None:
+        self.types, self.names, self.exclude = request.types, request.names, request.exclude or ()
+        self.unused = {*(self.types or ()), *(self.names or ()), *self.exclude}
+
+    def __call__(self, node: Any) -> bool:
+        types = self._found(self.types, lambda pattern: pattern.lower() == node.operator.lower())
+        names = self._found(self.names, lambda pattern: _matches(node.name, pattern))
+        excluded = self._found(
+            self.exclude, lambda pattern: _matches(node.name, pattern) or pattern.lower() == node.operator.lower()
+        )
+        return types and names and not excluded
+
+    def _found(self, patterns: Sequence[str] | None, fits: Callable[[str], bool]) -> bool:
+        if patterns is None:
+            return True
+        found = {pattern for pattern in patterns if fits(pattern)}
+        self.unused -= found
+        return bool(found)
+
+
+def _expect_graph(path: Path) -> None:
+    try:
+        graph = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise PluginError(f"[swap] got {path}, which is no JSON: {error}") from None
+    if not isinstance(graph, dict) or not {"nodes", "heads"} <= set(graph):
+        raise PluginError(f"[swap] got {path}, expected an MXNet symbol with nodes and heads")
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def _framework() -> tuple[Any, Callable[..., Any]]:
+    try:
+        # ours first: it prepares what MXNet needs from newer NumPys
+        from clgraft.mxnet_ops import swap_symbol  # isort: skip
+        import mxnet
+    except (ImportError, OSError) as error:
+        raise PluginError(f"[swap] MXNet is needed to swap a symbol and cannot be imported: {error}") from None
+    return mxnet, swap_symbol
+
+
+PLUGIN = MXNetPlugin()
