@@ -38,6 +38,7 @@ autodoc_member_order = "groupwise"
 autodoc_typehints = "none"  # the docstrings state the types
 autosummary_generate = False
 napoleon_google_docstring = False
+napoleon_use_ivar = True  # a class attribute that a docstring describes is documented once
 napoleon_use_rtype = False
 # Caffe has no wheel for the Python that builds the site.
 autodoc_mock_imports = [name for name in ("caffe",) if importlib.util.find_spec(name) is None]

@@ -273,8 +273,8 @@ step computes the output and the gradient of *every* parameter and of the data. 
 
 Errors are relative, in the 2-norm; the columns output and gradients have the median of all arrays. If the input of a
 rectifier, or two values in a pooling window, are equal to rounding, float32 may take either side. The gradient then
-jumps in all earlier layers, in one net or in the other, which explains the largest errors in the column "worst". The net
-without kinks has softplus instead of rectifiers and averages instead of maxima (relu6, a clip, stays), so that only
+jumps in all earlier layers, in one net or in the other, which explains the largest errors in the column "worst". The
+net without kinks has softplus instead of rectifiers and averages instead of maxima (relu6, a clip, stays), so that only
 rounding differs. Small images are compared with three seeds: ratios are their medians, errors the largest.
 
 Weights are initialised by He's rule, gammas and betas at random; {batch} images, batch statistics, no dropout. This

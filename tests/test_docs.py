@@ -1,0 +1,41 @@
+"""The documentation names files and functions that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FOLDERS = "core|kernels|mxnet_ops|caffe_layers|plugins|tests|benchmarks|examples|docs|clgraft"
+PLACE = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
+STEP = re.compile(rf"^\| \d+ \| `((?:{FOLDERS})/[\w./-]+)` \| `(\w+)` \|", re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_places_exist(page: Path):
+    missing = [place for place in PLACE.findall(page.read_text(encoding="utf-8")) if not (ROOT / place).exists()]
+    assert not missing
+
+
+def test_the_worked_example_names_what_is_there():
+    steps = STEP.findall((ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
+    assert len(steps) >= 10
+    missing = []
+    for place, name in steps:
+        defined = rf"^ *(?:def|class|kernel void|int|clg_status) +{name}\b"
+        if not re.search(defined, (ROOT / place).read_text(encoding="utf-8"), re.M):
+            missing.append(f"{place}: {name}")
+    assert not missing
+
+
+def test_lines_fit_the_screen():
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not long
