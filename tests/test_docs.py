@@ -31,6 +31,18 @@ def test_the_worked_example_names_what_is_there():
     assert not missing
 
 
+def test_every_environment_variable_is_documented():
+    used = set()
+    for folder in ("core", "mxnet_ops", "caffe_layers", "plugins"):
+        for path in (ROOT / folder).rglob("*.py"):
+            used |= set(re.findall(r"""["'`](CLGRAFT_[A-Z]+)\b""", path.read_text(encoding="utf-8")))
+        for path in (ROOT / folder).rglob("*.c"):
+            used |= set(re.findall(r'getenv\("(CLGRAFT_[A-Z]+)"', path.read_text(encoding="utf-8")))
+    assert {"CLGRAFT_DEVICE", "CLGRAFT_PYTHON"} <= used
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(used) if f"| `{name}` |" not in text] == []
+
+
 def test_lines_fit_the_screen():
     long = [
         f"{page.relative_to(ROOT)}:{number}"
