@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -41,6 +42,23 @@ def test_every_environment_variable_is_documented():
     assert {"CLGRAFT_DEVICE", "CLGRAFT_PYTHON"} <= used
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     assert [name for name in sorted(used) if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("package", ["core", "mxnet_ops", "caffe_layers", "caffe_layers/swap"])
+def test_every_public_name_is_in_the_reference(package: str):
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    values = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in ("__all__", "LAYERS")
+    }
+    page = (ROOT / "docs" / "api" / f"{package.split('/')[0]}.md").read_text(encoding="utf-8")
+    names = [name for public in values.values() for name in public]
+    assert len(names) > 5
+    if "automodule:: clgraft." + package.replace("/", ".") + "\n   :members:" not in page:
+        assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_lines_fit_the_screen():
