@@ -36,22 +36,25 @@ if [ ! -e "$dir/opt/wheels/complete" ]; then
         platforms+=(--platform "${tag}_x86_64")
     done
     rm -rf "$dir/opt/wheels"
-    "$python" -m pip download --quiet --dest "$dir/opt/wheels" --python-version 3.9 --implementation cp --abi cp39 --abi abi3 \
-        --abi none "${platforms[@]}" --only-binary=:all: --no-deps \
+    "$python" -m pip download --quiet --dest "$dir/opt/wheels" --python-version 3.9 \
+        --implementation cp --abi cp39 --abi abi3 --abi none "${platforms[@]}" --only-binary=:all: --no-deps \
         'pyopencl<2025.2' 'pytools<2025' 'platformdirs<4.5' typing_extensions 'cffi<2.1' 'pycparser<2.24' \
         'pytest<9' 'iniconfig<2.2' 'packaging<27' 'pluggy<1.7' 'exceptiongroup<1.4' 'tomli<3' 'pygments<2.21' \
         'hypothesis<6.142' 'attrs<27' 'sortedcontainers<3' 'setuptools<81' 'wheel<0.46' 'pip<26' \
         intel-opencl-rt intel-cmplr-lib-rt intel-cmplr-lic-rt 'tbb<2024' tcmlib umf
     chroot "$dir" python3 -m venv --without-pip --system-site-packages --clear /opt/venv
-    chroot "$dir" sh -c 'cd /opt/wheels; /opt/venv/bin/python3 "$(echo pip-*.whl)/pip" install --quiet --no-index --no-deps ./*.whl'
+    chroot "$dir" sh -c \
+        'cd /opt/wheels; /opt/venv/bin/python3 "$(echo pip-*.whl)/pip" install --quiet --no-index --no-deps ./*.whl'
     touch "$dir/opt/wheels/complete"
 fi
 
 rm -rf "$dir/clgraft"
 mkdir "$dir/clgraft"
-tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude=./.bullseye --exclude='*.so' --exclude='__pycache__' -cf - . |
+tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude=./.bullseye --exclude='*.so' --exclude='__pycache__' \
+    -cf - . |
     tar -C "$dir/clgraft" -xf -
-chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation --root-user-action ignore --editable /clgraft
+chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
+    --root-user-action ignore --editable /clgraft
 
 if [ $# -gt 0 ]; then
     # The mounts belong to this command and disappear when it ends.
