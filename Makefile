@@ -1,4 +1,4 @@
-# make demo, make test: each installs what it needs into a folder of this tree, without root.
+# make demo, make test: each makes what it needs, in a folder of this tree, and no root is needed.
 # PYTHON chooses the interpreter (3.9 to 3.12): make test PYTHON=python3.9
 
 PYTHON ?= python3
@@ -24,7 +24,7 @@ help:
 	@echo "make test    run all tests on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
 	@echo "make lint    ruff, ruff format and mypy"
-	@echo "make bench   compare the operators' times with those of the frameworks"
+	@echo "make bench   time the operators against the frameworks' own"
 
 $(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
 	@$(PYTHON_PATH) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
