@@ -15,15 +15,16 @@ WHEEL_TOOLS := .venv-$(VERSION)-wheels
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
-# What Caffe's wheel and MXNet want of protobuf and glog before anything else is read.
+# Caffe's wheel needs the first one, and logs every layer without the second one.
 export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION := python
 export GLOG_minloglevel := 2
 
 .PHONY: help demo test lint bench install wheels clean
 
 help:
-	@echo "make demo    train a small net on real digits, native and swapped, in every framework that $(PYTHON) can have"
+	@echo "make demo    train a small net on real digits, original and swapped, in every framework that $(PYTHON) can have"
 	@echo "make test    run all tests on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
+	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
 	@echo "make lint    ruff, ruff format and mypy"
 	@echo "make bench   time the operators against the frameworks' own"
 	@echo "make wheels  build a wheel for x86-64 and one for aarch64 into dist/, each for every Python"
@@ -43,6 +44,19 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
+
+.PHONY: docs docs-python
+docs: docs-python $(VENV)/docs-installed
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/docs-trees -b html docs build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs-trees -b linkcheck docs build/docs-links
+	@echo "documentation: build/docs/index.html"
+
+docs-python:
+	@test "$(VERSION)" = 3.11 || { echo "clgraft: got Python $(VERSION), expected 3.11: make docs PYTHON=python3.11"; exit 1; }
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
 
 lint: install
 	$(BIN)/ruff check .
