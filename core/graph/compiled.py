@@ -1,0 +1,270 @@
+"""Graphs prepared for a context: every launch of every node in one plan, with values in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.graph.graph import SKIPPED, Graph, Node
+from clgraft.core.graph.memory import Life, place
+from clgraft.core.graph.passes import optimise
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import Argument
+from clgraft.core.runtime.plan import Plan, accumulate
+
+if TYPE_CHECKING:
+    from clgraft.core.session.context import Context
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a compiled graph takes, in the form in which a plan asks a problem for it."""
+
+    graph: Graph
+    kind: str = "graph"
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """Return inputs, states and outputs."""
+        values = self.graph.values
+        return (
+            *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
+            *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
+            *(Argument(name, "out", values[name].shape, values[name].dtype) for name in self.graph.outputs),
+        )
+
+    def scalars(self) -> tuple[str, ...]:
+        """Return the names of the scalars that every run needs."""
+        return self.graph.scalars
+
+    def __str__(self) -> str:
+        return f"graph of {len(self.graph.nodes)} problems -> {' '.join(self.graph.outputs)}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a compiled graph needs.
+
+    Attributes
+    ----------
+    nodes, nodes_before : int
+        Problems after the passes, and before.
+    launches : int
+    arena_bytes : int
+        Memory for all values and workspaces inside of the graph.
+    value_bytes : int
+        The sum of the sizes of all values that the graph computes, before the passes.
+    argument_bytes : int
+        Inputs, states and outputs.
+    algorithms : tuple of (str, str)
+        Each problem's text and the implementation that serves it.
+    """
+
+    nodes: int
+    nodes_before: int
+    launches: int
+    arena_bytes: int
+    value_bytes: int
+    argument_bytes: int
+    algorithms: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        share = self.arena_bytes / self.value_bytes if self.value_bytes else 0.0
+        return (
+            f"{self.nodes} problems (before the passes: {self.nodes_before}), {self.launches} launches;"
+            f" arena {self.arena_bytes / 2**20:.1f} MiB, {share:.2f} of all values"
+            f" ({self.value_bytes / 2**20:.1f} MiB); arguments {self.argument_bytes / 2**20:.1f} MiB"
+        )
+
+
+class CompiledGraph:
+    """A graph prepared for a context. Made by `Context.compile`; safe to run from any thread.
+
+    Outputs that a run skips are not computed: there is a plan for each set of wanted outputs, made on its first use.
+
+    Attributes
+    ----------
+    graph : Graph
+    passes : str or None
+        Switches of passes (see `clgraft.core.graph.passes.optimise`).
+    """
+
+    def __init__(self, graph: Graph, context: Context, passes: str | None = None) -> None:
+        for node in graph.nodes:
+            context.expect_possible(node.problem)
+        self.graph, self.passes = graph, passes
+        self._context = context
+        self._variants: dict[tuple[frozenset[str], frozenset[str]], tuple[Plan, Report]] = {}
+
+    def __repr__(self) -> str:
+        return f"CompiledGraph({len(self.graph.nodes)} problems, outputs={list(self.graph.outputs)})"
+
+    def report(self, outputs: tuple[str, ...] | None = None) -> Report:
+        """Return what a run for these outputs needs; by default for all outputs."""
+        wanted = self.graph.outputs if outputs is None else outputs
+        return self._variant(frozenset(wanted), frozenset())[1]
+
+    def plan(self, outputs: tuple[str, ...] | None = None) -> Plan:
+        """Return the plan of a run that overwrites these outputs; by default all of them."""
+        wanted = self.graph.outputs if outputs is None else outputs
+        return self._variant(frozenset(wanted), frozenset())[0]
+
+    def run(
+        self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, skip: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """Run the graph.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            Inputs, states and outputs by name: NumPy arrays or `pyopencl.array.Array` on the context's device,
+            C-contiguous. An output that is missing is allocated as a NumPy array; one that is wrapped in `accumulate`
+            is added to; one that is None is not computed. States are changed in place.
+        scalars : mapping of str to float, optional
+            All of the graph's scalars.
+        skip : tuple of str
+            More outputs that are not computed.
+
+        Returns
+        -------
+        dict of str to array
+            The computed outputs. With device arrays alone the work may still be queued (see `Context.finish`).
+
+        Raises
+        ------
+        ArgumentError
+            Naming the array that does not fit, what came and what was expected.
+        ExecutionError
+            If the device fails.
+        """
+        graph = self.graph
+        outputs = {name: arrays[name] for name in graph.outputs if name in arrays}
+        unwanted = {name for name, array in outputs.items() if array is None} | set(skip)
+        wanted = [name for name in graph.outputs if name not in unwanted]
+        if not wanted and not graph.states:
+            return {}
+        known = {value.name for value in (*graph.inputs, *graph.states)} | set(graph.outputs)
+        for name in arrays:
+            if name not in known:
+                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(known)}")
+        added = frozenset(name for name in wanted if isinstance(outputs.get(name), accumulate))
+        plan, _ = self._variant(frozenset(wanted), added)
+        given = {name: arrays[name] for name in arrays if name not in graph.outputs}
+        for name in wanted:
+            value = graph.values[name]
+            given[name] = outputs[name] if name in outputs else np.empty(value.shape, value.dtype)
+        needed = {argument.name for argument in plan.arguments}
+        plan.run(scalars=scalars, **{name: array for name, array in given.items() if name in needed})
+        return {name: getattr(given[name], "array", given[name]) if name in added else given[name] for name in wanted}
+
+    def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Plan, Report]:
+        key = (wanted, added)
+        if key not in self._variants:
+            self._variants[key] = self._assemble(wanted, added)
+        return self._variants[key]
+
+    def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Plan, Report]:
+        before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
+        graph = optimise(before, self.passes)
+        assembly = _Assembly(graph, self._context, added)
+        launches, arena = assembly.launches()
+        signature = Signature(graph)
+        handle = self._context.hand_over(signature, launches, "graph")
+        inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
+        report = Report(
+            nodes=len(graph.nodes),
+            nodes_before=len(self.graph.nodes),
+            launches=sum(0 not in launch.global_size for launch in launches.launches),
+            arena_bytes=arena,
+            value_bytes=sum(before.values[name].nbytes for name in inside),
+            argument_bytes=sum(argument.nbytes for argument in signature.arguments()),
+            algorithms=tuple(assembly.algorithms),
+        )
+        return Plan(self._context, signature, "graph", (), handle), report
+
+
+class _Assembly:
+    """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena."""
+
+    def __init__(self, graph: Graph, context: Context, added: frozenset[str]) -> None:
+        self.graph, self.context = graph, context
+        self.algorithms: list[tuple[str, str]] = []
+        given = {value.name for value in (*graph.inputs, *graph.states)}
+        # an output that is added to holds the sum: what later nodes read stays in the arena
+        copied = {name for name in graph.outputs if name in added and graph.readers[name]}
+        self.arguments = given | (set(graph.outputs) - copied)
+        self.copied = tuple(name for name in graph.outputs if name in copied)
+        self.planned = [self._planned(node) for node in graph.nodes]
+
+    def _planned(self, node: Node) -> Launches:
+        chosen = self.context.choose(node.problem)
+        self.algorithms.append((str(node.problem), chosen.algorithm))
+        return chosen.launches
+
+    def launches(self) -> tuple[Launches, int]:
+        """Return all launches, and the size of the arena in bytes."""
+        offsets, arena = place(self._lives())
+        bound: list[Launch] = []
+        for i, (node, planned) in enumerate(zip(self.graph.nodes, self.planned)):
+            for launch in planned.launches:
+                if launch.writes and all(node.named(name) == SKIPPED for name in launch.writes):
+                    continue
+                arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
+                bound.append(replace(launch, arguments=arguments, writes=()))
+        for name in self.copied:
+            bound += self._copy(name, offsets[name])
+        return Launches(tuple(bound), arena), arena
+
+    def _lives(self) -> list[Life]:
+        graph, last = self.graph, len(self.graph.nodes)
+        lives = []
+        for name, writer in graph.writers.items():
+            if name not in self.arguments:
+                end = last if name in self.copied else max(graph.readers[name], default=writer)
+                lives.append(Life(name, graph.values[name].nbytes, writer, end))
+        for i, (node, planned) in enumerate(zip(graph.nodes, self.planned)):
+            if planned.workspace_bytes:
+                lives.append(Life(f"{i} workspace", planned.workspace_bytes, i, i))
+            for argument, name in zip(node.problem.arguments(), node.arguments):
+                if name == SKIPPED:
+                    lives.append(Life(f"{i} {argument.name}", argument.nbytes, i, i))
+        return lives
+
+    def _bind(self, item: Any, i: int, node: Node, offsets: Mapping[str, int]) -> Any:
+        if isinstance(item, (Buffer, Accumulate)):
+            name = node.named(item.name)
+            inside = name not in self.arguments
+            if isinstance(item, Accumulate):
+                return Constant(np.int32(0)) if inside else Accumulate(name)
+            if not inside:
+                return Buffer(name)
+            dtype = next(a.dtype for a in node.problem.arguments() if a.name == item.name)
+            place_of = f"{i} {item.name}" if name == SKIPPED else name
+            return Workspace(offsets[place_of], np.dtype(dtype).itemsize)
+        if isinstance(item, Workspace):
+            return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
+        if isinstance(item, Scalar):
+            value = node.scalars[node.problem.scalars().index(item.name)]
+            return Scalar(value, item.dtype) if isinstance(value, str) else Constant(np.dtype(item.dtype).type(value))
+        return item
+
+    def _copy(self, name: str, offset: int) -> list[Launch]:
+        """Return the launches that add a value in the arena to the output of its name."""
+        from clgraft.core.operators.pointwise import PointwiseProblem
+
+        value = self.graph.values[name]
+        problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
+        source = Workspace(offset, np.dtype(value.dtype).itemsize)
+
+        def bind(item: Any) -> Any:
+            if isinstance(item, Buffer):
+                return source if item.name == "x0" else Buffer(name)
+            if isinstance(item, Workspace):
+                raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
+            return Accumulate(name) if isinstance(item, Accumulate) else item
+
+        launches = self.context.choose(problem).launches.launches
+        return [replace(launch, arguments=tuple(map(bind, launch.arguments)), writes=()) for launch in launches]
