@@ -12,6 +12,7 @@ from clgraft.core.errors import ArgumentError, ProblemError
 from clgraft.core.graph.graph import SKIPPED, Graph, Node
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.passes import optimise
+from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
 from clgraft.core.problem import Argument
 from clgraft.core.runtime.plan import Plan, accumulate
@@ -198,6 +199,37 @@ class _Assembly:
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
         self.planned = [self._planned(node) for node in graph.nodes]
+        self.ends = self._ends()
+        self.homes = self._homes()
+
+    def _ends(self) -> dict[str, int]:
+        """Return the last node that needs each value inside of the graph."""
+        graph, last = self.graph, len(self.graph.nodes)
+        return {
+            name: last if name in self.copied else max(graph.readers[name], default=writer)
+            for name, writer in graph.writers.items()
+            if name not in self.arguments
+        }
+
+    def _homes(self) -> dict[str, str]:
+        """Return the value in whose memory each value inside of the graph lies.
+
+        A pointwise problem without reductions may write over an input of its whole shape that nobody reads later.
+        """
+        homes = {name: name for name in self.ends}
+        for i, node in enumerate(self.graph.nodes):
+            problem = node.problem
+            if not isinstance(problem, PointwiseProblem) or any(problem.reductions) or problem.beta:
+                continue
+            free = [
+                name
+                for shape, name in zip(problem.inputs, node.reads)
+                if shape == problem.common_shape and self.ends.get(name) == i and node.reads.count(name) == 1
+            ]
+            for name in node.writes:
+                if name in homes and free:
+                    homes[name] = homes[free.pop(0)]
+        return homes
 
     def _planned(self, node: Node) -> Launches:
         chosen = self.context.choose(node.problem)
@@ -215,16 +247,15 @@ class _Assembly:
                 arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
                 bound.append(replace(launch, arguments=arguments, writes=()))
         for name in self.copied:
-            bound += self._copy(name, offsets[name])
+            bound += self._copy(name, offsets[self.homes[name]])
         return Launches(tuple(bound), arena), arena
 
     def _lives(self) -> list[Life]:
-        graph, last = self.graph, len(self.graph.nodes)
-        lives = []
-        for name, writer in graph.writers.items():
-            if name not in self.arguments:
-                end = last if name in self.copied else max(graph.readers[name], default=writer)
-                lives.append(Life(name, graph.values[name].nbytes, writer, end))
+        graph, lives = self.graph, []
+        for home in dict.fromkeys(self.homes.values()):
+            guests = [name for name, at in self.homes.items() if at == home]
+            first, last = graph.writers[home], max(self.ends[name] for name in guests)
+            lives.append(Life(home, graph.values[home].nbytes, first, last))
         for i, (node, planned) in enumerate(zip(graph.nodes, self.planned)):
             if planned.workspace_bytes:
                 lives.append(Life(f"{i} workspace", planned.workspace_bytes, i, i))
@@ -242,7 +273,7 @@ class _Assembly:
             if not inside:
                 return Buffer(name)
             dtype = next(a.dtype for a in node.problem.arguments() if a.name == item.name)
-            place_of = f"{i} {item.name}" if name == SKIPPED else name
+            place_of = f"{i} {item.name}" if name == SKIPPED else self.homes[name]
             return Workspace(offsets[place_of], np.dtype(dtype).itemsize)
         if isinstance(item, Workspace):
             return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
@@ -253,8 +284,6 @@ class _Assembly:
 
     def _copy(self, name: str, offset: int) -> list[Launch]:
         """Return the launches that add a value in the arena to the output of its name."""
-        from clgraft.core.operators.pointwise import PointwiseProblem
-
         value = self.graph.values[name]
         problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
         source = Workspace(offset, np.dtype(value.dtype).itemsize)

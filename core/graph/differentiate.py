@@ -8,6 +8,7 @@ from dataclasses import replace
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import SKIPPED, Graph, Node, Value
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.problem import Gradient
 
 
 def gradient_name(name: str) -> str:
@@ -18,8 +19,8 @@ def gradient_name(name: str) -> str:
 def gradients(graph: Graph, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Graph:
     """Return a graph that computes gradients of outputs in addition to the outputs themselves.
 
-    For each differentiated output y it has a new input ``d.y``, the gradient that comes in, and for each x in `wrt` a new
-    output ``d.x``: the sum of ``d.y`` times the derivative of y by x over all outputs.
+    For each differentiated output y it has a new input ``d.y``, the gradient that comes in, and for each x in `wrt` a
+    new output ``d.x``: the sum of ``d.y`` times the derivative of y by x over all outputs.
 
     Parameters
     ----------
@@ -95,47 +96,67 @@ class _Tape:
 
     def _differentiate(self, i: int) -> None:
         node = self.forward[i]
-        if not any(self.parts.get(name) for name in node.writes) or not self.needed & set(node.reads):
+        if node.changes or not any(self.parts.get(name) for name in node.writes):
+            return
+        if not self.needed & set(node.reads):
             return
         by_argument = {a.name: name for a, name in zip(node.problem.arguments(), node.arguments)}
-        roles = {a.name: a.role for a in node.problem.arguments()}
-        scalars = dict(zip(node.problem.scalars(), node.scalars))
-        found = node.problem.gradients()
-        if not found:
-            raise ProblemError(
-                f"[graph] got {node.problem} on the way to {self.wrt}, expected a problem with gradients"
-            )
-        incoming: dict[str, str] = {}
-        for gradient in found:
-            results = {}
-            for argument in gradient.problem.arguments():
-                symbol = gradient.arguments[argument.name]
-                if argument.role != "in" and by_argument.get(symbol[1:]) in self.needed:
-                    results[argument.name] = by_argument[symbol[1:]]
-            if not results:
-                continue
+        outputs = {a.name for a in node.problem.arguments() if a.role == "out"}
+        numbers = dict(zip(node.problem.scalars(), node.scalars))
+        known: dict[str, str] = {}  # gradients of outputs, and temporaries, by their symbolic names
+        wanted = self._wanted(node, by_argument)
+        for gradient in wanted:
+            targets = self._targets(gradient, i, by_argument)
             names = []
             for argument in gradient.problem.arguments():
                 symbol = gradient.arguments[argument.name]
-                if argument.role != "in":
-                    name = results.get(argument.name)
-                    names.append(SKIPPED if name is None else self.fresh(gradient_name(name)))
+                if argument.role == "out":
+                    named = symbol in targets or symbol.startswith("_")
+                    names.append(self.fresh(gradient_name(targets.get(symbol, f"{i}{symbol}"))) if named else SKIPPED)
+                    if symbol.startswith("_"):
+                        known[symbol] = names[-1]
                 elif symbol in by_argument:
                     names.append(self._kept(i, symbol, by_argument))
                 else:
-                    of = symbol[1:]
-                    if symbol[:1] != "d" or roles.get(of) != "out":
-                        raise ProblemError(
-                            f"[graph] got {symbol!r} in a gradient of {node.problem}, expected its values"
-                        )
-                    if of not in incoming:
-                        incoming[of] = self._incoming(i, of, by_argument)
-                    names.append(incoming[of])
-            numbers = tuple(scalars[name] for name in gradient.problem.scalars())
-            self.backward.append(Node(gradient.problem, tuple(names), numbers))
+                    if symbol not in known and symbol[:1] == "d" and symbol[1:] in outputs:
+                        known[symbol] = self._incoming(i, symbol[1:], by_argument)
+                    if symbol not in known:
+                        raise ProblemError(f"[graph] got {symbol!r} in a gradient of {node.problem}, expected a value")
+                    names.append(known[symbol])
+            values = (gradient.scalars[name] for name in gradient.problem.scalars())
+            scalars = tuple(numbers[value] if isinstance(value, str) else value for value in values)
+            self.backward.append(Node(gradient.problem, tuple(names), scalars))
             for argument, name in zip(gradient.problem.arguments(), names):
-                if argument.name in results:
-                    self.parts.setdefault(results[argument.name], []).append(name)
+                symbol = gradient.arguments[argument.name]
+                if argument.role == "out" and symbol in targets:
+                    self.parts.setdefault(targets[symbol], []).append(name)
+
+    def _wanted(self, node: Node, by_argument: dict[str, str]) -> list[Gradient]:
+        """Return the gradients of a node that lead to a value that is asked for, in the order in which they run."""
+        wanted: list[Gradient] = []
+        needed: set[str] = set()
+        for gradient in reversed(node.problem.gradients()):
+            leads = gradient.through is not None or any(
+                symbol in needed or by_argument.get(symbol[1:]) in self.needed for symbol in gradient.writes
+            )
+            if leads:
+                wanted.append(gradient)
+                needed |= {symbol for symbol in gradient.reads if symbol.startswith("_")}
+        return wanted[::-1]
+
+    def _targets(self, gradient: Gradient, i: int, by_argument: dict[str, str]) -> dict[str, str]:
+        """Return the values whose gradients a gradient problem computes, by symbolic name."""
+        node = self.forward[i]
+        if gradient.through is None:
+            of = {symbol: by_argument[symbol[1:]] for symbol in gradient.writes if symbol[1:] in by_argument}
+        else:
+            writer = self.source.writers.get(node.reads[0])
+            if writer is None or self.forward[writer].problem != gradient.through:
+                raise ProblemError(
+                    f"[graph] got {node.problem} without {gradient.through} before it, expected that one"
+                )
+            of = {symbol: self.forward[writer].reads[0] for symbol in gradient.writes}
+        return {symbol: name for symbol, name in of.items() if name in self.needed}
 
     def _kept(self, i: int, argument: str, by_argument: dict[str, str]) -> str:
         """Return the value of a forward argument, which gets a name if nobody wanted it before."""

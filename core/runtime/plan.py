@@ -150,8 +150,8 @@ class Plan:
         scalars : mapping of str to float, optional
             All of the problem's scalars.
         **arrays : numpy.ndarray or pyopencl.array.Array
-            All arguments by name: C-contiguous, of the problem's shape and dtype, in host memory or on the device. An output may be wrapped in
-            `accumulate`, or be None to be skipped.
+            All arguments by name: C-contiguous, of the problem's shape and dtype, in host memory or on the device.
+            An output may be wrapped in `accumulate`, or be None to be skipped.
 
         Raises
         ------

@@ -15,7 +15,8 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 def fold_batch_norms(graph: Graph) -> Graph:
     """Return the graph with batch norms for inference as part of the convolutions and dense layers before them.
 
-    ``(conv(x, w) + b - mean) * s + beta`` with ``s = gamma / sqrt(var + eps)`` is ``conv(x, w * s) + (b - mean) * s + beta``.
+    With ``s = gamma / sqrt(var + eps)``, ``(conv(x, w) + b - mean) * s + beta`` is
+    ``conv(x, w * s) + (b - mean) * s + beta``.
     The new weights cost a pass over the weights; the norm's two passes over its values are saved.
     """
     nodes: list[Node | None] = list(graph.nodes)
