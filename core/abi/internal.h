@@ -8,7 +8,6 @@
 #include "opencl.h"
 #include "planner.h"
 
-#define CLG_MAX_BUFFERS 64
 #define CLG_POOL_SIZE 256
 
 /* errors.c */
@@ -69,6 +68,7 @@ struct clg_plan_s {
     clg_argument *arguments;
     clg_launch *launches;
     clg_binding *bindings;
+    uint32_t *writes;
     clg_resolved *resolved;
     uint32_t argument_count, launch_count, binding_count, scalar_count;
     uint64_t workspace_bytes;
