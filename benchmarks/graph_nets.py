@@ -260,10 +260,11 @@ class Ours:
             self.values[f"d.{logits}"] = rng.standard_normal((batch, 1000), np.float32)
         self.graph, self.context = graph, context
         start = time.perf_counter()
-        self.compiled = context.compile(graph)
+        constants = {} if training else {name: self.values[name] for name in (*on.parameters, *on.statistics)}
+        self.compiled = context.compile(graph, constants=constants)
         self.report = self.compiled.report()
         self.seconds_to_compile = time.perf_counter() - start
-        self.arrays: dict[str, Any] = dict(self.values)
+        self.arrays: dict[str, Any] = {name: a for name, a in self.values.items() if name not in constants}
         for name in graph.outputs:
             self.arrays[name] = np.full(graph.values[name].shape, np.nan, np.float32)
         if context.device.host_access == "staged":

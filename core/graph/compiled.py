@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,9 @@ class Report:
     value_bytes : int
         The sum of the sizes of all values that the graph computes, before the passes.
     argument_bytes : int
-        Inputs, states and outputs.
+        Inputs, states and outputs: what a run moves where the arrays are not on the device.
+    constant_bytes : int
+        Constants, which stay on the device.
     algorithms : tuple of (str, str)
         Each problem's text and the implementation that serves it.
     """
@@ -70,6 +72,7 @@ class Report:
     arena_bytes: int
     value_bytes: int
     argument_bytes: int
+    constant_bytes: int
     algorithms: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
@@ -77,7 +80,8 @@ class Report:
         return (
             f"{self.nodes} problems (before the passes: {self.nodes_before}), {self.launches} launches;"
             f" arena {self.arena_bytes / 2**20:.1f} MiB, {share:.2f} of all values"
-            f" ({self.value_bytes / 2**20:.1f} MiB); arguments {self.argument_bytes / 2**20:.1f} MiB"
+            f" ({self.value_bytes / 2**20:.1f} MiB); arguments {self.argument_bytes / 2**20:.1f} MiB,"
+            f" constants {self.constant_bytes / 2**20:.1f} MiB"
         )
 
 
@@ -91,14 +95,26 @@ class CompiledGraph:
     graph : Graph
     passes : str or None
         Switches of passes (see `clgraft.core.graph.passes.optimise`).
+    constants : mapping of str to array
+        Inputs that never change. They are sent to the device once, and what follows from them alone is computed once.
     """
 
-    def __init__(self, graph: Graph, context: Context, passes: str | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        context: Context,
+        passes: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
         for node in graph.nodes:
             context.expect_possible(node.problem)
-        self.graph, self.passes = graph, passes
+        self.graph, self.passes, self.constants = graph, passes, dict(constants or {})
+        inputs = {value.name for value in graph.inputs}
+        for name in self.constants:
+            if name not in inputs:
+                raise ArgumentError(f"[graph] got constant {name!r}, expected one of the inputs {sorted(inputs)}")
         self._context = context
-        self._variants: dict[tuple[frozenset[str], frozenset[str]], tuple[Plan, Report]] = {}
+        self._variants: dict[tuple[frozenset[str], frozenset[str]], _Variant] = {}
 
     def __repr__(self) -> str:
         return f"CompiledGraph({len(self.graph.nodes)} problems, outputs={list(self.graph.outputs)})"
@@ -106,12 +122,12 @@ class CompiledGraph:
     def report(self, outputs: tuple[str, ...] | None = None) -> Report:
         """Return what a run for these outputs needs; by default for all outputs."""
         wanted = self.graph.outputs if outputs is None else outputs
-        return self._variant(frozenset(wanted), frozenset())[1]
+        return self._variant(frozenset(wanted), frozenset()).report
 
     def plan(self, outputs: tuple[str, ...] | None = None) -> Plan:
         """Return the plan of a run that overwrites these outputs; by default all of them."""
         wanted = self.graph.outputs if outputs is None else outputs
-        return self._variant(frozenset(wanted), frozenset())[0]
+        return self._variant(frozenset(wanted), frozenset()).plan
 
     def run(
         self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, skip: tuple[str, ...] = ()
@@ -149,27 +165,30 @@ class CompiledGraph:
             return {}
         known = {value.name for value in (*graph.inputs, *graph.states)} | set(graph.outputs)
         for name in arrays:
-            if name not in known:
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(known)}")
+            if name not in known or name in self.constants:
+                expected = sorted(known - set(self.constants))
+                raise ArgumentError(f"[graph] got array {name!r}, expected one of {expected}")
         added = frozenset(name for name in wanted if isinstance(outputs.get(name), accumulate))
-        plan, _ = self._variant(frozenset(wanted), added)
+        variant = self._variant(frozenset(wanted), added)
         given = {name: arrays[name] for name in arrays if name not in graph.outputs}
         for name in wanted:
             value = graph.values[name]
             given[name] = outputs[name] if name in outputs else np.empty(value.shape, value.dtype)
-        needed = {argument.name for argument in plan.arguments}
-        plan.run(scalars=scalars, **{name: array for name, array in given.items() if name in needed})
+        needed = {argument.name for argument in variant.plan.arguments}
+        found = {name: array for name, array in given.items() if name in needed}
+        variant.plan.run(scalars=scalars, **found, **variant.constants)
         return {name: getattr(given[name], "array", given[name]) if name in added else given[name] for name in wanted}
 
-    def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Plan, Report]:
+    def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
         if key not in self._variants:
             self._variants[key] = self._assemble(wanted, added)
         return self._variants[key]
 
-    def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Plan, Report]:
+    def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
-        graph = optimise(before, self.passes)
+        early, graph = split_constants(optimise(before, self.passes), self.constants)
+        constants = self._computed(early, graph)
         assembly = _Assembly(graph, self._context, added)
         launches, arena = assembly.launches()
         signature = Signature(graph)
@@ -181,10 +200,65 @@ class CompiledGraph:
             launches=sum(0 not in launch.global_size for launch in launches.launches),
             arena_bytes=arena,
             value_bytes=sum(before.values[name].nbytes for name in inside),
-            argument_bytes=sum(argument.nbytes for argument in signature.arguments()),
+            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
+            constant_bytes=sum(graph.values[name].nbytes for name in constants),
             algorithms=tuple(assembly.algorithms),
         )
-        return Plan(self._context, signature, "graph", (), handle), report
+        return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
+
+    def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
+        """Return the constants that a graph reads, in memory that the device uses in place."""
+        read = {value.name for value in graph.inputs}
+        found = {name: self._on_device(array) for name, array in self.constants.items() if name in read}
+        if early.nodes:
+            given = {value.name: self.constants[value.name] for value in early.inputs}
+            results = CompiledGraph(early, self._context, "-all").run(given)
+            found.update((name, self._on_device(array)) for name, array in results.items())
+        return found
+
+    def _on_device(self, array: Any) -> Any:
+        if self._context.device.host_access != "staged" or not isinstance(array, np.ndarray):
+            return array
+        import pyopencl.array as device_array
+
+        return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A graph's plan for a set of outputs, and the constants that it reads."""
+
+    plan: Plan
+    report: Report
+    constants: dict[str, Any]
+
+
+def split_constants(graph: Graph, constants: Collection[str]) -> tuple[Graph, Graph]:
+    """Return the part of a graph that follows from constants alone, and the rest, which reads the first part's outputs.
+
+    Parameters
+    ----------
+    graph : Graph
+    constants : collection of str
+        Inputs whose values never change. A state, or an output of the graph, is never constant.
+    """
+    constant = set(constants)
+    early: list[Node] = []
+    late: list[Node] = []
+    for node in graph.nodes:
+        fixed = set(node.reads) <= constant and not any(isinstance(value, str) for value in node.scalars)
+        if fixed and not node.changes and not set(node.writes) & set(graph.outputs):
+            early.append(node)
+            constant |= set(node.writes)
+        else:
+            late.append(node)
+    read = {name for node in late for name in node.reads}
+    made = tuple(name for node in early for name in node.writes if name in read)
+    needed = {name for node in early for name in node.reads}
+    before = Graph(tuple(early), tuple(value for value in graph.inputs if value.name in needed), made)
+    inputs = [value for value in graph.inputs if value.name in read or value.name not in constants]
+    inputs += [graph.values[name] for name in made]
+    return before, Graph(tuple(late), tuple(inputs), graph.outputs, graph.states, graph.scalars)
 
 
 class _Assembly:

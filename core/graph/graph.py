@@ -205,11 +205,13 @@ class Graph:
 
         return gradients(self, wrt, outputs)
 
-    def compile(self, context: Any, passes: str | None = None) -> CompiledGraph:
+    def compile(
+        self, context: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None
+    ) -> CompiledGraph:
         """Return the graph prepared for a context (see `Context.compile`)."""
         from clgraft.core.graph.compiled import CompiledGraph
 
-        return CompiledGraph(self, context, passes)
+        return CompiledGraph(self, context, passes, constants)
 
     def __str__(self) -> str:
         from clgraft.core.graph.text import write_graph

@@ -1,6 +1,16 @@
 """Problems: frozen descriptions of one operator call, their text, and the arithmetic of sizes that they share."""
 
-from clgraft.core.problem.base import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem, in_3d, kinds, parse, sample_argument
+from clgraft.core.problem.base import (
+    DTYPE_WORDS,
+    DTYPES,
+    WORD_OF_DTYPE,
+    Argument,
+    Problem,
+    in_3d,
+    kinds,
+    parse,
+    sample_argument,
+)
 from clgraft.core.problem.gradient import Gradient
 from clgraft.core.problem.numbers import ceil_div, round_up
 

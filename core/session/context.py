@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
 from clgraft.core import abi
@@ -132,7 +133,9 @@ class Context(DeviceContext):
                 self._plans[problem, algorithm] = found
             return found
 
-    def compile(self, graph: Graph, passes: str | None = None) -> CompiledGraph:
+    def compile(
+        self, graph: Graph, passes: str | None = None, constants: Mapping[str, Any] | None = None
+    ) -> CompiledGraph:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -140,6 +143,9 @@ class Context(DeviceContext):
         graph : clgraft.core.graph.Graph
         passes : str, optional
             Switches of passes, such as ``-fold``; by default what ``CLGRAFT_GRAPH`` holds.
+        constants : mapping of str to array, optional
+            Inputs that never change, such as the parameters of a net for inference. They are sent to the device once,
+            what follows from them alone is computed once, and runs do not take them.
 
         Raises
         ------
@@ -148,7 +154,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return graph.compile(self, passes)
+        return graph.compile(self, passes, constants)
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
