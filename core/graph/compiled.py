@@ -209,12 +209,18 @@ class CompiledGraph:
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""
         read = {value.name for value in graph.inputs}
-        found = {name: self._on_device(array) for name, array in self.constants.items() if name in read}
+        needed = {value.name for value in early.inputs}
+        sent = {name: self._on_device(a) for name, a in self.constants.items() if name in read | needed}
+        results: dict[str, Any] = {}
         if early.nodes:
-            given = {value.name: self.constants[value.name] for value in early.inputs}
-            results = CompiledGraph(early, self._context, "-all").run(given)
-            found.update((name, self._on_device(array)) for name, array in results.items())
-        return found
+            made = {
+                name: self._on_device(np.empty(v.shape, v.dtype))
+                for name in early.outputs
+                for v in [early.values[name]]
+            }
+            given = {name: sent[name] for name in needed}
+            results = CompiledGraph(early, self._context, "-all").run({**given, **made})
+        return {**{name: array for name, array in sent.items() if name in read}, **results}
 
     def _on_device(self, array: Any) -> Any:
         if self._context.device.host_access != "staged" or not isinstance(array, np.ndarray):
