@@ -5,13 +5,13 @@ from clgraft.core.problem.base import (
     DTYPES,
     WORD_OF_DTYPE,
     Argument,
+    Gradient,
     Problem,
     in_3d,
     kinds,
     parse,
     sample_argument,
 )
-from clgraft.core.problem.gradient import Gradient
 from clgraft.core.problem.numbers import ceil_div, round_up
 
 __all__ = [

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Problem
-from clgraft.core.problem.gradient import Gradient
+from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
