@@ -32,7 +32,7 @@ def pool(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _forward(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     maximum = p.operator == "max"
-    lowest = LOWEST[p.dtype] if maximum else 0.0
+    lowest = float(LOWEST[p.dtype]) if maximum else 0.0
     x = _padded(p, arrays["x"], lowest)
     y = np.full((p.batch, p.channels, *p.out_size), lowest)
     power = int(p.operator[2:]) if p.operator.startswith("lp") else 1
