@@ -33,7 +33,7 @@ _prepared: list[bool] = []
 
 
 def cache_folder() -> Path | None:
-    """Give the user's clgraft cache folder, made on first use; None if there is none to be had or it is another's.
+    """Return the user's clgraft cache folder, made on first use; None if it cannot be made or belongs to another user.
 
     ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it.
     """
@@ -97,7 +97,7 @@ def _pin_threads() -> None:
 
 @contextlib.contextmanager
 def affinity_kept() -> Iterator[None]:
-    """Give the calling thread its affinity back: Intel's runtime pins every thread that enters it, not only its own."""
+    """Restore the calling thread's affinity: Intel's runtime pins every thread that enters it, not only its own."""
     if not hasattr(os, "sched_getaffinity"):
         yield
         return
@@ -131,7 +131,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def intel_driver() -> Path | None:
-    """Give Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
+    """Return Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
     try:
         files = distribution(INTEL_PACKAGE).files or []
     except PackageNotFoundError:
@@ -140,7 +140,7 @@ def intel_driver() -> Path | None:
     if not found:
         problems.append(f"{INTEL_PACKAGE}: is installed, but holds no {INTEL_DRIVER}")
         return None
-    # the libraries lie beside the link that pip made, not beside what it points to
+    # the libraries lie next to the link that pip made, not next to what it points to
     folder = next(Path(str(file.locate())).parent.resolve() for file in files if file.name == INTEL_DRIVER)
     try:
         for name in INTEL_NEEDS:
@@ -154,7 +154,7 @@ def intel_driver() -> Path | None:
 
 
 def vendors_folder(driver: Path) -> Path | None:
-    """Give a folder that lists the installed drivers and this one."""
+    """Return a folder that lists the installed drivers and this one."""
     entries = {"clgraft-intel-cpu.icd": f"{driver}\n".encode()}
     if SYSTEM_VENDORS.is_dir():
         for icd in sorted(SYSTEM_VENDORS.glob("*.icd")):

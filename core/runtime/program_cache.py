@@ -37,13 +37,13 @@ def _folder() -> Path | None:
 
 
 def steering() -> list[tuple[str, str]]:
-    """Give the environment variables that change what compilers make of a source, with their values, sorted."""
+    """Return the environment variables that change what compilers make of a source, with their values, sorted."""
     names = (name for name in os.environ if name.startswith(STEERING) and name not in STEERING_NOTHING)
     return [(name, os.environ[name]) for name in sorted(names)]
 
 
 def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
-    """Give the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
+    """Return the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
     platform = cl_device.platform
     return json.dumps(
         {
@@ -59,13 +59,13 @@ def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
 
 
 def pack(key: str, binary: bytes) -> bytes:
-    """Give a cache file's content."""
+    """Return a cache file's content."""
     body = len(key.encode()).to_bytes(8, "little") + key.encode() + binary
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def unpack(content: bytes, key: str) -> bytes | None:
-    """Give a cache file's binary, or None if the file is damaged or another key's."""
+    """Return a cache file's binary, or None if the file is damaged or another key's."""
     head = len(MAGIC) + 32
     body = content[head:]
     if not content.startswith(MAGIC) or hashlib.sha256(body).digest() != content[len(MAGIC) : head]:
@@ -99,7 +99,7 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
 
 
 def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any:
-    """Give a built program, from the cache where it is there.
+    """Return a built program, from the cache where it is there.
 
     Parameters
     ----------

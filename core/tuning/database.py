@@ -95,7 +95,7 @@ def warn_once(text: str) -> None:
 
 
 def location() -> Path | None:
-    """Give where the database is or would be; None where there is no cache folder."""
+    """Return where the database is or would be; None where there is no cache folder."""
     folder = runtimes.cache_folder()
     return folder / FILE if folder else None
 
@@ -116,7 +116,7 @@ class Database:
         self.path = path or location()
 
     def winners(self) -> tuple[Winner, ...]:
-        """Give the winners of all searches; none where the file is missing or cannot be read."""
+        """Return the winners of all searches; none where the file is missing or cannot be read."""
 
         def read(connection: sqlite3.Connection) -> tuple[Winner, ...]:
             columns = "problem, choice, complete, before_mean, before_median, before_spread, mean, median, spread"
@@ -129,11 +129,11 @@ class Database:
         return self._read(read, ())
 
     def rows(self) -> tuple[Row, ...]:
-        """Give the winners as rows."""
+        """Return the winners as rows."""
         return tuple(Row(winner.problem, winner.choice) for winner in self.winners())
 
     def candidates(self, problem: str) -> dict[Choice, Candidate]:
-        """Give what is known of a problem's candidates."""
+        """Return what is known of a problem's candidates."""
 
         def read(connection: sqlite3.Connection) -> dict[Choice, Candidate]:
             columns = "choice, outcome, reason, error, runs, mean, median, spread, least"
