@@ -94,6 +94,7 @@ class PointwiseProblem(Problem):
         expect(len(self.inputs) > 0, "no inputs", "at least x0")
         for name in self.parameters:
             taken = name in CONSTANTS or name in FUNCTIONS or name in TESTS or name in TYPES or NUMBERED.fullmatch(name)
+            taken = taken or name == "F" or not name.isascii()  # F is a macro's parameter
             expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
         expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
         common, outputs = self.common_shape, self.program.outputs
