@@ -12,7 +12,7 @@ from clgraft.plugins.caffe.bench_layers import load
 from clgraft.plugins.command_line.bench.peers import random
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 CLASSES = 1000
 

@@ -14,7 +14,7 @@ from mxnet.gluon.model_zoo import vision
 from clgraft.mxnet_ops import swap_block
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 NETS = {
     "alexnet": "alexnet",

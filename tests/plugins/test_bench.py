@@ -13,7 +13,7 @@ from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, 
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.command_line.main import main
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 INSTALLED = peers.available()
 

@@ -16,6 +16,7 @@ import pytest
 from clgraft import core
 from clgraft.core.tuning import Choice, database, rows
 from clgraft.core.tuning.identity import device_class, device_key
+from clgraft.plugins import registry
 from clgraft.plugins.command_line.main import main
 from clgraft.plugins.command_line.tune import supervise, wanted
 from clgraft.plugins.command_line.tune.supervise import TuneError
@@ -208,22 +209,23 @@ def test_wrong_usage(arguments, capfd):
 
 
 def test_a_prototxts_problems():
-    collected = {"path": str(NETS / "mobilenet_deploy.prototxt"), "training": True}
+    path = NETS / "mobilenet_deploy.prototxt"
+    task = registry.find(path).problems(path, {}, training=True)
     if not importlib.util.find_spec("caffe"):
         with pytest.raises(TuneError, match="Caffe is needed"):
-            supervise.collect(wanted.COLLECTORS["caffe"], collected, None)
+            supervise.collect(task, None)
         return
-    found = supervise.collect(wanted.COLLECTORS["caffe"], collected, None)
+    found = supervise.collect(task, None)
     assert any(text.startswith("conv forward g8 n1 ic8") for text in found)
     assert any(text.startswith("conv backward_filter") for text in found)
-    forward = supervise.collect(wanted.COLLECTORS["caffe"], {**collected, "training": False}, None)
+    forward = supervise.collect(registry.find(path).problems(path, {}, training=False), None)
     assert set(forward) < set(found) | set(forward) and not any("backward_filter" in text for text in forward)
 
 
 def test_a_symbols_problems(tmp_path, capfd):
     if not importlib.util.find_spec("mxnet"):
         with pytest.raises(TuneError, match="MXNet is needed"):
-            supervise.collect(wanted.COLLECTORS["mxnet"], {"path": "x.json", "shapes": {}}, None)
+            supervise.collect(registry.find(Path("x.json")).problems(Path("x.json"), {}, True), None)
         return
     mxnet = pytest.importorskip("mxnet")
     net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")

@@ -8,13 +8,17 @@ import shlex
 import sys
 from pathlib import Path
 
+from clgraft.plugins.command_line.bench import peers
 from clgraft.plugins.command_line.bench.results import Results
+from clgraft.plugins.plugin import PluginError
 
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line's own."""
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    known = peers.known()
+    nets = "; ".join(f"{peer.name}: {', '.join(peer.nets)}" for peer in known.values() if peer.nets)
     bench = commands.add_parser(
         "bench",
         help="measure the operators, or whole nets, against the frameworks' own",
@@ -23,8 +27,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         f"vgg16 (default: {' '.join(SETS)}). Above 1 ours is faster.",
     )
     bench.add_argument("sets", nargs="*", metavar="SET", help="sets of problems; none with --nets alone")
-    bench.add_argument("--peers", metavar="P,P", help="of mxnet, caffe, torch, numpy (default: all that are installed)")
-    bench.add_argument("--nets", metavar="N,N", help="whole nets: alexnet, resnet18, ... of Gluon; resnet18, mobilenet")
+    bench.add_argument("--peers", metavar="P,P", help=f"of {', '.join(known)} (default: all that are installed)")
+    bench.add_argument("--nets", metavar="N,N", help=f"whole nets ({nets})")
     bench.add_argument("--only", default="", metavar="TEXT", help="part of the names of the wanted cases")
     bench.add_argument("--batch", metavar="N,N", help="batch sizes instead of the sets' own; of nets (default: 8)")
     bench.add_argument(
@@ -68,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace) -> Results:
     from clgraft import core
-    from clgraft.plugins.command_line.bench import cases, operators, peaks, peers, report
+    from clgraft.plugins.command_line.bench import cases, operators, peaks, report
 
     names = peers.available(options.peers.split(",") if options.peers else None)
     batches = [int(word) for word in options.batch.split(",")] if options.batch else [None]
@@ -101,18 +105,16 @@ def _measure_nets(options: argparse.Namespace, names: list[str], results: Result
     import importlib
 
     from clgraft.plugins.command_line.bench import report
-    from clgraft.plugins.registry import PluginError
 
     batches = [int(word) for word in options.batch.split(",")] if options.batch else [8]
     wanted = options.nets.split(",")
     served = set()
-    for peer in ("mxnet", "caffe"):
-        if peer not in names:
+    for peer in (peers.known()[name] for name in names):
+        nets = [name for name in wanted if name in peer.nets]
+        if not nets:
             continue
-        module = importlib.import_module(f"clgraft.plugins.{peer}.bench_nets")
-        nets = [name for name in wanted if name in module.NETS]
         served |= set(nets)
-        for row in module.measure(nets, batches, 20 * options.seconds):
+        for row in importlib.import_module(peer.nets_module).measure(nets, batches, 20 * options.seconds):
             results.rows.append(row)
             print(report.line(row, found), flush=True)  # type: ignore[arg-type]
     if set(wanted) - served:

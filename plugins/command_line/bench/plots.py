@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import Results, summaries
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 
 def draw(results: Results, folder: Path) -> list[Path]:

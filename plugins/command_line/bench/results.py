@@ -11,7 +11,7 @@ from typing import Any
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.timing import geometric_mean
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 
 @dataclass(frozen=True)

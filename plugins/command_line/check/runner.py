@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from clgraft.core.errors import ClgraftError
-
-# what caffe's older protobuf classes need, and silence about every layer that it makes
-_ENVIRONMENT = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}
+from clgraft.plugins import registry
 
 
 class CheckError(ClgraftError, RuntimeError):
@@ -93,7 +91,7 @@ def run(module: str, arguments: dict[str, Any], device: str | None = None) -> It
     CheckError
         When the process ended before the check did; holds its last words.
     """
-    environment = {**_ENVIRONMENT, **os.environ}
+    environment = registry.environment()
     if device:
         environment["CLGRAFT_DEVICE"] = device
     command = [sys.executable, "-m", "clgraft.plugins.command_line.check.runner", module, json.dumps(arguments)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from typing import Any
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database
+from clgraft.plugins import registry
+from clgraft.plugins.plugin import Task
 
-# what caffe's older protobuf classes need, and silence about every layer that it makes
-ENVIRONMENT = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}
 Event = dict[str, Any]
 
 
@@ -61,7 +60,7 @@ def events(job: dict[str, Any], device: str | None, most_seconds: float | None) 
     TuneError
         If it refuses the job.
     """
-    environment = {**ENVIRONMENT, **os.environ, "CLGRAFT_TUNE": "off"}
+    environment = {**registry.environment(), "CLGRAFT_TUNE": "off"}
     if device:
         environment["CLGRAFT_DEVICE"] = device
     command = [sys.executable, "-m", "clgraft.plugins.command_line.tune.worker"]
@@ -111,15 +110,15 @@ def _until_done(lines: queue.Queue[str | None], most_seconds: float | None) -> I
         yield event
 
 
-def collect(module: str, arguments: dict[str, Any], device: str | None) -> list[str]:
-    """Give the problems of a net, run once in a process of its own.
+def collect(task: Task, device: str | None) -> list[str]:
+    """Return the problems of a model, which runs once in a child process.
 
     Parameters
     ----------
-    module : str
-        With a function `problems(**arguments)`.
+    task : Task
+        What `Plugin.problems` returned.
     """
-    job = {"task": "collect", "module": module, "arguments": arguments}
+    job = {"task": "collect", "module": task.module, "arguments": task.arguments}
     try:
         return [text for event in events(job, device, None) for text in event["problems"]]
     except Lost as reason:

@@ -9,11 +9,9 @@ from typing import Any
 
 from clgraft.core.problem import Problem, parse
 from clgraft.core.tuning import problem_sets
+from clgraft.plugins import registry
 from clgraft.plugins.command_line.tune import supervise
 from clgraft.plugins.command_line.tune.supervise import TuneError
-from clgraft.plugins.registry import plugins
-
-COLLECTORS = {"caffe": "clgraft.plugins.caffe.tune", "mxnet": "clgraft.plugins.mxnet.tune"}
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,10 @@ def _of(word: str, options: Options) -> Iterable[str]:
     if not path.is_file():
         expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems or a model"
         raise TuneError(f"[tune] got {word!r}, expected {expected}")
-    for plugin in plugins():
-        if plugin.recognises(path) and plugin.name in COLLECTORS:
-            arguments: dict[str, Any] = {"path": word, "training": options.directions == "all"}
-            if plugin.name == "mxnet":
-                arguments["shapes"] = options.shapes
-            return supervise.collect(COLLECTORS[plugin.name], arguments, options.device)
+    for plugin in registry.plugins():
+        if plugin.recognises(path):
+            task = plugin.problems(path, options.shapes, options.directions == "all")
+            return supervise.collect(task, options.device)
     return _lines(path)
 
 
