@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-DEVICE_HELP = "cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE)"
+DEVICE_HELP = "cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE, else PYOPENCL_CTX)"
 
 
 def shape(text: str) -> tuple[str, list[int]]:

@@ -61,9 +61,10 @@ def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
     if not found:
         lines.append("no OpenCL device was found; `pip install clgraft[cpu]` brings one for x86 CPUs")
     lines += [f"not usable: {problem}" for problem in problems]
-    wanted = os.environ.get("CLGRAFT_DEVICE")
+    variable = "CLGRAFT_DEVICE" if os.environ.get("CLGRAFT_DEVICE") else devices.PYOPENCL_VARIABLE
+    wanted = os.environ.get(variable)
     if wanted and default is None and found:
-        lines.append(f"CLGRAFT_DEVICE is {wanted!r}, which fits none of them")
+        lines.append(f"{variable} is {wanted!r}, which fits none of them")
     return "\n".join(lines)
 
 
