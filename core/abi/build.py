@@ -11,7 +11,7 @@ from pathlib import Path
 import cffi
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c")
+SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c", "verbose.c")
 VERSION = 100  # 0.1.0, as major * 10000 + minor * 100 + patch
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,

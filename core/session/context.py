@@ -90,8 +90,11 @@ class Context(DeviceContext):
     def assemble(self, problem: Problem) -> Any:
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
+        began = self.plan_began()
         chosen = self.choose(problem)
-        return self.hand_over(problem, chosen.launches, chosen.algorithm)
+        handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+        self.plan_ended(problem, chosen.algorithm, began)
+        return handle
 
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
         """Return a plan of launches that the caller has; it is not cached."""
@@ -123,10 +126,12 @@ class Context(DeviceContext):
             found = self._plans.get((problem, algorithm))
             if found is None:
                 self.expect_possible(problem)
+                began = self.plan_began()
                 chosen = self.choose(problem, algorithm)
                 handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
+                self.plan_ended(problem, chosen.algorithm, began)
             return found
 
     def problems(self) -> tuple[Problem, ...]:

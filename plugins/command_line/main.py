@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import device_list, swap
+from clgraft.plugins.command_line import cache, completion, device_list, swap
 from clgraft.plugins.command_line.bench import command as bench
 from clgraft.plugins.command_line.check import command as check
+from clgraft.plugins.command_line.profile import command as profile
 from clgraft.plugins.command_line.tune import command as tune
 
-_COMMANDS = (swap, check, bench, tune, device_list)
+_COMMANDS = (swap, check, bench, tune, profile, device_list, cache, completion)
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
     "clgraft bench classic --json figures.json --plots figures",
     "clgraft bench --nets resnet18,mobilenet",
     "clgraft tune resnet50 --budget 600",
+    "CLGRAFT_VERBOSE=run python train.py 2> lines.txt; clgraft tune lines.txt",
+    "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
 )
 
 
@@ -33,7 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit status: 0 done, 1 could not be done (the reason is on stderr), 2 wrong usage.
     """
-    options = build_parser().parse_args(arguments)
+    with _messages():
+        return _run(build_parser().parse_args(arguments))
+
+
+@contextlib.contextmanager
+def _messages() -> Iterator[None]:
+    """Show the library's messages on stderr, each after the command's name."""
+    logger, handler = logging.getLogger("clgraft"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("clgraft: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -91,7 +91,7 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
     row = check.CheckRow("conv", "y", 1.0, 1e-4)
     monkeypatch.setattr(check, "run", lambda *_: iter([row]))
     assert main(["check"]) == 1
-    assert "0 of 1 rows pass" in capfd.readouterr().out
+    assert "0 of 1 row pass" in capfd.readouterr().out
 
 
 def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
@@ -117,7 +117,7 @@ def test_progress_goes_to_stderr(monkeypatch, capfd):
     monkeypatch.setattr(check, "run", lambda *_: iter(rows))
     assert main(["check", "--progress"]) == 1
     captured = capfd.readouterr()
-    assert captured.err.splitlines() == ["1 rows, 0 failed: conv", "2 rows, 1 failed: pool"]
+    assert captured.err.splitlines() == ["1 row, 0 failed: conv", "2 rows, 1 failed: pool"]
     assert "rows, " not in captured.out
     assert main(["check"]) == 1
     assert not capfd.readouterr().err

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments
+from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.plugin import Task
 
 _log = logging.getLogger("clgraft")
@@ -33,9 +33,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             _log.warning("arguments of plugin %s are left out: %s", plugin.name, error)
     check.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each is timed (default: 3)")
     check.add_argument("--json", action="store_true", help="print JSON, and the rows on stderr")
-    check.add_argument(
-        "--progress", action="store_true", help="count rows on stderr (default: when it alone is a terminal)"
-    )
+    check.add_argument("--progress", action="store_true", help="print a line for each row on stderr")
     check.set_defaults(run=run)
 
 
@@ -53,19 +51,21 @@ def run(options: argparse.Namespace) -> int:
         runner.expect_file(options.model)
         task = plugin.check(options.model, options)
     output = sys.stderr if options.json else sys.stdout
-    # where the rows can be seen, they are the progress
-    shown = options.progress or (sys.stderr.isatty() and not output.isatty())
     print(f"on {device}\n{runner.HEADER}", file=output, flush=True)
-    rows = []
-    for row in runner.run(task.module, task.arguments, options.device):
-        rows.append(row)
-        print(row, file=output, flush=True)
-        if shown:
-            runner.show_progress(rows, sys.stderr)
-    if shown and sys.stderr.isatty():
-        print(file=sys.stderr)
+    rows: list[runner.CheckRow] = []
+    names: set[str] = set()
+    with terminal.Progress(output) as progress:
+        total: list[int] = []  # how many problems there are, if the checker knows
+        for row in runner.run(task.module, task.arguments, options.device, total.append):
+            rows.append(row)
+            names.add(row.name)
+            progress.print(str(row))
+            failures = sum(not row.passed for row in rows)
+            progress.show(f"{failures} failed, {row.name}", len(names), total[0] if total else None)
+            if options.progress:
+                print(f"{terminal.plural(len(rows), 'row')}, {failures} failed: {row.name}", file=sys.stderr)
     failed = [row for row in rows if not row.passed]
-    print(f"{len(rows) - len(failed)} of {len(rows)} rows pass", file=output)
+    print(f"{len(rows) - len(failed)} of {terminal.plural(len(rows), 'row')} pass", file=output)
     if options.json:
         print(runner.as_json(rows, device))
     return 1 if failed else 0

@@ -30,8 +30,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     tune.add_argument(
         "what",
         nargs="+",
-        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems, or a model "
-        f"({registry.known_models()})",
+        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems or of lines of "
+        f"CLGRAFT_VERBOSE, - for such lines on stdin, or a model ({registry.known_models()})",
     )
     tune.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     tune.add_argument("--budget", type=arguments.seconds, metavar="SECONDS", help="stop after so long (default: none)")
@@ -52,7 +52,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search what the user asked for; give the exit status."""
+    """Search what the user asked for; return the exit status."""
     output = sys.stderr if options.json else sys.stdout
     reading = wanted.Options(
         directions="forward" if options.forward else "all",
@@ -61,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
     )
     problems = wanted.problems(options.what, reading)
-    report = Report(problems, output)
     effort = supervise.Effort(seconds=options.seconds, budget=options.budget)
-    for event in supervise.search(problems, effort, options.device, again=options.again):
-        report.take(event)
+    with Report(problems, output) as report:
+        for event in supervise.search(problems, effort, options.device, again=options.again):
+            report.take(event)
     report.finish(_place())
     if options.export is not None:
         export(options.export, report)
