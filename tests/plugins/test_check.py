@@ -91,7 +91,7 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
     row = check.CheckRow("conv", "y", 1.0, 1e-4)
     monkeypatch.setattr(check, "run", lambda *_: iter([row]))
     assert main(["check"]) == 1
-    assert "0 of 1 row pass" in capfd.readouterr().out
+    assert "0 of 1 rows pass" in capfd.readouterr().out
 
 
 def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):

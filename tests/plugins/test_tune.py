@@ -78,7 +78,7 @@ def test_a_search_and_its_repetition(cache, plant, capfd):
     assert record["outcomes"]["wrong"] == 1
     assert record["totals"]["speedup"] > 1.5
     assert {"mean", "median", "spread"} == set(found["before"]) == set(found["after"])
-    assert "1 of 1 problem is faster" in err and "wrong: shifted" in err
+    assert "1 of 1 problems are faster" in err and "wrong: shifted" in err
     kept = database.Database(device_key(core.context().device))
     assert [w.choice for w in kept.winners()] == [Choice("direct")]
     pattern, [row] = rows.read((cache / "rows.txt").read_text())

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             if options.progress:
                 print(f"{terminal.plural(len(rows), 'row')}, {failures} failed: {row.name}", file=sys.stderr)
     failed = [row for row in rows if not row.passed]
-    print(f"{len(rows) - len(failed)} of {terminal.plural(len(rows), 'row')} pass", file=output)
+    print(f"{len(rows) - len(failed)} of {len(rows)} rows pass", file=output)
     if options.json:
         print(runner.as_json(rows, device))
     return 1 if failed else 0

@@ -124,8 +124,7 @@ class Report:
             self._print("candidates: " + ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
         if totals:
             better = sum(event["choice"] != str(HEURISTIC) for event in self.winners)
-            noun = "problem is" if len(self.winners) == 1 else "problems are"
-            self._print(f"{better} of {len(self.winners)} {noun} faster; {totals['speedup']:.3f}x in the mean")
+            self._print(f"{better} of {len(self.winners)} problems are faster; {totals['speedup']:.3f}x in the mean")
             for when in ("before", "after"):
                 mean, median, spread = (totals[f"{when}_{name}"] for name in ("mean", "median", "spread"))
                 self._print(
