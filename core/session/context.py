@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable
 
-from clgraft.core import abi
+from clgraft.core import abi, html
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -52,6 +52,20 @@ class Context(DeviceContext):
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
         self.planner = self._planner()
+
+    def __repr__(self) -> str:
+        count = len(self._plans)
+        return f"Context({self.device}, {count} plan{'' if count == 1 else 's'})"
+
+    def _repr_html_(self) -> str:
+        device = self.device
+        notes = [
+            f"{device.device_class}, {device.compute_units} compute units, {device.vector_width} floats wide, "
+            f"{device.global_memory / 2**30:.1f} GiB of memory ({device.host_access}), driver {device.driver}"
+        ]
+        with self._lock:
+            rows = [(problem, plan.algorithm, plan.tuned) for (problem, _), plan in self._plans.items()]
+        return html.table(["problem", "implementation", "tuned"], rows, repr(self), notes)
 
     @classmethod
     def on(cls, selector: str | None, ffi: Any = abi.ffi, lib: Any = abi.lib) -> Context:

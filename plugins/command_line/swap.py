@@ -35,6 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where relative paths inside the model start (default: the working directory)",
     )
+    swap.add_argument("--force", action="store_true", help="overwrite files that clgraft did not write")
     swap.add_argument("-q", "--quiet", action="store_true", help="print no report")
     swap.set_defaults(run=run)
 
@@ -49,12 +50,14 @@ def run(options: argparse.Namespace) -> int:
         exclude=options.exclude,
         back=options.back,
         root=options.root,
+        force=options.force,
     )
     result = registry.find(options.model).swap(request)
-    if options.output is None:
+    printed = options.output is None or bool(result.text)
+    if printed:
         # bytes: a net's text may hold characters that the terminal's encoding lacks
         sys.stdout.flush()
         sys.stdout.buffer.write(result.text.encode("utf-8", "surrogateescape"))
     if not options.quiet:
-        print(result.report, file=sys.stderr if options.output is None else sys.stdout)
+        print(result.report, file=sys.stderr if printed else sys.stdout)
     return 0

@@ -29,6 +29,11 @@ class Progress:
         self._total = total
         self._task: Any = None
 
+    @property
+    def drawn(self) -> bool:
+        """Return whether there is a terminal to draw on."""
+        return self._stream is not None
+
     def __enter__(self) -> Progress:
         if self._stream is not None:
             from rich.console import Console

@@ -20,7 +20,7 @@ def problems(
     path : str
         A symbol's JSON, swapped or not.
     shapes : mapping
-        Of its inputs.
+        Shapes of its inputs, by name.
     training : bool
         Without it only forward.
     passes : int

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.plugins.command_line.check import runner as check
+from clgraft.plugins.command_line.check.report import CheckReport
 from clgraft.plugins.command_line.main import main
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
@@ -63,7 +64,7 @@ def test_rows_arrive_while_frameworks_print(checker):
     assert str(rows[1]).startswith("FAIL")
     assert str(rows[2]).split()[-4:] == ["2.000", "1.000", "b:", "y"]
     assert "nothing to compare" in str(rows[3])
-    listed = json.loads(check.as_json(rows, "a device"))
+    listed = json.loads(CheckReport("a device", rows).to_json())
     assert listed["passed"] is False
     assert listed["rows"][1]["error"] is None
 

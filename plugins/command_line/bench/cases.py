@@ -10,7 +10,7 @@ from typing import Any
 
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, parse
 from clgraft.core.tuning import problem_sets
-from clgraft.plugins.plugin import PluginError
+from clgraft.plugins.registry import PluginError
 
 GROUPS = {
     "3x3": "3x3 stride 1 convolution",

@@ -10,38 +10,19 @@ from clgraft import core
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import Side, random
+from clgraft.plugins.command_line.bench.peers import Side
 
 EPS = 1e-5
-SCALARS = {"eps": EPS}  # the others are 0.5
 
 
 def bind(problem: Problem, arrays: dict[str, np.ndarray], scalars: tuple[float, ...] = ()) -> Callable[[], None]:
-    """Return a call of a problem's plan; arrays that are missing are made and added."""
+    """Give a call of a problem's plan; arrays that are missing are made and added."""
     plan = core.context().plan(problem)
     for argument in plan.arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = np.full(argument.shape, 0, argument.dtype)
+            arrays[argument.name] = np.full(argument.shape, np.nan, np.float32)
     bound = [core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments]
     return lambda: plan.execute(bound, scalars)
-
-
-def bind_random(problem: Problem) -> Callable[[], None]:
-    """Return a call of a problem's plan on random numbers; whole numbers are 0, which is a valid index anywhere."""
-    arrays: dict[str, np.ndarray] = {}
-    for i, argument in enumerate(problem.arguments()):
-        if argument.role == "out":
-            continue
-        if np.issubdtype(np.dtype(argument.dtype), np.integer):
-            arrays[argument.name] = np.zeros(argument.shape, argument.dtype)
-        else:
-            arrays[argument.name] = np.abs(random(argument.shape, i)).astype(argument.dtype)
-    call = bind(problem, arrays, tuple(SCALARS.get(name, 0.5) for name in problem.scalars()))
-
-    def run(arrays: dict[str, np.ndarray] = arrays) -> None:  # the call knows addresses only: this keeps the memory
-        call()
-
-    return run
 
 
 def side(case: Case, arrays: dict[str, np.ndarray]) -> Side:

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     """Check the operators or a model and print a line for each row."""
     from clgraft.core.runtime import devices
     from clgraft.plugins.command_line.check import runner
+    from clgraft.plugins.command_line.check.report import CheckReport
 
     device = str(devices.describe(devices.select(options.device)))
     options.repeats, options.shapes = max(1, options.repeats), dict(options.shape)
@@ -52,20 +53,19 @@ def run(options: argparse.Namespace) -> int:
         task = plugin.check(options.model, options)
     output = sys.stderr if options.json else sys.stdout
     print(f"on {device}\n{runner.HEADER}", file=output, flush=True)
-    rows: list[runner.CheckRow] = []
+    report = CheckReport(device)
     names: set[str] = set()
     with terminal.Progress(output) as progress:
         total: list[int] = []  # how many problems there are, if the checker knows
         for row in runner.run(task.module, task.arguments, options.device, total.append):
-            rows.append(row)
+            report.rows.append(row)
             names.add(row.name)
             progress.print(str(row))
-            failures = sum(not row.passed for row in rows)
+            failures = len(report.failed)
             progress.show(f"{failures} failed, {row.name}", len(names), total[0] if total else None)
             if options.progress:
-                print(f"{terminal.plural(len(rows), 'row')}, {failures} failed: {row.name}", file=sys.stderr)
-    failed = [row for row in rows if not row.passed]
-    print(f"{len(rows) - len(failed)} of {len(rows)} rows pass", file=output)
+                print(f"{terminal.plural(len(report.rows), 'row')}, {failures} failed: {row.name}", file=sys.stderr)
+    print(report.summary, file=output)
     if options.json:
-        print(runner.as_json(rows, device))
-    return 1 if failed else 0
+        print(report.to_json())
+    return 0 if report.passed else 1

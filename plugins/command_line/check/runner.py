@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import math
 import os
 import subprocess
 import sys
@@ -124,16 +123,7 @@ def run(
         if not done:
             words.seek(0)
             last = [line.rstrip() for line in words if line.strip()][-8:]
-            raise CheckError("\n".join([f"[check] the process ended with status {status}; its last words:", *last]))
-
-
-def as_json(rows: list[CheckRow], device: str) -> str:
-    """Return the outcome for programs; numbers that JSON lacks become null."""
-    listed = []
-    for row in rows:
-        entry = {**dataclasses.asdict(row), "passed": row.passed}
-        listed.append({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.items()})
-    return json.dumps({"device": device, "passed": all(row.passed for row in rows), "rows": listed}, indent=2)
+            raise CheckError("\n".join([f"[check] the process ended with status {status}; its last lines:", *last]))
 
 
 def _work(module: str, arguments: dict[str, Any]) -> None:

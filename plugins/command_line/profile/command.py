@@ -104,7 +104,7 @@ def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
     Raises
     ------
     ProfileError
-        If it does not come to its end.
+        If the process ends too early.
     """
     environment = registry.environment()
     with tempfile.TemporaryDirectory(prefix="clgraft-profile-") as folder:
@@ -126,7 +126,7 @@ def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
         if done.returncode or answer != ["done"]:
             reason = "".join(answer) if not done.returncode and answer else ""
             last = [line for line in done.stderr.splitlines() if line.strip()][-8:]
-            status = f"[profile] the process ended with status {done.returncode}; its last words:"
+            status = f"[profile] the process ended with status {done.returncode}; its last lines:"
             raise ProfileError(reason or "\n".join([status, *last]))
         with open(file, encoding="utf-8") as lines:
             return list(events.read(lines))

@@ -22,7 +22,7 @@ class Row:
     seconds : float
         All of its runs in a pass, the mean of the passes.
     share : float
-        Of the time of all operators.
+        Part of the time of all operators, at most 1.
     """
 
     problem: str

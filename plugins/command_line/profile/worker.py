@@ -13,7 +13,7 @@ from typing import Any
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
-from clgraft.plugins.command_line.bench import core_operators
+from clgraft.plugins.command_line import lone_run
 
 
 def work(job: dict[str, Any]) -> None:
@@ -22,7 +22,7 @@ def work(job: dict[str, Any]) -> None:
         importlib.import_module(job["module"]).problems(**job["arguments"])
         return
     for text in job["problems"]:
-        call = core_operators.bind_random(core.parse(text))
+        call = lone_run.bind(core.parse(text))
         for _ in range(job["passes"]):
             call()
 

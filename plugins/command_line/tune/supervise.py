@@ -1,4 +1,4 @@
-"""Runs the searching process, watches it, and starts it again after a candidate that hung or crashed."""
+"""Run the child process that searches, watch it, and start it again after a candidate that hung or crashed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Event = dict[str, Any]
 
 
 class TuneError(ClgraftError, RuntimeError):
-    """A search that could not be carried through."""
+    """Raised where a search could not be carried out."""
 
 
 class Lost(Exception):
-    """The process ended, or had to be ended, before it was done; `outcome` is ``crashed`` or ``timeout``."""
+    """Raised where the process ended, or was ended, too early; `outcome` is ``crashed`` or ``timeout``."""
 
     def __init__(self, outcome: str, reason: str) -> None:
         super().__init__(reason)
@@ -46,19 +46,19 @@ class Effort:
 
 
 def events(job: dict[str, Any], device: str | None, most_seconds: float | None) -> Iterator[Event]:
-    """Run a job in a process of its own; give its events.
+    """Run a job in a child process and yield its events.
 
     Parameters
     ----------
     most_seconds : float, optional
-        Between two events.
+        The longest time between two events.
 
     Raises
     ------
     Lost
-        If it does not come to its end.
+        If the process ends too early or stops responding.
     TuneError
-        If it refuses the job.
+        If the process refuses the job.
     """
     environment = {**registry.environment(), "CLGRAFT_TUNE": "off"}
     if device:
@@ -126,14 +126,14 @@ def collect(task: Task, device: str | None) -> list[str]:
 
 
 def search(problems: Sequence[str], effort: Effort, device: str | None, again: bool = False) -> Iterator[Event]:
-    """Search problems; what took the process along becomes a row of its own, and the search goes on.
+    """Search problems; a candidate that ends the process becomes a row, and the search continues.
 
     The events are those of `worker.search`.
 
     Parameters
     ----------
     again : bool
-        Forget what is known of them first.
+        Forget the known results first.
     """
     pending = list(problems)
     end = None if effort.budget is None else time.monotonic() + effort.budget
@@ -168,7 +168,7 @@ def search(problems: Sequence[str], effort: Effort, device: str | None, again: b
 
 
 def _bury(pending: list[str], trying: str, key: str, lost: Lost) -> Iterator[Event]:
-    """Keep what the process was doing as a row; without the heuristic's own time a problem cannot be searched."""
+    """Store what the process was doing as a row; without the heuristic's own time a problem cannot be searched."""
     if trying and trying != str(HEURISTIC):
         kept = Database(key).add(pending[0], Candidate(Choice.parse(trying), lost.outcome, str(lost)))
         yield {

@@ -22,11 +22,11 @@ class Options:
     Attributes
     ----------
     directions : str
-        ``all`` or ``forward``, of sets and operators, and of models whether they are trained.
+        ``all`` or ``forward``: whether the gradients of sets, operators and models are included.
     batch : int, optional
-        Instead of the sets' own.
+        Batch size instead of the sets' own.
     shapes : mapping
-        Of a symbol's inputs.
+        Shapes of the inputs that a model does not hold, by name.
     """
 
     directions: str = "all"

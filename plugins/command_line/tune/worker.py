@@ -1,4 +1,4 @@
-"""The process that searches: a candidate that hangs or crashes takes only this process along.
+"""The child process that searches: a candidate that hangs or crashes ends only this process.
 
 It reads one job as JSON from stdin and writes events, one JSON object a line; what frameworks and drivers print goes to
 stderr. Results go to the user's database at once.
@@ -31,7 +31,7 @@ def collect(job: dict[str, Any], send: Send) -> None:
 
 
 def search(job: dict[str, Any], send: Send) -> None:
-    """Search problem after problem.
+    """Search one problem after the other.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ def _why_not(heuristic: Candidate | None) -> str:
 
 
 def timing_record(timing: Timing | None) -> dict[str, float] | None:
-    """Give a timing for JSON."""
+    """Return a timing for JSON."""
     return None if timing is None else {"mean": timing.mean, "median": timing.median, "spread": timing.spread}
 
 
 def candidate_record(candidate: Candidate) -> dict[str, Any]:
-    """Give a candidate for JSON."""
+    """Return a candidate for JSON."""
     error = candidate.error if candidate.error is not None and candidate.error < float("inf") else None
     return {
         "choice": str(candidate.choice),
@@ -112,7 +112,7 @@ def candidate_record(candidate: Candidate) -> dict[str, Any]:
 
 
 def winner_record(winner: Winner) -> dict[str, Any]:
-    """Give a winner for JSON."""
+    """Return a winner for JSON."""
     return {
         "problem": winner.problem,
         "choice": str(winner.choice),
@@ -123,7 +123,7 @@ def winner_record(winner: Winner) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Be the process."""
+    """Do the job that stdin holds."""
     job = json.loads(sys.stdin.read())
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
