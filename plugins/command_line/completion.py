@@ -8,7 +8,7 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh")
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

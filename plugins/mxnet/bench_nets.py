@@ -1,4 +1,4 @@
-"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, with MXNet's operators and with all of them swapped."""
+"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, as they are and swapped."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _expect_graph(path: Path) -> None:
     try:
         graph = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise PluginError(f"[swap] got {path}, which is not JSON: {error}") from None
+        raise PluginError(f"[swap] got {path}, which is no JSON: {error}") from None
     if not isinstance(graph, dict) or not {"nodes", "heads"} <= set(graph):
         raise PluginError(f"[swap] got {path}, expected an MXNet symbol with nodes and heads")
 
