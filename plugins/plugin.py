@@ -156,7 +156,8 @@ class Plugin:
         """Return the task that lists the problems of a model.
 
         Its module has a function ``problems(**arguments)`` that runs the swapped model and returns the problems that
-        it planned. The argument ``passes``, a number, is added to the task's own: how often to run the model.
+        it planned. Its argument ``passes``, 1 by default, says how often to run the model;
+        ``clgraft profile`` sets it.
 
         Parameters
         ----------

@@ -157,3 +157,16 @@ def test_a_net_that_caffe_refuses_is_no_crash(capfd):
 def test_without_caffe_a_net_cannot_be_checked(capfd):
     assert main(["check", str(NETS / "lenet.prototxt")]) == 1
     assert "Caffe is needed" in capfd.readouterr().err
+
+
+def test_a_checker_that_knows_its_number_of_rows_says_it_first(tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(
+        "from clgraft.plugins.command_line.check.runner import CheckRow\n"
+        "def count(names):\n    return len(names)\n"
+        "def rows(names):\n    yield from (CheckRow(name, 'y', 0.0, 1.0) for name in names)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    said: list = []
+    for row in check.run("counting", {"names": ["a", "b"]}, None, said.append):
+        said.append(row.name)
+    assert said == [2, "a", "b"]

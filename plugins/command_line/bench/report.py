@@ -19,6 +19,8 @@ EXPLAINED = (
     "measured peaks allow over ours, - where they are no limit (data in the cache, or a method with fewer operations)"
 )
 
+DISTURBED = 0.5  # the spread above which a measurement is marked
+
 
 def line(row: Row, peaks: Peaks) -> str:
     """Return a row as text (see `EXPLAINED`)."""
@@ -28,7 +30,8 @@ def line(row: Row, peaks: Peaks) -> str:
         share = share_of_peak(row, peaks)
         peak = "-" if share is None else f"{share:.0%}"
         text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {peak:>8}"
-    return text
+    disturbed = max(row.native_spread, row.ours_spread)
+    return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
 
 
 def share_of_peak(row: Row, peaks: Peaks) -> float | None:

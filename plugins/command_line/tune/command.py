@@ -11,7 +11,7 @@ from clgraft.core.runtime import drivers as runtimes
 from clgraft.core.tuning.database import FILE
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments
-from clgraft.plugins.command_line.tune import supervise, wanted
+from clgraft.plugins.command_line.tune import budget, supervise, wanted
 from clgraft.plugins.command_line.tune.report import Report, export
 
 UNFINISHED = 3  # exit status: the budget ended first
@@ -34,7 +34,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         f"CLGRAFT_VERBOSE, - for such lines on stdin, or a model ({registry.known_models()})",
     )
     tune.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
-    tune.add_argument("--budget", type=arguments.seconds, metavar="SECONDS", help="stop after so long (default: none)")
+    tune.add_argument(
+        "--budget",
+        type=arguments.seconds,
+        metavar="SECONDS",
+        help="stop after so long; spent on the problems that take most time first (default: none)",
+    )
     tune.add_argument(
         "--seconds", type=arguments.seconds, default=60.0, metavar="S", help="of one problem's candidates (default: 60)"
     )
@@ -61,6 +66,9 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
     )
     problems = wanted.problems(options.what, reading)
+    if options.budget is not None:
+        problems = budget.ordered(problems)
+        print(budget.forecast(problems, options.budget, options.seconds), file=output, flush=True)
     effort = supervise.Effort(seconds=options.seconds, budget=options.budget)
     with Report(problems, output) as report:
         for event in supervise.search(problems, effort, options.device, again=options.again):

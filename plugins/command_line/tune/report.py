@@ -14,6 +14,8 @@ from clgraft.plugins.command_line.terminal import Progress, plural
 
 Event = dict[str, Any]
 
+DISTURBED = 0.5  # the spread above which a measurement is marked
+
 
 class Report:
     """Takes a search's events as they come.
@@ -82,6 +84,8 @@ class Report:
         if event["choice"] != str(HEURISTIC):
             times += f" -> {1e3 * after['median']:.3f} ms, {before['median'] / after['median']:.2f}x, {event['choice']}"
         times += "" if event["complete"] else ", not searched to the end"
+        spread = max(before["spread"], after["spread"])
+        times += f", disturbed: spread {100 * spread:.0f} %" if spread > DISTURBED else ""
         note = "known" if event.get("known") else f"{len(self._candidates.get(event['problem'], {}))} tried"
         self._print(f"{self._count()} {event['problem']}: {times} ({note})")
         self.winners.append(event)

@@ -20,6 +20,7 @@ from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database, Timing, Winner
 from clgraft.core.tuning.identity import device_class, device_key
 from clgraft.core.tuning.search import Effort, Search
+from clgraft.plugins.command_line.tune import budget
 
 Send = Callable[..., None]
 
@@ -53,7 +54,8 @@ def search(job: dict[str, Any], send: Send) -> None:
             database.forget(text)
     done = {winner.problem: winner for winner in database.winners() if winner.complete}
     end = None if job["budget"] is None else time.monotonic() + job["budget"]
-    for number, text in enumerate(job["problems"]):
+    waiting = [text for text in job["problems"] if text not in done]
+    for text in job["problems"]:
         if text in done:
             send(event="winner", kept=True, known=True, **winner_record(done[text]))
             continue
@@ -62,7 +64,8 @@ def search(job: dict[str, Any], send: Send) -> None:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            seconds = min(seconds, left / (len(job["problems"]) - number))
+            seconds = budget.seconds(waiting, left, seconds)
+        waiting.remove(text)
         effort = Effort(seconds, job["rounds"], min(job["final_seconds"], seconds))
         _search_one(text, context, database, effort, send)
 
