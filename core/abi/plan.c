@@ -22,6 +22,7 @@ static void plan_free(void *object) {
         if (p->launches[i].kernel) cl_release_kernel(p->launches[i].kernel);
     struct clg_context_s *context = p->context;
     free(p->description);
+    free(p->label);
     free(p->arguments);
     free(p->launches);
     free(p->bindings);
@@ -94,12 +95,13 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->scalar_count = spec->scalar_count;
     p->workspace_bytes = spec->workspace_bytes;
     p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
+    p->label = copy(spec->label ? spec->label : ",", strlen(spec->label ? spec->label : ",") + 1, 1);
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
     p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
     p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
     p->resolved = calloc((size_t)spec->argument_count + 1, sizeof *p->resolved);
-    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
+    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");

@@ -38,10 +38,15 @@ typedef struct clg_plan_spec {
     const uint32_t *writes; /* numbers of the buffers that the launches write */
     uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
     uint64_t workspace_bytes;
+    const char *label; /* of verbose lines: IMPLEMENTATION,PROBLEM */
 } clg_plan_spec;
 
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
+/* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line. */
+enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4 };
+double clg_verbose_begin(uint32_t what);
+void clg_verbose_end(uint32_t what, const char *label, double begin);
 /* Sets this thread's message, so that the planner's own errors reach clg_last_error(). */
 void clg_set_error(const char *message);
 /* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool. */

@@ -19,15 +19,15 @@ COUNTS = {
 ROLES = {"in": "CLG_IN", "out": "CLG_OUT", "inout": "CLG_INOUT"}
 
 
-def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: Launches, keep: list[Any]) -> Any:
+def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, planned: Launches, keep: list[Any]) -> Any:
     """Return launches as the C runtime's `clg_plan_spec`.
 
     Parameters
     ----------
     ffi, lib : cffi module objects
     problem : Problem
-    description : str
-        For the runtime's messages.
+    name, device : str
+        The implementation and the device, for the runtime's messages.
     planned : Launches
     keep : list
         Receives the memory that the struct points to.
@@ -56,12 +56,19 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: L
         keep.append(block)
         setattr(spec, field, block)
         setattr(spec, COUNTS[field], len(items))
-    text = ffi.new("char[]", description.encode())
-    keep.append(text)
-    spec.description = text
+    texts = {"description": f"{problem} | {name} on {device}", "label": label(problem, name)}
+    for field, text in texts.items():
+        block = ffi.new("char[]", text.encode())
+        keep.append(block)
+        setattr(spec, field, block)
     spec.scalar_count = len(scalars)
     spec.workspace_bytes = planned.workspace_bytes
     return spec
+
+
+def label(problem: Problem, name: str) -> str:
+    """Return what a line of ``CLGRAFT_VERBOSE`` says of a plan: its implementation and its problem."""
+    return f"{name},{problem}"
 
 
 def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks a swapped net in Caffe layer by layer: each of ours gets what its native twin got, so no errors add up."""
+"""Check a swapped net in Caffe layer by layer: each layer gets the inputs of Caffe's own, so errors do not add up."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _load(caffe: Any, text: str, phase: int) -> Any:
 
 
 def _set_weights(net: Any, rng: np.random.Generator) -> None:
-    """Give random values to weights that no filler gave any."""
+    """Return random values to weights that no filler gave any."""
     for layer in net.layers:
         for number, blob in enumerate(layer.blobs):
             shape = blob.data.shape
