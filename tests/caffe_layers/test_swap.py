@@ -192,6 +192,33 @@ def test_batch_norms_that_are_left_alone(params, reason):
     assert reason in report.rows[0].reason
 
 
+FROZEN = {
+    "param { lr_mult: 0 } param { lr_mult: 0 }": "param { lr_mult: 0 } param { lr_mult: 0 } ",
+    "param { lr_mult: 0.0 decay_mult: 1 } param { lr_mult: 2 }": "param { lr_mult: 0 } ",
+    "param { name: 'w' } param { lr_mult: 0f }": "param { } param { lr_mult: 0 } ",
+    "param [{ lr_mult: 1 }, { lr_mult: 0 }]": "param { } param { lr_mult: 0 } ",
+    "param { lr_mult: 1 } param { lr_mult: 2 }": "",
+}
+
+
+@pytest.mark.parametrize("params", FROZEN)
+def test_the_layer_is_told_which_blobs_are_frozen(params):
+    text = f"layer {{ name: 'c' type: 'Convolution' {params} convolution_param {{ num_output: 2 }} }}"
+    swapped, _ = swap_net(text)
+    (layer,) = layers_of(swapped)
+    assert f"{FROZEN[params]}convolution_param" in layer.python_param.param_str
+    expected = [spec.lr_mult for spec in layer.param][: FROZEN[params].count("param")]
+    told = schema.parse_layer(layer.python_param.param_str).param
+    assert [spec.lr_mult == 0 for spec in told] == [rate == 0 for rate in expected]
+    assert swap_back(swapped)[0] == text
+
+
+def test_a_net_that_forces_gradients_has_those_of_frozen_blobs_too():
+    layer = "layer { name: 'c' type: 'Convolution' param { lr_mult: 0 } }"
+    (forced,) = layers_of(swap_net(f"force_backward: true {layer}")[0])
+    assert "lr_mult" not in forced.python_param.param_str
+
+
 def test_choosing():
     text = net_text("mobilenet_deploy")
 
