@@ -128,7 +128,7 @@ class OclLayer(framework.Layer):
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
-        self.parameters = schema.parse_layer(text)
+        self.parameters = schema.parse("LayerParameter", text, forks=False)
         kind = self.parameters.type
         self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
 

@@ -156,7 +156,7 @@ def _swap_solver(
         if message.values("layers"):
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
-        swap_layers(document, message, choice, edits, report)
+        swap_layers(document, message, choice, edits, report, unknown)
         missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
         report.notes += missed[-1]
         reports.append(report)

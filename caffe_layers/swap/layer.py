@@ -161,6 +161,10 @@ def _pooling_refusal(layer: Message) -> str:
     """Return why a pooling layer has no counterpart, empty if it has one."""
     if any(parameters.text("pool") in ("STOCHASTIC", "2") for parameters in layer.messages("pooling_param")):
         return "STOCHASTIC draws random elements"
+    for parameters in layer.messages("pooling_param"):
+        rounding, ceil = parameters.text("round_mode"), parameters.text("ceil_mode")
+        if rounding and ceil and (ceil in _TRUE) != (rounding in ("CEIL", "0")):
+            return "its round_mode and ceil_mode contradict each other"
     average = any(parameters.text("pool") in ("AVE", "1") for parameters in layer.messages("pooling_param"))
     if average and len(layer.values("top")) > 1:
         return "an average has no mask for its second top, Caffe refuses it"

@@ -292,6 +292,55 @@ def test_refusals_name_line_and_column(text, place):
     assert (caught.value.line, caught.value.column) == place
 
 
+STAYING = {
+    "convolution_param { num_output: 2 strid: 2 dilaton: 2 }": "strid is not a field of Caffe's; dilaton is not",
+    "convolution_param { num_output: 2 weight_filler { typ: 'msra' } }": "typ is not a field of Caffe's",
+    "convolution_param { num_output: 2 } quantize: true": "quantize is not a field of Caffe's",
+    "convolution_param { num_output: 2 engine: MKLDNN }": "engine: MKLDNN is not one of DEFAULT, CAFFE, CUDNN",
+    "convolution_param { num_output: 2 engine: 3 }": "engine: 3 is not one of DEFAULT, CAFFE, CUDNN",
+}
+
+
+@pytest.mark.parametrize("fields", STAYING)
+def test_a_layer_with_an_unknown_field_or_value_stays(fields):
+    """It is a fork's or a typing error: ours would compute something else than the user's Caffe, or nothing."""
+    text = f"layer {{ name: 'c' type: 'Convolution' {fields} }} layer {{ name: 'r' type: 'ReLU' }}"
+    swapped, report = swap_net(text)
+    assert fields in swapped
+    assert [row.became for row in report.rows] == ["", "OclReLU"]
+    assert report.rows[0].reason.startswith(STAYING[fields])
+    assert report.notes and all("and is kept as it is" in note for note in report.notes)
+
+
+def test_pooling_of_unknown_kind_stays():
+    text = "layer { name: 'p' type: 'Pooling' pooling_param { pool: MAXIMUM kernel_size: 2 } }"
+    swapped, report = swap_net(text)
+    assert swapped == text
+    assert report.rows[0].reason == "pool: MAXIMUM is not one of MAX, AVE, STOCHASTIC"
+
+
+@pytest.mark.parametrize(
+    ("fields", "became"),
+    [
+        ("ceil_mode: false", "OclPooling"),
+        ("ceil_mode: true round_mode: CEIL", "OclPooling"),
+        ("ceil_mode: false round_mode: CEIL", ""),
+        ("ceil_mode: true round_mode: FLOOR", ""),
+    ],
+)
+def test_ceil_mode_of_forks_is_served(fields, became):
+    _, report = swap_net(f"layer {{ name: 'p' type: 'Pooling' pooling_param {{ kernel_size: 2 {fields} }} }}")
+    assert report.rows[0].became == became
+    assert not report.notes
+
+
+def test_an_unknown_field_inside_a_solvers_net(tmp_path):
+    layers = "layer { name: 'a' type: 'ReLU' relu_param { steep: 1 } } layer { name: 'b' type: 'ReLU' }"
+    (tmp_path / "s.prototxt").write_text(f"net_param {{ {layers} }}\nbase_lr: 1\n")
+    (report,) = swap_file(tmp_path / "s.prototxt", tmp_path / "o.prototxt")
+    assert [row.became for row in report.rows] == ["", "OclReLU"]
+
+
 def test_back_refuses_a_layer_that_does_not_say_what_it_was():
     text = "layer { type: 'Python' python_param { module: 'clgraft.caffe_layers' layer: 'OclReLU' param_str: '' } }"
     with pytest.raises(SwapError, match="without type"):
