@@ -31,6 +31,8 @@ class SwapRequest:
         Restore the native model.
     root : Path or None
         Where relative paths inside the model start; the working directory by default.
+    force : bool
+        Overwrite files that clgraft did not write.
     """
 
     source: Path
@@ -40,6 +42,7 @@ class SwapRequest:
     exclude: Sequence[str] | None = None
     back: bool = False
     root: Path | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True)

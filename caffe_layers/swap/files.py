@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
-from clgraft.caffe_layers.swap.rules import MODULE, Choice, SwapError
+from clgraft.caffe_layers.swap.rules import Choice, SwapError
+from clgraft.caffe_layers.swap.storage import is_stream, read_text, write_files
 
 _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
 _PATHS = ("net", "train_net", "test_net")
@@ -33,6 +33,7 @@ def swap_file(
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
     root: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> list[Report]:
     """Swap a net (train/val or deploy), or a solver with all nets that it names.
 
@@ -42,11 +43,14 @@ def swap_file(
     Parameters
     ----------
     source, target : path
-        What is read, and where the result goes; never the same file.
+        What is read, and where the result goes; never the same file. The source `-` is standard input; symbolic links
+        stay, and pipes and devices are written through.
     types, names, exclude : iterable of str, optional
         As for `swap_net`.
     root : path, optional
         Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
+    force : bool
+        Overwrite files that clgraft did not write.
 
     Returns
     -------
@@ -66,14 +70,16 @@ def swap_file(
         with naming(source):
             new, report = swap_net(text, types=types, names=names, exclude=exclude)
         report.source, report.target = str(source), str(target)
-        _write({target: new}, {source})
+        write_files({target: new}, {source}, force)
         return [report]
     choice = Choice(types, names, exclude)
     base = Path(root) if root is not None else Path()
-    return _swap_solver(source, target, text, choice, (types, names, exclude), base)
+    return _swap_solver(source, target, text, choice, (types, names, exclude), base, force)
 
 
-def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Report]:
+def restore_file(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False
+) -> list[Report]:
     """Undo `swap_file`; a solver names its native nets again, which were never touched.
 
     Raises
@@ -86,23 +92,8 @@ def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str])
     with naming(source):
         new, report = _restore_solver(text) if is_solver(text) else swap_back(text)
     report.source, report.target = str(source), str(target)
-    _write({target: new}, {source})
+    write_files({target: new}, {source}, force)
     return [report]
-
-
-def read_text(path: Path) -> str:
-    """Read a prototxt so that writing it again gives the same bytes.
-
-    Raises
-    ------
-    SwapError
-        When it cannot be read.
-    """
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except OSError as error:
-        raise SwapError(f"[swap] got {path}, which cannot be read: {error.strerror}") from None
 
 
 def _swap_solver(
@@ -112,7 +103,10 @@ def _swap_solver(
     choice: Choice,
     chosen: tuple[Iterable[str] | None, Iterable[str] | None, Iterable[str] | None],
     root: Path,
+    force: bool,
 ) -> list[Report]:
+    if is_stream(target):
+        raise SwapError(f"[swap] got the solver {source} and {target}, expected a file: its nets are written beside it")
     with naming(source):
         document = Document(text)
         unknown = check(document, "SolverParameter")
@@ -166,7 +160,7 @@ def _swap_solver(
         report.notes = [note for note in report.notes if note not in set.union(*missed)]
     reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown)
     outputs[target] = edits.apply()
-    _write(outputs, inputs)
+    write_files(outputs, inputs, force)
     return reports
 
 
@@ -223,38 +217,6 @@ def _path_text(path: Path, native: str, root: Path) -> str:
         if not relative.startswith(os.pardir):
             return Path(relative).as_posix()
     return str(path.absolute())
-
-
-def _write(outputs: dict[Path, str], inputs: set[Path]) -> None:
-    """Write all files, each whole or not at all; refuse to write over what was read or what is not ours."""
-    read = {path.resolve() for path in inputs}
-    for path in outputs:
-        if path.resolve() in read:
-            raise SwapError(f"[swap] got {path} to write to, expected a file other than those read")
-    for path in list(outputs)[:-1]:  # the last is the one that the user named
-        if path.exists() and MODULE not in read_text(path) and read_text(path) != outputs[path]:
-            raise SwapError(
-                f"[swap] got {path}, which exists and was not written by clgraft; expected to write it anew"
-            )
-    for path, text in outputs.items():
-        try:
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                    file.write(text)
-                os.chmod(temporary, 0o666 & ~_umask())
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
-        except OSError as error:
-            raise SwapError(f"[swap] got {path} to write to, which failed: {error.strerror}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class naming:

@@ -15,7 +15,7 @@ import numpy as np
 
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.plugins.command_line.check.runner import CheckError, CheckRow, relative_error
 

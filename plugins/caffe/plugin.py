@@ -6,29 +6,33 @@ from pathlib import Path
 
 from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
 from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
+
+_STDOUT = (STDIN, "/dev/stdout")
 
 
 class CaffePlugin:
-    """Nets (train/val, deploy) and solvers in text form. Caffe itself is not needed to swap them."""
+    """Nets (train/val, deploy) and solvers in text form; also from standard input. Caffe is not needed to swap them."""
 
     name = "caffe"
     models = "a net's or a solver's .prototxt"
     checker = "clgraft.plugins.caffe.check"
 
     def recognises(self, path: Path) -> bool:
-        return path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        named = path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        return named or (not path.suffix and is_stream(path))
 
     def swap(self, request: SwapRequest) -> SwapResult:
         chosen = {"types": request.types, "names": request.names, "exclude": request.exclude}
         if request.back and any(value is not None for value in chosen.values()):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
-        if request.target is not None:
+        force = request.force
+        if request.target is not None and str(request.target) not in _STDOUT:
             if request.back:
-                reports = swap.restore_file(request.source, request.target)
+                reports = swap.restore_file(request.source, request.target, force=force)
             else:
-                reports = swap.swap_file(request.source, request.target, root=request.root, **chosen)
+                reports = swap.swap_file(request.source, request.target, root=request.root, force=force, **chosen)
             text = ""
         else:
             text, reports = self._as_text(request)

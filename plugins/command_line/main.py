@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Replace a model's operators by OpenCL ones. Names stay, so existing weights load. "
         "The report says what changed, what did not, and why.",
     )
-    swap.add_argument("model", type=Path, help="a net's or a solver's prototxt, or an MXNet symbol's JSON")
+    swap.add_argument("model", type=Path, help="a net's or a solver's prototxt (-: from stdin), or an MXNet symbol's JSON")
     swap.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the result goes (default: stdout)")
     swap.add_argument("--types", type=_words, metavar="T,T", help="only these native types, such as Convolution,ReLU")
     swap.add_argument("--names", type=_words, metavar="N,N", help="only layers of these names or shell patterns")
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     swap.add_argument(
         "--root", type=Path, metavar="DIR", help="where a solver's paths start (default: the working directory)"
     )
+    swap.add_argument("--force", action="store_true", help="overwrite files that clgraft did not write")
     swap.add_argument("-q", "--quiet", action="store_true", help="print no report")
     swap.set_defaults(run=_swap)
 
@@ -130,14 +131,16 @@ def _swap(options: argparse.Namespace) -> int:
         exclude=options.exclude,
         back=options.back,
         root=options.root,
+        force=options.force,
     )
     result = find(options.model).swap(request)
-    if options.output is None:
+    printed = options.output is None or bool(result.text)
+    if printed:
         # bytes: a net's text may hold what no terminal encoding knows
         sys.stdout.flush()
         sys.stdout.buffer.write(result.text.encode("utf-8", "surrogateescape"))
     if not options.quiet:
-        print(result.report, file=sys.stderr if options.output is None else sys.stdout)
+        print(result.report, file=sys.stderr if printed else sys.stdout)
     return 0
 
 
