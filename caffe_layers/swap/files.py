@@ -14,7 +14,8 @@ from clgraft.caffe_layers.swap.rules import Choice, SwapError
 from clgraft.caffe_layers.swap.storage import is_stream, read_text, write_files
 
 _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
-_PATHS = ("net", "train_net", "test_net")
+_NETS = ("net", "train_net", "test_net")
+_PREFIX = "snapshot_prefix"
 _INLINE = ("net_param", "train_net_param", "test_net_param")
 _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
 
@@ -37,7 +38,8 @@ def swap_file(
 ) -> list[Report]:
     """Swap a net (train/val or deploy), or a solver with all nets that it names.
 
-    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those.
+    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those;
+    `_ocl` is added to its `snapshot_prefix` too, so that native snapshots stay.
     Nothing is written unless everything could be read and swapped.
 
     Parameters
@@ -116,7 +118,19 @@ def _swap_solver(
     moved: dict[Path, Path] = {}
     reports = []
     missed: list[set[str]] = []
-    for value in _paths(document):
+    notes = []
+    for name, value in _paths(document):
+        was = (
+            value.raw
+            if "\n" not in value.raw and _WAS.fullmatch(f"  # clgraft was {value.raw}")
+            else quote(value.value)
+        )
+        edits.insert(_line_end(text, value.end), f"  # clgraft was {was}")
+        if name == _PREFIX:
+            prefix = quote(value.value + "_ocl")
+            edits.replace(value.start, value.end, prefix)
+            notes.append(f"snapshots begin with {prefix}: those of the native solver stay")
+            continue
         native = root / value.value
         if native not in moved:
             if not native.is_file():
@@ -139,12 +153,6 @@ def _swap_solver(
             outputs[moved[native]] = new
             inputs.add(native)
         edits.replace(value.start, value.end, quote(_path_text(moved[native], value.value, root)))
-        was = (
-            value.raw
-            if "\n" not in value.raw and _WAS.fullmatch(f"  # clgraft was {value.raw}")
-            else quote(value.value)
-        )
-        edits.insert(_line_end(text, value.end), f"  # clgraft was {was}")
     for message in _inline_nets(document):
         line, _ = document.place(message.start)
         if message.values("layers"):
@@ -158,7 +166,7 @@ def _swap_solver(
         raise SwapError(f"[swap] got {source}, which is neither a net nor a solver that names one")
     for report in reports:
         report.notes = [note for note in report.notes if note not in set.union(*missed)]
-    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown)
+    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown) + notes
     outputs[target] = edits.apply()
     write_files(outputs, inputs, force)
     return reports
@@ -169,12 +177,15 @@ def _restore_solver(text: str) -> tuple[str, Report]:
     check(document, "SolverParameter")
     edits = Edits(text)
     report = Report()
-    lines: dict[int, list[Scalar]] = {}
-    for value in _paths(document):
-        lines.setdefault(_line_end(text, value.end), []).append(value)
-    for end, values in lines.items():
-        start = max(value.end for value in values)
+    lines: dict[int, list[tuple[str, Scalar]]] = {}
+    for name, value in _paths(document):
+        lines.setdefault(_line_end(text, value.end), []).append((name, value))
+    for end, named in lines.items():
+        start = max(value.end for _, value in named)
         notes = list(_WAS.finditer(text, start, end))
+        values = [value for _, value in named]
+        if len(notes) < len(values):  # version 0.1 left the prefix as it was
+            values = [value for name, value in named if name != _PREFIX]
         if len(notes) != len(values):
             continue
         for value, note in zip(values, notes):
@@ -186,9 +197,11 @@ def _restore_solver(text: str) -> tuple[str, Report]:
     return edits.apply(), report
 
 
-def _paths(document: Document) -> list[Scalar]:
-    found = [value for name in _PATHS for value in document.root.values(name) if isinstance(value, Scalar)]
-    return sorted(found, key=lambda value: value.start)
+def _paths(document: Document) -> list[tuple[str, Scalar]]:
+    """Return the fields of a solver that name files with their values, in the order of the text."""
+    names = (*_NETS, _PREFIX)
+    found = [(name, value) for name in names for value in document.root.values(name) if isinstance(value, Scalar)]
+    return sorted(found, key=lambda pair: pair[1].start)
 
 
 def _inline_nets(document: Document) -> list[Message]:

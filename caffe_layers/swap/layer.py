@@ -19,7 +19,7 @@ FORCED = "# clgraft force_backward"
 _TRUE = ("true", "t", "1", "True")
 _STATISTICS = 3  # blobs of a batch norm
 # fields of param_str that are copies of what the layer says outside of it
-_ADDED = ("type", "param")
+_ADDED = ("name", "type", "param")
 _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
 
 
@@ -62,8 +62,11 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
     if rule.loss:
         notes += weigh_loss(document, layer, edits)
     one_line = "\n" not in document.span(layer)
+    # Caffe tells a Python layer neither its name nor what is frozen
+    name = layer.text("name")
+    titles = [f"name: {quote(name)}"] if name and _is_utf8(name) else []
     frozen = _frozen_params(document, layer) if rule.layer != "OclBatchNorm" else []
-    head = " ".join(["type: " + document.span(type_value), *frozen])
+    head = " ".join([*titles, "type: " + document.span(type_value), *frozen])
     edits.replace(type_value.start, type_value.end, '"Python"')
     if native is not None:
         indent = indent_of(document.text, native.start)

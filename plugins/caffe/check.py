@@ -77,6 +77,25 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
             our_blobs[top].data[...] = blobs[top].data
 
 
+_READING = re.compile(r"\[libprotobuf ERROR [^\]]*\] Error parsing text-format caffe\.\w+: (?:(\d+):(\d+): )?(.*)")
+_FATAL = re.compile(r"F\d+ \S+ +\d+ \S+\] (.*)")
+
+
+def explain(lines: list[str], path: str, **_: Any) -> str:
+    """Return why Caffe ended the process: it aborts on a net that it rejects, and its reason is in what it printed."""
+    found: list[str] = []
+    for line in lines:
+        reading, fatal = _READING.match(line), _FATAL.match(line)
+        if reading:
+            row, column, text = reading.groups()
+            found.append(f"line {row}, column {column}: {text}" if row else text)
+        elif fatal and not (found and "Failed to parse" in fatal[1]):
+            found.append(fatal[1])
+    if not found:
+        return ""
+    return f"[check] got {path}, which this Caffe rejects: {'; '.join(found)}"
+
+
 def _check(
     native: Any,
     ours: Any,
@@ -162,7 +181,7 @@ def _labels(text: str) -> set[str]:
 
 def _forced(text: str) -> str:
     """Return a net that computes gradients even without a loss; the swap of losses has to see that."""
-    return re.sub(r"(?m)^\s*force_backward\s*:\s*\w+\s*[;,]?", "", text) + "\nforce_backward: true\n"
+    return re.sub(r"(?m)^[ \t]*force_backward\s*:\s*\w+[ \t]*[;,]?", "", text) + "\nforce_backward: true\n"
 
 
 def _load(caffe: Any, text: str, phase: int) -> Any:

@@ -100,8 +100,8 @@ def test_a_swapped_solver_trains_tests_and_is_timed_as_natively(tmp_path):
         return done.stderr
 
     seen = []
-    for solver, net in (("native", "net"), ("ours", "net_ocl")):
-        files = [f"--model={tmp_path}/{net}.prototxt", f"--weights={tmp_path}/snap_iter_6.caffemodel", "--iterations=3"]
+    for solver, net, snapshot in (("native", "net", "snap"), ("ours", "net_ocl", "snap_ocl")):
+        files = [f"--model={tmp_path}/{net}.prototxt", f"--weights={tmp_path}/{snapshot}_iter_6.caffemodel", "--iterations=3"]
         trained = command("train", f"--solver={tmp_path}/{solver}.prototxt")
         tested = command("test", *files)
         timed = command("time", f"--model={tmp_path}/{net}.prototxt", "--iterations=1")

@@ -88,7 +88,7 @@ def test_the_form_that_the_layers_rely_on():
     swapped, _ = swap_net(text)
     assert swapped == (
         'layer { name: "c" type: "Python" bottom: "x" top: "y" python_param { module: "clgraft.caffe_layers" '
-        'layer: "OclConvolution" param_str: \'type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
+        'layer: "OclConvolution" param_str: \'name: "c" type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
     )
 
 
@@ -109,7 +109,7 @@ def test_layout_of_a_layer_in_lines():
   python_param {
     module: "clgraft.caffe_layers"
     layer: "OclConvolution"
-    param_str: 'type: "Convolution"\n'
+    param_str: 'name: "c" type: "Convolution"\n'
                'convolution_param {\n'
                '  num_output: 2  # two\n'
                '\n'
@@ -475,6 +475,34 @@ def test_solver_with_its_net(tmp_path, monkeypatch):
     restore_file("out.prototxt", "back.prototxt")
     assert (tmp_path / "back.prototxt").read_bytes() == (tmp_path / "solver.prototxt").read_bytes()
     swap_file("solver.prototxt", "out.prototxt")  # its own files may be written anew
+
+
+def test_snapshots_of_the_native_solver_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(net_text("lenet"))
+    text = "net: 'net.prototxt' base_lr: 1 snapshot_prefix: 'snaps/lenet'\nsnapshot: 5000\n"
+    (tmp_path / "s.prototxt").write_text(text)
+    (report,) = swap_file("s.prototxt", "o.prototxt")
+    solver = schema.parse("SolverParameter", (tmp_path / "o.prototxt").read_text())
+    assert (solver.snapshot_prefix, solver.snapshot) == ("snaps/lenet_ocl", 5000)
+    assert any("snaps/lenet_ocl" in note for note in report.notes)
+    restore_file("o.prototxt", "back.prototxt")
+    assert (tmp_path / "back.prototxt").read_text() == text
+    # a solver that version 0.1 has swapped
+    old = "net: 'net_ocl.prototxt' snapshot_prefix: 's'  # clgraft was 'net.prototxt'\nbase_lr: 1\n"
+    (tmp_path / "old.prototxt").write_text(old)
+    restore_file("old.prototxt", "native.prototxt")
+    assert (tmp_path / "native.prototxt").read_text() == "net: 'net.prototxt' snapshot_prefix: 's'\nbase_lr: 1\n"
+
+
+@pytest.mark.parametrize("name", ["conv/1", "a \\'quoted\\' \"name\"", "zwei\\nZeilen", "é", ""])
+def test_the_layer_is_told_its_name(name):
+    literal = name.replace('"', '\\"')
+    text = f"layer {{ type: 'ReLU' name: \"{literal}\" relu_param {{ negative_slope: 0.5 }} }}"
+    swapped, _ = swap_net(text)
+    (layer,) = layers_of(swapped)
+    assert schema.parse_layer(layer.python_param.param_str).name == layer.name
+    assert swap_back(swapped)[0] == text
 
 
 def test_solver_with_several_nets_of_one_name(tmp_path, monkeypatch):
