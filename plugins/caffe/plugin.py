@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
 from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
+from clgraft.plugins.caffe import run
 from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
 
 _STDOUT = (STDIN, "/dev/stdout")
@@ -38,6 +40,10 @@ class CaffePlugin:
             text, reports = self._as_text(request)
         changed = sum(len(report.swapped) for report in reports)
         return SwapResult("\n\n".join(map(str, reports)), changed, text)
+
+    def add_commands(self, commands: Any) -> None:
+        """Add `clgraft caffe` to the subparsers of the command line."""
+        run.add_command(commands)
 
     @staticmethod
     def _as_text(request: SwapRequest) -> tuple[str, list[Report]]:
