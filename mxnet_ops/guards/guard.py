@@ -25,6 +25,7 @@ import mxnet as mx
 from mxnet.base import MXNetError
 
 from clgraft import core
+from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.engine.registration import last_error
 
@@ -99,6 +100,7 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not recording:
             return outputs
+        backward_writes.remember(inputs[len(operator.arguments) :])
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out
