@@ -28,6 +28,7 @@ from clgraft import core
 from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.engine.registration import last_error
+from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
 CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node's own name
@@ -173,7 +174,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
     for number, node in enumerate(old):
         if not grafts[number]:
             native_readers |= {(e[0], e[1]) for e in node["inputs"] if not _is_guard(node)}
-    inferred = _inferred_variables(old, grafts)
+    inferred = _inferred_sources(old, grafts)
     added = 0
 
     def free(name: str) -> str:
@@ -238,14 +239,15 @@ def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
 
 
-def _inferred_variables(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
-    """Give the variables whose shapes a grafted operator infers."""
-    found = set()
+def _inferred_sources(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
+    """Return the variables, and the arrays of unknown sizes, whose shapes a grafted operator infers."""
+    found, unsized = set(), unsized_nodes(nodes)
     for node, graft in zip(nodes, grafts):
         if graft:
             operator = _operator_of(node)
             pairs = zip(node["inputs"], operator.arguments)
-            found |= {e[0] for e, name in pairs if name in operator.inferred and nodes[e[0]]["op"] == "null"}
+            sources = {entry[0] for entry, name in pairs if name in operator.inferred}
+            found |= {source for source in sources if nodes[source]["op"] == "null" or source in unsized}
     return found
 
 
