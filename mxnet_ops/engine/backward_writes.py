@@ -69,7 +69,7 @@ def state_names(symbol: mx.sym.Symbol) -> list[str]:
 
 
 class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
-    """MXNet's cached graph, which remembers the states of its recorded calls."""
+    """MXNet's cached graph; it remembers the states of its recorded calls."""
 
     def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
         super().__init__(sym, *arguments, **kwargs)
@@ -109,11 +109,8 @@ def _executor_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Wrap MXNet's functions that start a backward; once per process."""
-    if mx.nd.CachedOp is CachedOp:
+    if getattr(mx.nd.NDArray.backward, "__wrapped__", None) is not None:
         return
-    for module in (mx.nd, mx.ndarray.ndarray):
-        if hasattr(module, "CachedOp"):
-            module.CachedOp = CachedOp
     mx.nd.NDArray.backward = _recorded_backward(mx.nd.NDArray.backward)
     for name in ("backward", "grad"):
         setattr(mx.autograd, name, _recorded_backward(getattr(mx.autograd, name)))

@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import find_operator
-from clgraft.mxnet_ops.guards.guard import MARK, guard_graph, load_unguarded
+from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.readers import PASSING
@@ -71,8 +71,9 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
         report.rows.append(Row(seen.name, seen.operator, op_type))
     if fuse:
         fusion.fuse(graph, report)
+    text = json.dumps(graph)
     report.guards = guard_graph(graph)
-    return load_unguarded(json.dumps(graph)), report
+    return mx.sym.load_json(text), report
 
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
