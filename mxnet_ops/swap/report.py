@@ -22,6 +22,7 @@ class Report:
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
+    note: str = ""
 
     @property
     def replaced(self) -> list[Row]:
@@ -39,4 +40,5 @@ class Report:
         lines += [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
         table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
-        return f"{table}\n{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        note = f"\n{self.note}" if self.note else ""
+        return f"{table}\n{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards{note}"
