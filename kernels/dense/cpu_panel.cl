@@ -9,15 +9,7 @@
 // A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns at
 // a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
 
-#include "common/transpose.cl"
-
-#ifndef MR
-#define MR 6
-#endif
-#ifndef NV
-#define NV 4
-#endif
-#define COLS (NV * VL)
+#include "common/register_tile.cl"
 
 kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns, const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
@@ -57,33 +49,17 @@ kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONS
             for (int i = 0; i < MR; i++) w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
             local real *kept = sums + tile * MR * COLS;
             realv acc[MR][NV];
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-#pragma unroll
-                for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(kept + i * COLS + v * VL);
-            }
+            TILE_LOAD(acc, kept, COLS)
             for (int k = 0; k < length;) {
                 const int stop = min(k + 16, length);
 #pragma unroll
                 for (int i = 0; i < MR; i++) __builtin_prefetch(w[i] + k + chunk, 0, 2);  // the next chunk
                 for (; k < stop; k++) {
-                    realv column[NV];
-#pragma unroll
-                    for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(x + v * VL);
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-                        const realv weight = LOAD(w[i], k);
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = fma(weight, column[v], acc[i][v]);
-                    }
+                    TILE_STEP(acc, LOAD(w[i_], k), vector_[v_] = LOAD_REALS(x + v_ * VL))
                     x += COLS;
                 }
             }
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-#pragma unroll
-                for (int v = 0; v < NV; v++) STORE_REALS(kept + i * COLS + v * VL, acc[i][v]);
-            }
+            TILE_STORE(acc, kept, COLS)
         }
     }
     for (int lane = 0; lane < COLS && block * COLS + lane < batch; lane++) {

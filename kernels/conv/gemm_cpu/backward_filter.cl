@@ -88,15 +88,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                     local const real *a = panel + k * PITCH;
                     local const real *b = gradient + tile * gradient_pitch;
                     for (int p = 0; p < count; p++) {
-                        realv column[NV];
-#pragma unroll
-                        for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(b + v * VL);
-#pragma unroll
-                        for (int i = 0; i < MR; i++) {
-                            const realv value = a[i * PITCH];
-#pragma unroll
-                            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, column[v], acc[i][v]);
-                        }
+                        TILE_STEP(acc, a[i_ * PITCH], vector_[v_] = LOAD_REALS(b + v_ * VL))
                         a++;
                         b += COLS;
                     }

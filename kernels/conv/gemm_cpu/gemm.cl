@@ -61,35 +61,19 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                 // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
                 local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                 if (from > 0) {
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(sums + i * COLS + v * VL);
-                    }
+                    TILE_LOAD(acc, sums, COLS)
                 }
 #endif
                 global const real *a = a0;
                 local const real *b = panel + tile * pitch;
                 for (int k = 0; k < k_count; k++) {
-                    realv column[NV];
-#pragma unroll
-                    for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(b + v * VL);
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-                        const realv weight = a[i];
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = fma(weight, column[v], acc[i][v]);
-                    }
+                    TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
                     a += MR;
                     b += COLS;
                 }
 #if STORAGE == 16
                 if (to < source_rows) {
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-#pragma unroll
-                        for (int v = 0; v < NV; v++) STORE_REALS(sums + i * COLS + v * VL, acc[i][v]);
-                    }
+                    TILE_STORE(acc, sums, COLS)
                     continue;
                 }
 #endif
@@ -108,11 +92,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                     }
                     continue;
                 }
-#pragma unroll
-                for (int i = 0; i < MR; i++) {
-#pragma unroll
-                    for (int v = 0; v < NV; v++) STORE_REALS(tile_out + i * COLS + v * VL, acc[i][v]);
-                }
+                TILE_STORE(acc, tile_out, COLS)
                 const int columns = min(COLS, count - tile * COLS);
                 for (int at = 0; at < columns;) {
                     const long q = p + at, q_image = q / grid;

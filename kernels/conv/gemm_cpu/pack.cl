@@ -1,10 +1,7 @@
 // The weights of the products of matrices on CPU devices, packed in tiles of MR rows: what one step of a product reads lies together.
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
 
-#ifndef MR
-#define MR 8  // rows of the register tile
-#endif
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
 #define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
 

@@ -6,15 +6,8 @@
 // Forward, s is the stride, b = -pad and t the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
 
-#ifndef MR
-#define MR 8  // rows of the register tile
-#endif
-#ifndef NV
-#define NV 3  // vectors of the register tile
-#endif
-#define COLS (NV * VL)
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
 // The grid of pixels (u), the source tensor (c), the taps (j), and how they meet (s, b, t).
