@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
+from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.planning.launches import Constant, ints
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, in_3d
 
 
@@ -73,18 +74,19 @@ class Grid:
         """Number of taps in a source row."""
         return self.axes[2].taps
 
-    def constants(self) -> tuple[Constant, ...]:
-        """Return the kernels' GRID parameters."""
-        fields = ("size", "source", "taps", "stride", "begin", "step")
-        return ints(self.batch, *(v for name in fields for v in self.values(name)))
+    def argument(self) -> StructConstant:
+        """Return the kernels' Grid."""
+        return GRID.pack({"batch": self.batch, **{name: self.values(name) for name in GRID.spatial}})
 
-    def target_constants(self) -> tuple[Constant, ...]:
-        """Return the kernels' TARGET parameters."""
-        return ints(*(v for name in ("target", "target_stride", "target_begin") for v in self.values(name)))
+    def target_argument(self) -> StructConstant:
+        """Return the kernels' Target."""
+        fields = {"size": "target", "stride": "target_stride", "begin": "target_begin", "pixels": "size"}
+        return TARGET.pack({name: self.values(field) for name, field in fields.items()})
 
-    def tap_constants(self) -> tuple[Constant, ...]:
-        """Return which taps of the kernel are met: how many, the first ones, and their distances."""
-        return ints(*(v for name in ("taps", "first_tap", "tap_step") for v in self.values(name)))
+    def taps_argument(self, kernel: tuple[int, int, int]) -> StructConstant:
+        """Return the kernels' Taps: which taps of a kernel of this size are met."""
+        fields = {"taps": "taps", "first": "first_tap", "step": "tap_step"}
+        return TAPS.pack({"kernel": kernel, **{name: self.values(field) for name, field in fields.items()}})
 
     def run_counts(self, columns: int, block: int) -> tuple[int, int]:
         """Bound the number of runs in a block of pixels that is cut every `columns`, and their pieces of scratch.

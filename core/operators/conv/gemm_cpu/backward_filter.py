@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
 from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -182,7 +183,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     size = arithmetic_bytes(problem.dtype)
     out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
-    defines: dict[str, int] = dict(tile.defines())
+    defines: dict[str, int | str] = {**GRID.defines(), **tile.defines()}
     s = None
     if grid.pixels:
         if chosen:
@@ -203,7 +204,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
                 (
                     *(Buffer("x"), Buffer("dy"), partial),
                     *ints(channels, out_count, groups),
-                    *grid.constants(),
+                    grid.argument(),
                     *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
                     *map(Local, (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
                 ),

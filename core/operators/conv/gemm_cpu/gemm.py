@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_cpu import backward_filter as cpu_gemm_filter
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, forward_grid, merged_data_grid
@@ -26,6 +27,7 @@ from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_gemm"
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_TAPS.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
@@ -161,7 +163,7 @@ class _Builder:
 
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
-        return self.planner.kernel(file, name, self.tile.defines(), self.problem.dtype, MAD_ENABLE)
+        return self.planner.kernel(file, name, {**STRUCTS, **self.tile.defines()}, self.problem.dtype, MAD_ENABLE)
 
     def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
         problem, grid = self.problem, product.grid
@@ -173,8 +175,14 @@ class _Builder:
                 (1, 1, 1),
                 (
                     *(Buffer("w"), packed),
-                    *ints(self.channels, self.outputs, *kernel, *grid.values("taps"), *grid.values("target_stride")),
-                    *ints(*in_3d(problem.pad_begin, 0), *grid.values("begin"), *in_3d(problem.dilate, 1)),
+                    *ints(self.channels, self.outputs),
+                    PHASE_TAPS.pack(
+                        {
+                            **{"kernel": kernel, "taps": grid.values("taps"), "stride": grid.values("target_stride")},
+                            **{"pad": in_3d(problem.pad_begin, 0), "begin": grid.values("begin")},
+                            "dilate": in_3d(problem.dilate, 1),
+                        }
+                    ),
                 ),
                 (self.target,),
             )
@@ -195,8 +203,7 @@ class _Builder:
                 *(Buffer("w"), packed),
                 *ints(self.channels, self.outputs),
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *ints(pack_range, *kernel),
-                *grid.tap_constants(),
+                *(*ints(pack_range), grid.taps_argument(kernel)),
             ),
             (self.target,),
         )
@@ -234,8 +241,7 @@ class _Builder:
                 *ints(problem.bias),
                 Accumulate(self.target),
                 *ints(self.channels, product.rows, self.outputs),
-                *grid.constants(),
-                *grid.target_constants(),
+                *(grid.argument(), grid.target_argument()),
                 *ints(blocking.tiles, blocking.row_tiles, blocking.part),
                 *map(Local, blocking.local_bytes),
             ),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, GroupTile, ProductShape, TileChoice, choose, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
@@ -27,6 +28,7 @@ from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "gpu_gemm"
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_GRID.defines()}
 FOR_GPUS = True  # a search on a CPU device does not try it
 TAPS_OF_ITEM = 5  # taps that a work-item packs
 PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
@@ -184,8 +186,7 @@ class _Builder:
                             Constant(np.int64(v))
                             for v in (weights.row_stride, weights.channel_stride, weights.group_stride)
                         ),
-                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
-                        *grid.constants(),
+                        *(grid.taps_argument(in_3d(problem.kernel, 1)), grid.argument()),
                     ),
                     (target,),
                 )
@@ -227,8 +228,14 @@ class _Builder:
                 (tile.threads,),
                 (
                     *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
-                    *ints(rows, channels, problem.batch, *source, *target, *kernel, *stride, *pad, *dilate),
-                    *ints(*(s // gcd(s, d) for s, d in zip(stride, dilate)), problem.groups),
+                    *ints(rows, channels),
+                    PHASE_GRID.pack(
+                        {
+                            **{"batch": problem.batch, "groups": problem.groups, "source": source, "target": target},
+                            **{"kernel": kernel, "stride": stride, "pad": pad, "dilate": dilate},
+                            "distance": [s // gcd(s, d) for s, d in zip(stride, dilate)],
+                        }
+                    ),
                 ),
                 ("dx",),
             )
@@ -255,7 +262,7 @@ class _Builder:
         options = tile.options if device.device_class == tile.device_class else ()
         if device.is_cpu and "Intel" in device.platform:
             defines = {**defines, "SCALAR_ITEMS": 1}
-        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
+        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines}, self.problem.dtype, options)
 
     def _gemm(
         self,
@@ -270,7 +277,7 @@ class _Builder:
         has_bias = problem.bias
         bias = Buffer("b" if has_bias else target)  # without a bias, this is never read
         finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
-        where = grid.target_constants() + ints(*grid.values("size"), problem.groups)
+        groups, where = ints(problem.groups), (grid.target_argument(),)
         sums: tuple[Any, ...] = ()
         split = defines["SPLIT"]
         if split:
@@ -286,7 +293,8 @@ class _Builder:
                     operands
                     + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)
                     + ints(product.rows, product.columns, product.depth, parts, choice.chunks)
-                    + grid.constants()
+                    + groups
+                    + (grid.argument(),)
                     + where,
                     (target,),
                 )
@@ -297,7 +305,7 @@ class _Builder:
                     self._kernel("conv_sum", defines, tile),
                     (product.columns, product.rows, product.groups),
                     None,
-                    sums + finish + ints(product.rows, product.columns, parts) + where,
+                    sums + finish + ints(product.rows, product.columns, parts) + groups + where,
                     (target,),
                 )
             )
