@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
+from clgraft import __version__
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import cache, completion, device_list, swap
@@ -79,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="\n".join(["examples:", *(f"  {line}" for line in _EXAMPLES + _plugin_examples())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"clgraft {_version()}")
+    parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
         module.add_command(commands)
@@ -90,13 +90,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _plugin_examples() -> tuple[str, ...]:
     return tuple(example for plugin in registry.plugins() for example in plugin.examples)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("clgraft")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

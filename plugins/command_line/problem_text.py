@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from clgraft.core.problem import Problem, parse
+from clgraft.core import problem
+from clgraft.core.problem import parse
 from clgraft.plugins.command_line import events
 
 STDIN = "-"
@@ -14,7 +15,7 @@ STDIN = "-"
 
 def kinds() -> list[str]:
     """Return the words that start a problem."""
-    return sorted(Problem._kinds)
+    return sorted(problem.kinds())
 
 
 def read(word: str) -> list[str] | None:
@@ -60,7 +61,7 @@ def from_lines(lines: Iterable[str]) -> list[str]:
     if not found:
         for line in texts:
             text = line.split("#")[0].strip()
-            if text and text.split()[0] not in Problem._kinds:
+            if text and text.split()[0] not in problem.kinds():
                 text = text.partition(":")[2].strip()
             if text:
                 found.append(text)

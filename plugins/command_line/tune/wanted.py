@@ -76,16 +76,4 @@ def _expand(texts: Iterable[str], options: Options) -> Iterator[str]:
             problem = replace(problem, batch=options.batch)
         yield str(problem)
         if options.directions == "all":
-            yield from map(str, _gradients(problem))
-
-
-def _gradients(problem: Any) -> list[Any]:
-    if problem.kind == "conv":
-        return [problem.with_direction(direction) for direction in ("backward_data", "backward_filter")]
-    if problem.kind == "dense":
-        return [replace(problem, direction=direction, bias=False) for direction in ("backward_data", "backward_weight")]
-    if problem.kind == "pool":
-        return [problem.with_direction("backward")]
-    if problem.kind == "batchnorm" and problem.direction == "forward_training":
-        return [replace(problem, direction="backward_training")]
-    return []
+            yield from (str(gradient.problem) for gradient in problem.gradients())
