@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from clgraft.core import html
 from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError
 from clgraft.core.problem import Argument, Problem
-
-if TYPE_CHECKING:
-    from clgraft.core.runtime.context import DeviceContext
 
 OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKIP
 DTYPE_CODES = {
@@ -60,6 +57,14 @@ class accumulate:  # reads as a verb at the call
     array: np.ndarray
 
 
+class Owner(Protocol):
+    """What a plan needs of the context that it belongs to: the C runtime, and what keeps the context's handle valid."""
+
+    ffi: Any
+    lib: Any
+    lifetime: Any
+
+
 class Plan:
     """A problem prepared for a device. Made by `Context.plan`; safe to run from any thread.
 
@@ -77,7 +82,7 @@ class Plan:
 
     def __init__(
         self,
-        context: DeviceContext,
+        context: Owner,
         problem: Problem,
         algorithm: str,
         declined: tuple[tuple[str, str], ...],

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
+from clgraft.plugins.caffe import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+
+_STDOUT = (STDIN, "/dev/stdout")
 
 
 class CaffePlugin(Plugin):
-    """Nets (train/val, deploy) and solvers in text form. Caffe itself is not needed to swap them."""
+    """Nets (train/val, deploy) and solvers in text form; also from standard input. Caffe is not needed to swap them."""
 
     name = "caffe"
     models = "a net's or a solver's .prototxt"
@@ -28,17 +32,19 @@ class CaffePlugin(Plugin):
     environment = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}  # noqa: RUF012
 
     def recognises(self, path: Path) -> bool:
-        return path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        named = path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        return named or (not path.suffix and is_stream(path))
 
     def swap(self, request: SwapRequest) -> SwapResult:
         chosen = {"types": request.types, "names": request.names, "exclude": request.exclude}
         if request.back and any(value is not None for value in chosen.values()):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
-        if request.target is not None:
+        force = request.force
+        if request.target is not None and str(request.target) not in _STDOUT:
             if request.back:
-                reports = swap.restore_file(request.source, request.target)
+                reports = swap.restore_file(request.source, request.target, force=force)
             else:
-                reports = swap.swap_file(request.source, request.target, root=request.root, **chosen)
+                reports = swap.swap_file(request.source, request.target, root=request.root, force=force, **chosen)
             text = ""
         else:
             text, reports = self._as_text(request)
@@ -65,6 +71,10 @@ class CaffePlugin(Plugin):
                 "clgraft.plugins.caffe.bench_nets",
             )
         ]
+
+    def add_commands(self, commands: Any) -> None:
+        """Add `clgraft caffe` to the subparsers of the command line."""
+        run.add_command(commands)
 
     @staticmethod
     def _as_text(request: SwapRequest) -> tuple[str, list[Report]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
 from clgraft.plugins.caffe.check import _forced, _load

@@ -83,6 +83,8 @@ def run(
     module : str
         A module with a function `rows(**arguments)` that yields `CheckRow`, and, if it knows the number of names
         of its rows beforehand, a function `count(**arguments)`.
+        If its process dies, its function `explain(words, **arguments)` may turn the lines that it printed into the
+        reason; empty if it finds none.
     arguments : dict
         What JSON can hold.
     device : str, optional
@@ -122,8 +124,19 @@ def run(
             status = child.wait()
         if not done:
             words.seek(0)
-            last = [line.rstrip() for line in words if line.strip()][-8:]
-            raise CheckError("\n".join([f"[check] the process ended with status {status}; its last lines:", *last]))
+            lines = [line.rstrip() for line in words if line.strip()]
+            reason = _explain(module, lines, arguments)
+            heading = f"[check] the process ended with status {status}; its last lines:"
+            raise CheckError(reason or "\n".join([heading, *lines[-8:]]))
+
+
+def _explain(module: str, lines: list[str], arguments: dict[str, Any]) -> str:
+    """Return what a checker makes of the lines that its process left; empty if it makes nothing of them."""
+    try:
+        explain = getattr(importlib.import_module(module), "explain", None)
+    except ImportError:
+        return ""
+    return explain(lines, **arguments) if explain else ""
 
 
 def _work(module: str, arguments: dict[str, Any]) -> None:
