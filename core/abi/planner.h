@@ -15,7 +15,8 @@ enum {
     CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
     CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
-    CLG_BIND_LOCAL = 6       /* bytes of local memory */
+    CLG_BIND_LOCAL = 6,      /* bytes of local memory */
+    CLG_BIND_STRUCT = 7      /* bytes of the spec's constants, from byte number value on: a struct by value */
 };
 
 typedef struct clg_binding {
@@ -35,10 +36,11 @@ typedef struct clg_plan_spec {
     const clg_argument *arguments;
     const clg_launch *launches;
     const clg_binding *bindings;
-    const uint32_t *writes; /* numbers of the buffers that the launches write */
+    const uint32_t *writes;   /* numbers of the buffers that the launches write */
+    const uint8_t *constants; /* read only while the plan is assembled */
+    const char *label;        /* of verbose lines: IMPLEMENTATION,PROBLEM */
     uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
-    uint64_t workspace_bytes;
-    const char *label; /* of verbose lines: IMPLEMENTATION,PROBLEM */
+    uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);

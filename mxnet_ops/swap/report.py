@@ -24,6 +24,7 @@ class Report:
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
+    note: str = ""
 
     @property
     def replaced(self) -> list[Row]:
@@ -56,4 +57,5 @@ class Report:
         lines = self._table()
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
         table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
-        return f"{table}\n{self._summary}"
+        note = f"\n{self.note}" if self.note else ""
+        return f"{table}\n{self._summary}{note}"

@@ -61,7 +61,7 @@ def from_lines(lines: Iterable[str]) -> list[str]:
     if not found:
         for line in texts:
             text = line.split("#")[0].strip()
-            if text and text.split()[0] not in problem.kinds():
+            if text and text.split()[0] not in kinds():
                 text = text.partition(":")[2].strip()
             if text:
                 found.append(text)
