@@ -22,9 +22,11 @@ static void plan_free(void *object) {
         if (p->launches[i].kernel) cl_release_kernel(p->launches[i].kernel);
     struct clg_context_s *context = p->context;
     free(p->description);
+    free(p->label);
     free(p->arguments);
     free(p->launches);
     free(p->bindings);
+    free(p->writes);
     free(p->resolved);
     free(p);
     if (context) clg_handle_drop(context);
@@ -55,12 +57,14 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
 }
 
 static clg_status check_spec(const clg_plan_spec *spec) {
-    if (spec->argument_count > CLG_MAX_BUFFERS)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got %u buffers, expected at most %u", spec->argument_count, CLG_MAX_BUFFERS);
+    for (uint32_t w = 0; w < spec->write_count; w++)
+        if (spec->writes[w] >= spec->argument_count)
+            return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got a write to buffer %u, expected below %u", spec->writes[w], spec->argument_count);
     for (uint32_t l = 0; l < spec->launch_count; l++) {
         const clg_launch *launch = &spec->launches[l];
         if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||
-            (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count)
+            (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count ||
+            (uint64_t)launch->first_write + launch->write_count > spec->write_count)
             return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got launch %u malformed", l);
         for (uint32_t b = 0; b < launch->binding_count; b++) {
             const clg_binding *binding = &spec->bindings[launch->first_binding + b];
@@ -95,11 +99,13 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->scalar_count = spec->scalar_count;
     p->workspace_bytes = spec->workspace_bytes;
     p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
+    p->label = copy(spec->label ? spec->label : ",", strlen(spec->label ? spec->label : ",") + 1, 1);
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
     p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
-    p->resolved = calloc(spec->argument_count + 1, sizeof *p->resolved);
-    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->resolved) {
+    p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
+    p->resolved = calloc((size_t)spec->argument_count + 1, sizeof *p->resolved);
+    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");

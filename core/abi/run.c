@@ -115,10 +115,10 @@ static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch,
     return code;
 }
 
-static bool wanted(const clg_launch *launch, uint32_t count, const clg_buffer *buffers) {
-    if (!launch->writes) return true;
-    for (uint32_t i = 0; i < count; i++)
-        if ((launch->writes >> i & 1) && buffers[i].mode != CLG_SKIP) return true;
+static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const clg_buffer *buffers) {
+    if (!launch->write_count) return true;
+    for (uint32_t w = 0; w < launch->write_count; w++)
+        if (buffers[p->writes[launch->first_write + w]].mode != CLG_SKIP) return true;
     return false;
 }
 
@@ -126,7 +126,7 @@ static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, co
     struct clg_context_s *c = p->context;
     for (uint32_t l = 0; l < p->launch_count; l++) {
         const clg_launch *launch = &p->launches[l];
-        if (!wanted(launch, p->argument_count, buffers)) continue;
+        if (!wanted(p, launch, buffers)) continue;
         int32_t code = bind_launch(p, launch, buffers, scalars);
         if (code) return clg_cl_fail("clSetKernelArg", code);
         size_t global[3], local[3];
@@ -181,7 +181,7 @@ static clg_status run_locked(struct clg_plan_s *p, const clg_buffer *buffers, co
     }
     if (!status) status = launch_all(p, buffers, scalars);
     if (!status) status = bring_back(p, buffers);
-    if (host || status) {
+    if (host || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
         /* also after an error: nothing may still use the caller's memory when this returns */
         int32_t code = cl_finish(c->queue);
         if (code && !status) status = clg_cl_fail("clFinish", code);
@@ -210,7 +210,9 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
         pthread_mutex_lock(&p->context->mutex);
+        double begin = clg_verbose_flags ? clg_verbose_begin(CLG_VERBOSE_RUN) : 0;
         status = run_locked(p, buffers, scalars);
+        if (begin != 0 && !status) clg_verbose_end(CLG_VERBOSE_RUN, p->label, begin);
         pthread_mutex_unlock(&p->context->mutex);
         clg_affinity_restore(&affinity);
     }

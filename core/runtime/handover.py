@@ -11,18 +11,24 @@ from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.plan import DTYPE_CODES
 
+COUNTS = {
+    "arguments": "argument_count",
+    "bindings": "binding_count",
+    "launches": "launch_count",
+    "writes": "write_count",
+}
 ROLES = {"in": "CLG_IN", "out": "CLG_OUT", "inout": "CLG_INOUT"}
 
 
-def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: Launches, keep: list[Any]) -> Any:
+def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, planned: Launches, keep: list[Any]) -> Any:
     """Return launches as the C runtime's `clg_plan_spec`.
 
     Parameters
     ----------
     ffi, lib : cffi module objects
     problem : Problem
-    description : str
-        For the runtime's messages.
+    name, device : str
+        The implementation and the device, for the runtime's messages.
     planned : Launches
     keep : list
         Receives the memory that the struct points to.
@@ -33,31 +39,41 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: L
     bindings: list[dict[str, int]] = []
     constants = bytearray()
     launches: list[dict[str, Any]] = []
+    writes: list[int] = []
     for launch in planned.launches:
         if 0 in launch.global_size:
             continue
         first = len(bindings)
         bindings += [_binding(lib, item, places, scalars, constants) for item in launch.arguments]
-        launches.append(_launch(ffi, launch, first, places))
+        launches.append(_launch(ffi, launch, first, len(writes)))
+        writes += [places[name] for name in launch.writes]
     spec = ffi.new("clg_plan_spec *")
     for field, kind, items in (
         ("arguments", "clg_argument[]", [_argument(ffi, lib, argument) for argument in arguments]),
         ("bindings", "clg_binding[]", bindings),
         ("launches", "clg_launch[]", launches),
+        ("writes", "uint32_t[]", writes),
     ):
         block = ffi.new(kind, items)
         keep.append(block)
         setattr(spec, field, block)
-        setattr(spec, field[:-1] + "_count" if field != "launches" else "launch_count", len(items))
-    text = ffi.new("char[]", description.encode())
-    keep.append(text)
-    spec.description = text
+        setattr(spec, COUNTS[field], len(items))
+    texts = {"description": f"{problem} | {name} on {device}", "label": label(problem, name)}
+    for field, text in texts.items():
+        block = ffi.new("char[]", text.encode())
+        keep.append(block)
+        setattr(spec, field, block)
     spec.scalar_count = len(scalars)
     block = ffi.new("uint8_t[]", bytes(constants))
     keep.append(block)
     spec.constants, spec.constant_bytes = block, len(constants)
     spec.workspace_bytes = planned.workspace_bytes
     return spec
+
+
+def label(problem: Problem, name: str) -> str:
+    """Return what a line of ``CLGRAFT_VERBOSE`` says of a plan: its implementation and its problem."""
+    return f"{name},{problem}"
 
 
 def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
@@ -72,16 +88,17 @@ def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
     }
 
 
-def _launch(ffi: Any, launch: Launch, first: int, places: dict[str, int]) -> dict[str, Any]:
+def _launch(ffi: Any, launch: Launch, first_binding: int, first_write: int) -> dict[str, Any]:
     return {
         "kernel": ffi.cast("void *", launch.kernel.int_ptr),
         "dims": len(launch.global_size),
         "has_local": launch.local_size is not None,
-        "first_binding": first,
+        "first_binding": first_binding,
         "binding_count": len(launch.arguments),
         "global_size": [int(v) for v in launch.global_size],
         "local_size": [int(v) for v in launch.local_size or ()],
-        "writes": sum(1 << places[name] for name in launch.writes),
+        "first_write": first_write,
+        "write_count": len(launch.writes),
     }
 
 
