@@ -24,7 +24,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script for `options.parser`, the whole command line."""
+    """Print the script for `options.parser`, the parser of the whole command line."""
     try:
         import shtab
     except ImportError:
