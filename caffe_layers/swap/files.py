@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote, schema
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
 from clgraft.caffe_layers.swap.rules import Choice, SwapError
@@ -111,7 +111,7 @@ def _swap_solver(
         raise SwapError(f"[swap] got the solver {source} and {target}, expected a file: its nets are written beside it")
     with naming(source):
         document = Document(text)
-        unknown = check(document, "SolverParameter")
+        unknown = check(document, schema.descriptor("SolverParameter"))
     edits = Edits(text)
     outputs: dict[Path, str] = {}
     inputs = {source}
@@ -174,7 +174,7 @@ def _swap_solver(
 
 def _restore_solver(text: str) -> tuple[str, Report]:
     document = Document(text)
-    check(document, "SolverParameter")
+    check(document, schema.descriptor("SolverParameter"))
     edits = Edits(text)
     report = Report()
     lines: dict[int, list[tuple[str, Scalar]]] = {}

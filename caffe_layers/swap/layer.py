@@ -11,11 +11,10 @@ import json
 import re
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
+from clgraft.caffe_layers.marks import FORCED
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
-# what a loss layer looks for in its param_str
-FORCED = "# clgraft force_backward"
 _TRUE = ("true", "t", "1", "True")
 _STATISTICS = 3  # blobs of a batch norm
 # fields of param_str that are copies of what the layer says outside of it

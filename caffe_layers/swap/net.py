@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
 from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
@@ -48,7 +48,7 @@ def swap_net(
     upgraded = upgrade(text)
     text = upgraded.text
     document = Document(text)
-    unknown = check(document, "NetParameter")
+    unknown = check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines)
@@ -113,7 +113,7 @@ def swap_back(text: str) -> tuple[str, Report]:
         When the text is not a net, or a layer of ours does not say what it was.
     """
     document = Document(text)
-    check(document, "NetParameter")
+    check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report()
     restore_layers(document, document.root, edits, report)

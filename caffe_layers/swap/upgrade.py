@@ -127,7 +127,7 @@ def upgrade(text: str) -> Upgraded:
     old = document.root.all("layers")
     if not old:
         return Upgraded(text, [], [document.place(layer.start)[0] for layer in document.root.messages("layer")])
-    check(document, "NetParameter")
+    check(document, schema.descriptor("NetParameter"))
     _expect_upgradable(document, old)
     flat, oldest = _unwrap(document)
     lines = [document.place(item.start)[0] for item in old]

@@ -60,7 +60,13 @@ def test_trains_as_natively(tmp_path):
 @needs_command
 def test_clgraft_caffe_sets_up_the_environment(tmp_path):
     """From a shell in which nothing was activated or exported."""
-    clean = ["env", "-i", "PATH=/usr/bin:/bin", "HOME=/nonexistent", f"CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')}"]
+    clean = [
+        "env",
+        "-i",
+        "PATH=/usr/bin:/bin",
+        "HOME=/nonexistent",
+        f"CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')}",
+    ]
     done = train(tmp_path, "num_output: 2 kernel_size: 3", True, [*clean, sys.executable, "-c", RUN, "caffe"])
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Optimization Done" in done.stderr
@@ -118,7 +124,11 @@ def test_a_swapped_solver_trains_tests_and_is_timed_as_natively(tmp_path):
 
     seen = []
     for solver, net, snapshot in (("native", "net", "snap"), ("ours", "net_ocl", "snap_ocl")):
-        files = [f"--model={tmp_path}/{net}.prototxt", f"--weights={tmp_path}/{snapshot}_iter_6.caffemodel", "--iterations=3"]
+        files = [
+            f"--model={tmp_path}/{net}.prototxt",
+            f"--weights={tmp_path}/{snapshot}_iter_6.caffemodel",
+            "--iterations=3",
+        ]
         trained = command("train", f"--solver={tmp_path}/{solver}.prototxt")
         tested = command("test", *files)
         timed = command("time", f"--model={tmp_path}/{net}.prototxt", "--iterations=1")
