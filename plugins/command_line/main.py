@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Replace a model's operators by OpenCL ones. Names stay, so existing weights load. "
         "The report says what changed, what did not, and why.",
     )
-    swap.add_argument("model", type=Path, help="a net's or a solver's prototxt (-: from stdin), or an MXNet symbol's JSON")
+    swap.add_argument("model", type=Path, help="a net's or a solver's prototxt (-: stdin), or an MXNet symbol's JSON")
     swap.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the result goes (default: stdout)")
     swap.add_argument("--types", type=_words, metavar="T,T", help="only these native types, such as Convolution,ReLU")
     swap.add_argument("--names", type=_words, metavar="N,N", help="only layers of these names or shell patterns")

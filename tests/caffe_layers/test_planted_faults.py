@@ -97,7 +97,7 @@ FAULTS = {
     "a gradient that is off by a thousandth": (
         functions,
         "sigmoid",
-        lambda made=functions.sigmoid(): replace(made, backward="dx = 1.001 * dy * y * (1 - y);"),
+        lambda make=functions.sigmoid: replace(make(), backward="dx = 1.001 * dy * y * (1 - y);"),
         ("Sigmoid", "", {"x": SHAPE}),
         {},
     ),

@@ -175,9 +175,9 @@ def test_two_trainings_give_the_same_bits(tmp_path):
 
 
 FREEZABLE = {
-    "Convolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
-    "Deconvolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
-    "InnerProduct": ("inner_product_param { num_output: 3 %s }" % XAVIER, 2),
+    "Convolution": (f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {XAVIER} }}", 2),
+    "Deconvolution": (f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {XAVIER} }}", 2),
+    "InnerProduct": (f"inner_product_param {{ num_output: 3 {XAVIER} }}", 2),
     "Scale": ("scale_param { bias_term: true }", 2),
     "Bias": ("", 1),
     "PReLU": ("", 1),
