@@ -16,7 +16,7 @@ from clgraft.core.operators.pointwise.formulas import functions
 
 
 class Affine(OclLayer):
-    """What both have in common: x seen as (outer, middle, inner), and one vector along the middle.
+    """Base class of both: x is viewed as (outer, middle, inner), and the vector lies along the middle.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Affine(OclLayer):
     formula: functions.Function
 
     def vector_shape(self, given: Any, shapes: list) -> tuple:
-        """Give the shape of the learned vector, or of the second bottom that stands in for it."""
+        """Return the shape of the learned vector, or of the second bottom that replaces it."""
         if len(shapes) == 2:
             return shapes[1]
         self.expect(given.num_axes >= -1, f"num_axes {given.num_axes}", "-1 (to the end) or the number of axes")
@@ -40,7 +40,7 @@ class Affine(OclLayer):
         return shapes[0][axis:end]
 
     def view(self, given: Any, shapes: list, vector: Sequence[int]) -> None:
-        """See x as (outer, middle, inner)."""
+        """Set the view of x as (outer, middle, inner)."""
         x = shapes[0]
         axis = self.canonical_axis(given.axis, len(x)) if vector else 0
         end = axis + len(vector)
@@ -82,12 +82,12 @@ class Affine(OclLayer):
         self.program(self.formula.backward, *outputs).run(buffers)
 
     def passes_dy(self) -> bool:
-        """Whether dx is dy in the same memory."""
+        """Return whether dx is dy in the same memory."""
         return False
 
 
 def gradient(blob: Any, learned: bool) -> core.Buffer:
-    """Give where a vector's gradient goes: a learned blob's adds up, a bottom's is overwritten."""
+    """Return the buffer of a vector's gradient: that of a learned blob is added to, that of a bottom overwritten."""
     return buffer(blob.diff, core.ACCUMULATE if learned else core.OVERWRITE)
 
 

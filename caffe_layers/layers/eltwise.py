@@ -15,7 +15,7 @@ class OclEltwise(OclLayer):
 
     MAX: among equal values of bottoms 0 and 1 the gradient goes to bottom 1, a later one wins only if it is greater.
     PROD: the gradient is dy times the other bottoms; `stable_prod_grad: false` (dy y / x) would differ only near 0.
-    In place is refused: the native layer computes something else then.
+    Working in place is refused: Caffe's own layer computes something else then.
     """
 
     word: ClassVar[str] = "eltwise"

@@ -1,6 +1,6 @@
 """What loss layers share: the loss weight, labels to ignore, what a loss is divided by; and losses of element pairs.
 
-Natively a loss layer has the loss weight 1 by itself. A Python layer has none: its prototxt has to say
+Caffe's own loss layers have a loss weight of 1 by default. A Python layer has none: its prototxt has to say
 ``loss_weight: 1``, and the swap writes it.
 """
 
@@ -43,12 +43,12 @@ class Loss(OclLayer):
             self.normalization = "VALID" if given.normalize else "BATCH_SIZE"
 
     def normalize(self, valid: int) -> float:
-        """Give what the loss is divided by: at least 1, for batches in which nothing counts."""
+        """Return what the loss is divided by: at least 1, for batches in which every label is ignored."""
         counts = {"FULL": self.outer * self.inner, "VALID": valid, "BATCH_SIZE": self.outer, "NONE": 1}
         return float(max(1, counts[self.normalization]))
 
     def weight(self, top: Any) -> float:
-        """Give the loss weight: Caffe hands it over as the top's gradient."""
+        """Return the loss weight: Caffe passes it as the top's gradient."""
         return float(top[0].diff.flat[0])
 
     def leave_labels(self, propagate_down: Any, bottom: Any) -> None:

@@ -12,7 +12,7 @@ from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.core.operators.pointwise.formulas import sums
 
-AXES = 4  # of a bottom: batch, channels, height, width
+AXES = 4  # a bottom has batch, channels, height and width
 ACROSS_CHANNELS = 0
 
 
@@ -105,7 +105,7 @@ class OclMVN(OclLayer):
         self.share, self.eps, self.scales = 1 / max(1, self.full[1]), given.eps, given.normalize_variance
         self.made: dict = {}
         self.values = {name: np.empty(self.row, np.float32) for name in ("mean", "variance", "first", "second")}
-        return [(*shape, *(1,) * (AXES - len(shape)))]  # natively the top has four axes
+        return [(*shape, *(1,) * (AXES - len(shape)))]  # Caffe's top has four axes
 
     def run(self, text: str, arrays: dict, outputs: str, scalars: dict) -> None:
         """Run an expression of whole arrays and of a value for each row."""

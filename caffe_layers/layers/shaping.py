@@ -1,4 +1,4 @@
-"""Crop, Tile and Reduction: boxes, repetitions and folds of a bottom."""
+"""Crop, Tile and Reduction: a part of a bottom, its repetition, and its sums."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class OclReduction(OclLayer):
         axis = self.canonical_axis(given.axis, len(shape))
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
         self.factor = given.coeff / (max(inner, 1) if self.mean else 1)
-        full, folded = {"x": (outer, inner)}, (outer, 1)
-        self.forward_program = programs.make(self.context, self.formula.forward, full, {"y": folded}, ("factor",))
+        full, reduced = {"x": (outer, inner)}, (outer, 1)
+        self.forward_program = programs.make(self.context, self.formula.forward, full, {"y": reduced}, ("factor",))
         self.backward_program: programs.Program | None = None
-        self.full, self.folded = full, folded
+        self.full, self.reduced = full, reduced
         return [shape[:axis]]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -94,7 +94,7 @@ class OclReduction(OclLayer):
         if not propagate_down[0]:
             return
         if self.backward_program is None:
-            inputs = {**self.full, "dy": self.folded}
+            inputs = {**self.full, "dy": self.reduced}
             self.backward_program = programs.make(
                 self.context, self.formula.backward, inputs, {"dx": None}, ("factor",)
             )

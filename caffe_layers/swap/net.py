@@ -18,9 +18,9 @@ def swap_net(
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
 ) -> tuple[str, Report]:
-    """Replace native layers of a net by OpenCL ones.
+    """Replace a net's layers by OpenCL ones.
 
-    Names of layers and blobs stay, so caffemodels and solver states load as before; comments, layout and fields of
+    Names of layers and blobs stay, so caffemodels and solver states load as before. Comments, layout and fields of
     forks stay too. Nets in the two older forms (`layers`) are upgraded first.
 
     Parameters
@@ -97,8 +97,8 @@ def swap_layers(
 def swap_back(text: str) -> tuple[str, Report]:
     """Restore the native layers of a swapped net.
 
-    Gives the text that was swapped, letter by letter, if nothing else was changed since. A net that was upgraded on
-    the way comes back in its upgraded form.
+    The result is exactly the text that was swapped if nothing else was changed since. A net that was upgraded comes
+    back in its upgraded form.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def swap_back(text: str) -> tuple[str, Report]:
     Raises
     ------
     PrototxtError, SwapError
-        When the text is not a net, or a layer of ours does not say what it was.
+        If the text is not a net, or one of clgraft's layers does not say what it was.
     """
     document = Document(text)
     check(document, schema.descriptor("NetParameter"))

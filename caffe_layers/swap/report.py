@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: where it stands, what it was, what it became (empty if left alone) and why."""
+    """One layer: its line, what it was, what it became (empty if it stays) and why."""
 
     name: str
     kind: str

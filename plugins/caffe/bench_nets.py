@@ -68,7 +68,7 @@ class _Text:
 
 
 def resnet18(batch: int, learn: bool = True, pixels: int = 224) -> str:
-    """Give a ResNet-18 (He et al. 2016): two blocks of two 3x3 convolutions at each of four sizes."""
+    """Return a ResNet-18 (He et al. 2016): two blocks of two 3x3 convolutions at each of four sizes."""
     net = _Text(batch, pixels, learn)
     x = net.pool(net.conv("data", 64, 7, 2), "pool: MAX kernel_size: 3 stride: 2")
     width = 64
@@ -83,7 +83,7 @@ def resnet18(batch: int, learn: bool = True, pixels: int = 224) -> str:
 
 
 def mobilenet(batch: int, learn: bool = True, pixels: int = 224) -> str:
-    """Give a MobileNet (Howard et al. 2017): depthwise and 1x1 convolutions in turn."""
+    """Return a MobileNet (Howard et al. 2017): depthwise and 1x1 convolutions in turn."""
     net = _Text(batch, pixels, learn)
     x, width = net.conv("data", 32, 3, 2), 32
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -97,7 +97,7 @@ NETS = {"resnet18": resnet18, "mobilenet": mobilenet}
 
 
 def computes_statistics() -> bool:
-    """Whether the native BatchNorm gathers the statistics of a batch."""
+    """Return whether the native BatchNorm gathers the statistics of a batch."""
     net = load(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }'
         'layer { name: "op" type: "BatchNorm" bottom: "x" top: "y" }'

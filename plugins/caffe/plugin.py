@@ -51,7 +51,7 @@ class CaffePlugin:
         with swap.naming(request.source):
             if swap.is_solver(native):
                 raise PluginError(
-                    f"[swap] got the solver {request.source}, expected -o: its nets are written beside it"
+                    f"[swap] got the solver {request.source}, expected -o: its nets are written next to it"
                 )
             if request.back:
                 text, report = swap.swap_back(native)

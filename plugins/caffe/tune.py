@@ -15,7 +15,7 @@ from clgraft.plugins.command_line.tune.supervise import TuneError
 
 
 def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
-    """Give what a net's swapped layers plan, forward and, in training, backward.
+    """Return what a net's swapped layers plan, forward and, in training, backward.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ SOLVER_OF_ONE_STEP = (
 
 
 def network(ours: bool, batch_norm: bool) -> str:
-    """Give a small residual net with every family of layers, in place where that is usual, and shared weights."""
+    """Return a small residual net with every family of layers, in place where that is usual, and shared weights."""
 
     def conv(name: str, bottom: str, fields: str, frame: str = WEIGHTS, kind: str = "Convolution") -> str:
         cls = "OclDepthwiseConvolution" if "group" in fields else None

@@ -63,7 +63,7 @@ def parse(name: str, text: str, *, forks: bool = True) -> Any:
     text : str
         Its fields in text format.
     forks : bool
-        Whether fields that Caffe's master does not have, as forks write them, are passed over or refused.
+        Whether fields that Caffe's master does not have, as forks write them, are skipped or refused.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def parse(name: str, text: str, *, forks: bool = True) -> Any:
 
 
 def parse_layer(text: str) -> Any:
-    """Read a `LayerParameter` from text format; unknown fields are passed over."""
+    """Read a `LayerParameter` from text format; unknown fields are skipped."""
     return parse("LayerParameter", text)
 
 
