@@ -6,7 +6,6 @@ check and prepare; a layer implements `configure`, `prepare`, `compute` and `dif
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -18,6 +17,7 @@ from clgraft import core
 from clgraft.caffe_layers.layers import fillers, framework
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.errors import ClgraftError, ProblemError
+from clgraft.core.log import log
 
 MANY = 1 << 30  # no limit on the number of blobs
 SHOWN = 120  # letters of param_str that an error shows
@@ -25,7 +25,7 @@ SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
 def told(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Print an error before it reaches Caffe, whose command ends without printing a Python exception."""
+    """Log an error before it reaches Caffe, whose command ends without printing a Python exception."""
 
     @wraps(step)
     def guarded(self: Any, *arguments: Any) -> Any:
@@ -33,7 +33,7 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *arguments)
         except Exception as error:
             reason = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-            print(f"clgraft: {self.title()} failed in {step.__name__}: {reason}", file=sys.stderr, flush=True)
+            log.error("clgraft: %s failed in %s: %s", self.title(), step.__name__, reason)
             if isinstance(error, ClgraftError) and self.name():
                 error.args = (f"{error} (in layer {self.name()!r})", *error.args[1:])
             raise

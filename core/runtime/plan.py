@@ -5,16 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from clgraft.core import html
 from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError
 from clgraft.core.problem import Argument, Problem
-
-if TYPE_CHECKING:
-    from clgraft.core.runtime.context import DeviceContext
 
 OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKIP
 DTYPE_CODES = {
@@ -59,6 +57,14 @@ class accumulate:  # reads as a verb at the call
     array: np.ndarray
 
 
+class Owner(Protocol):
+    """What a plan needs of the context that it belongs to: the C runtime, and what keeps the context's handle valid."""
+
+    ffi: Any
+    lib: Any
+    lifetime: Any
+
+
 class Plan:
     """A problem prepared for a device. Made by `Context.plan`; safe to run from any thread.
 
@@ -76,7 +82,7 @@ class Plan:
 
     def __init__(
         self,
-        context: DeviceContext,
+        context: Owner,
         problem: Problem,
         algorithm: str,
         declined: tuple[tuple[str, str], ...],
@@ -95,7 +101,15 @@ class Plan:
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
     def __repr__(self) -> str:
-        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r})"
+        tuned = f", tuned={self.tuned!r}" if self.tuned else ""
+        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r}{tuned})"
+
+    def _repr_html_(self) -> str:
+        rows = [(a.name, a.role, "x".join(map(str, a.shape)), a.dtype) for a in self.arguments]
+        rows += [(name, "scalar", "", "") for name in self.scalars]
+        notes = [f"tuned: {self.tuned}"] if self.tuned else []
+        notes += [f"{name} declined: {reason}" for name, reason in self.declined]
+        return html.table(["argument", "role", "shape", "dtype"], rows, f"{self.problem}: {self.algorithm}", notes)
 
     @property
     def address(self) -> int:

@@ -1,4 +1,4 @@
-"""Checks a swapped net in Caffe layer by layer: each of ours gets what its native twin got, so no errors add up."""
+"""Check a swapped net in Caffe layer by layer: each layer gets the inputs of Caffe's own, so errors do not add up."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +11,25 @@ from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
 from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
 from clgraft.plugins.caffe import run
-from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
 
 _STDOUT = (STDIN, "/dev/stdout")
 
 
-class CaffePlugin:
+class CaffePlugin(Plugin):
     """Nets (train/val, deploy) and solvers in text form; also from standard input. Caffe is not needed to swap them."""
 
     name = "caffe"
     models = "a net's or a solver's .prototxt"
-    checker = "clgraft.plugins.caffe.check"
+    examples = (
+        "clgraft check train_val.prototxt",
+        "clgraft swap train_val.prototxt -o train_val_ocl.prototxt",
+        "clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU",
+        "clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt",
+        "clgraft tune train_val.prototxt",
+    )
+    # the pure Python protobuf, which Caffe's generated classes need, and no log of every layer
+    environment = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}  # noqa: RUF012
 
     def recognises(self, path: Path) -> bool:
         named = path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
@@ -40,6 +50,27 @@ class CaffePlugin:
             text, reports = self._as_text(request)
         changed = sum(len(report.swapped) for report in reports)
         return SwapResult("\n\n".join(map(str, reports)), changed, text)
+
+    def add_check_arguments(self, parser: argparse._ActionsContainer) -> None:
+        parser.add_argument("--phase", choices=["train", "test"], default="train", help="of a net (default: train)")
+
+    def check(self, model: Path, options: argparse.Namespace) -> Task:
+        arguments = {"path": str(model), "phase": options.phase, "repeats": options.repeats}
+        return Task("clgraft.plugins.caffe.check", arguments)
+
+    def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        return Task("clgraft.plugins.caffe.tune", {"path": str(model), "training": training})
+
+    def peers(self) -> Sequence[Peer]:
+        return [
+            Peer(
+                "caffe",
+                "caffe",
+                "clgraft.plugins.caffe.bench_layers",
+                ("resnet18", "mobilenet"),
+                "clgraft.plugins.caffe.bench_nets",
+            )
+        ]
 
     def add_commands(self, commands: Any) -> None:
         """Add `clgraft caffe` to the subparsers of the command line."""
