@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -22,6 +21,7 @@ from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
 from clgraft.mxnet_ops.engine.calls import ffi, lib
+from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
 from clgraft.mxnet_ops.engine.random_numbers import Stream
@@ -29,25 +29,17 @@ from clgraft.mxnet_ops.engine.random_numbers import Stream
 FLOATS = ("float32", "float16", "float64")
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
 
-_errors = threading.local()
 _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
 
 
-def last_error() -> Exception | None:
-    """Give, once, the error that an answer in this thread met last: MXNet's own text does not carry it."""
-    error = getattr(_errors, "error", None)
-    _errors.error = None
-    return error
-
-
 def _answer(function: Callable[..., None]) -> Callable[..., int]:
-    """Let C ask a function of ours; 0 after an error, which is shown and kept for `last_error`."""
+    """Let C ask a function of ours; 0 after an error, which is shown and kept for `errors.last_error`."""
 
     def entry(*arguments: Any) -> int:
         try:
             function(*arguments)
         except Exception as error:
-            _errors.error = error
+            keep_error(error)
             text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
             print(f"clgraft: {text}", file=sys.stderr, flush=True)
             return 0
