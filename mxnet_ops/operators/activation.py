@@ -68,7 +68,8 @@ class Activation(Operator):
 
     Notes
     -----
-    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), (1,), or of data's shape.
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), (1,),
+    or of data's shape.
     """
 
     op_type: ClassVar[str] = "ocl_activation"

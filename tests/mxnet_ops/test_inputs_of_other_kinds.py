@@ -42,3 +42,36 @@ def test_a_learned_slope_for_each_element(shape, dtype, rng):
     assert_close(got.outputs[0], np.where(x > 0, x, gamma * x), dtype)
     assert_close(got.gradients["x"], np.where(x > 0, head, gamma * head), dtype)
     assert_close(got.gradients["gamma"], np.where(x > 0, 0, x * head), dtype)
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("keys", [{}, {"normalization": "valid"}, {"preserve_shape": True}], ids=str)
+def test_softmax_output_of_a_vector(keys, dtype, train, rng):
+    """In inference MXNet's float32 is one example of as many classes, else as many examples of one class."""
+    native = mx.sym.SoftmaxOutput(mx.sym.var("data"), mx.sym.var("label"), name="s", **keys)
+    swapped, report = swap_symbol(native)
+    assert report.replaced
+    arrays = {"data": random(rng, 5, dtype=dtype), "label": rng.random(5).astype(dtype)}
+    got, expected = (evaluate(symbol, arrays, train=train).outputs[0] for symbol in (swapped, native))
+    assert_close(got, expected, "float32")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_synchronous_batch_norm_of_one_device_is_replaced(devices, rng):
+    native = mx.sym.contrib.SyncBatchNorm(mx.sym.var("x"), ndev=devices, key="k", fix_gamma=False, name="b")
+    swapped, report = swap_symbol(native)
+    assert bool(report.replaced) == (devices == 1)
+    if devices == 1:
+        arrays = {"x": random(rng, 4, 3, 5, 5), "b_gamma": random(rng, 3), "b_beta": random(rng, 3)}
+        states = {"b_moving_mean": np.zeros(3, "float32"), "b_moving_var": np.ones(3, "float32")}
+        assert_close(*(evaluate(s, arrays, auxiliary=states).outputs[0] for s in (swapped, native)))
+
+
+def test_gradients_of_gradients_name_the_operator():
+    x = mx.nd.ones((2, 3))
+    x.attach_grad()
+    with pytest.raises(mx.MXNetError) as error, mx.autograd.record():
+        y = mx.nd.Custom(x, op_type="ocl_activation", act_type="tanh")
+        (mx.autograd.grad(y, [x], create_graph=True)[0] ** 2).sum().backward()
+    assert str(error.value).startswith("[ocl_activation] got a gradient of a gradient"), error.value
