@@ -7,7 +7,7 @@ from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet,
 
 import mxnet
 
-from clgraft.mxnet_ops.engine import backward_writes, errors, random_numbers
+from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
@@ -78,6 +78,7 @@ unguard.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()
+partial_shapes.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
 # first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
 weakref.finalize(guard.install, int)
