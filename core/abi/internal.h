@@ -8,7 +8,6 @@
 #include "opencl.h"
 #include "planner.h"
 
-#define CLG_POOL_SIZE 256
 
 /* errors.c */
 clg_status clg_fail(clg_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -32,6 +31,9 @@ typedef struct clg_affinity {
 void clg_affinity_keep(clg_affinity *kept);
 void clg_affinity_restore(const clg_affinity *kept);
 
+/* verbose.c: what CLGRAFT_VERBOSE asked for when the library was loaded; usually 0 */
+extern uint32_t clg_verbose_flags;
+
 /* context.c */
 typedef struct clg_pooled {
     cl_object mem;
@@ -46,7 +48,8 @@ struct clg_context_s {
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
     void *workspace;       /* host memory with CLG_RAW_POINTER, else a cl_mem */
     uint64_t workspace_bytes;
-    clg_pooled pool[CLG_POOL_SIZE];
+    clg_pooled *pool;
+    uint32_t pool_size;
     clg_counters counters;
 };
 clg_status clg_context_reserve(struct clg_context_s *context, uint64_t bytes); /* mutex held */
@@ -64,7 +67,7 @@ enum { CLG_OWN_NOTHING = 0, CLG_OWN_POOLED = 1, CLG_OWN_WRAPPED = 2 };
 
 struct clg_plan_s {
     struct clg_context_s *context;
-    char *description;
+    char *description, *label;
     clg_argument *arguments;
     clg_launch *launches;
     clg_binding *bindings;

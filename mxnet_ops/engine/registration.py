@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -20,6 +19,7 @@ from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
 from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
+from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import prepare
@@ -44,7 +44,7 @@ def _answer(function: Callable[..., None]) -> Callable[..., int]:
             text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
             if isinstance(error, UnknownShape):  # a question may be asked before shapes are known
                 return 0
-            print(f"clgraft: {text}", file=sys.stderr, flush=True)
+            log.error("clgraft: %s", text)
             return 0
         return 1
 

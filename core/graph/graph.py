@@ -1,0 +1,126 @@
+"""Graphs: problems that share named values, with their text, their gradients, and a builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clgraft.core.graph.differentiate import gradients
+from clgraft.core.graph.structure import Node, Number, Structure, Value, expect
+from clgraft.core.graph.text import read_graph, write_graph
+from clgraft.core.problem import Problem, parse
+
+
+@dataclass(frozen=True)
+class Graph(Structure):
+    """Problems in the order in which they run, and the values that they share.
+
+    Every value is an input, a state, or an output of exactly one node that comes before all its readers. States are
+    changed in place by nodes with ``inout`` arguments; a node reads what the nodes before it left.
+
+    Parameters
+    ----------
+    nodes : tuple of Node
+    inputs : tuple of Value
+    outputs : tuple of str
+        Names of values that a run hands out, computed by nodes.
+    states : tuple of Value, optional
+    scalars : tuple of str, optional
+        Numbers that every run needs.
+
+    Raises
+    ------
+    ProblemError
+        If a name is invalid or unknown, a value is written twice, or sizes or dtypes differ.
+    """
+
+    def gradients(self, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Graph:
+        """Return the graph that also computes gradients (see `clgraft.core.graph.differentiate.gradients`)."""
+        return gradients(self, wrt, outputs)
+
+    def __str__(self) -> str:
+        return write_graph(self)
+
+
+def parse_graph(text: str) -> Graph:
+    """Return the graph of a text, which is what ``str(graph)`` returns.
+
+    Raises
+    ------
+    ProblemError
+        Naming the line that cannot be read, or what does not fit together.
+    """
+    return Graph(**read_graph(text))
+
+
+class GraphBuilder:
+    """Collects nodes in the order in which they are added, and names their values.
+
+    Examples
+    --------
+    >>> builder = GraphBuilder()
+    >>> x, w = builder.input("x", (8, 3, 32, 32)), builder.input("w", (16, 3, 3, 3))
+    >>> y, = builder.add("conv forward n8 ic3 ih32 iw32 oc16 kh3 kw3 ph1 pw1", x, w)
+    >>> graph = builder.graph(y)
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._inputs: list[Value] = []
+        self._states: list[Value] = []
+        self._scalars: list[str] = []
+        self._count = 0
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
+        """Add an input and return its name."""
+        self._inputs.append(Value(name, tuple(shape), dtype))
+        return name
+
+    def state(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
+        """Add a state and return its name."""
+        self._states.append(Value(name, tuple(shape), dtype))
+        return name
+
+    def scalar(self, name: str) -> str:
+        """Add a scalar that every run needs and return its name."""
+        self._scalars.append(name)
+        return name
+
+    def add(self, problem: Problem | str, *reads: str, scalars: Mapping[str, Number] | None = None) -> tuple[str, ...]:
+        """Add a node and return the names of its outputs.
+
+        Parameters
+        ----------
+        problem : Problem or str
+            A problem or its text.
+        *reads : str
+            Values for the arguments that are read (roles ``in`` and ``inout``), in order.
+        scalars : mapping of str to float or str, optional
+            All of the problem's scalars: numbers, or names of scalars of the graph.
+
+        Raises
+        ------
+        ProblemError
+            If a count or a name does not fit.
+        """
+        if isinstance(problem, str):
+            problem = parse(problem)
+        arguments = problem.arguments()
+        wanted = sum(argument.role != "out" for argument in arguments)
+        expect(len(reads) == wanted, f"{len(reads)} values to read for {problem}", f"{wanted}")
+        given = dict(scalars or {})
+        expect(set(given) == set(problem.scalars()), f"scalars {sorted(given)} for {problem}", f"{problem.scalars()}")
+        left, names, written = iter(reads), [], []
+        for argument in arguments:
+            if argument.role == "out":
+                self._count += 1
+                written.append(f"v{self._count}")
+                names.append(written[-1])
+            else:
+                names.append(next(left))
+        self._nodes.append(Node(problem, tuple(names), tuple(given[name] for name in problem.scalars())))
+        return tuple(written)
+
+    def graph(self, *outputs: str) -> Graph:
+        """Return the graph with these outputs."""
+        return Graph(tuple(self._nodes), tuple(self._inputs), outputs, tuple(self._states), tuple(self._scalars))
