@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import conv_reference
 import numpy as np
-from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
+from tests.core import conv_reference
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}

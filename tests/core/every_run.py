@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.implementation import implementations
+from tests.problem_sets import problem_lines
 
 DIRECTIONS = {
     "conv": ("forward", "backward_data", "backward_filter", "backward_bias"),

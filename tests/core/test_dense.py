@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problem_sets import problem_lines
-from rounding_bounds import hold_to_bound
 
 from clgraft import core
 from clgraft.core import DenseProblem, ProblemError
 from clgraft.core.session.context import Context
+from tests.core.rounding_bounds import hold_to_bound
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("dense")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_weight": "dw", "backward_bias": "db"}

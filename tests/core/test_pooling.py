@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
 from clgraft.core.operators.pooling import elements
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("pooling")
 DIRECTIONS = ("forward", "backward")

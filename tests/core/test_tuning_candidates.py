@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import conv_reference
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.errors import Declined
@@ -15,6 +13,9 @@ from clgraft.core.operators.conv.reference import convolve
 from clgraft.core.tuning import Choice
 from clgraft.core.tuning.search import choices
 from clgraft.core.tuning.trial import Trial
+from tests.core import conv_reference
+from tests.core.conv_checks import DIRECTIONS, random_arrays
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
 SPREAD = (

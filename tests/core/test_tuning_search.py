@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tuning_plants
-from tuning_plants import PROBLEM, implementation, of_plants
 
 from clgraft import core
 from clgraft.core import tuning
@@ -17,6 +15,8 @@ from clgraft.core.tuning.database import Candidate, Database, Timing
 from clgraft.core.tuning.identity import device_key
 from clgraft.core.tuning.search import Effort, Search, choices, choose
 from clgraft.core.tuning.trial import Trial
+from tests.core import tuning_plants
+from tests.core.tuning_plants import PROBLEM, implementation, of_plants
 
 QUICK = Effort(seconds=60, rounds=7, final_seconds=0.2)
 
