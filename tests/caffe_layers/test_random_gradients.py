@@ -11,10 +11,10 @@ caffe = pytest.importorskip("caffe")
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from test_random_nets import Growing
 
 from clgraft.caffe_layers.swap import swap_net
 from tests.caffe_layers.caffe_nets import TEST, load
+from tests.caffe_layers.test_random_nets import Growing
 
 LAYER = re.compile(r'type: "(\w+)" bottom: "(\w+)" .*?top: "(\w+)"')
 
