@@ -1,32 +1,36 @@
 # make demo, make test: each makes what it needs, in a folder of this tree, and no root is needed.
-# PYTHON chooses the interpreter (3.9 to 3.12): make test PYTHON=python3.9
+# PYTHON chooses the interpreter (3.9 or later): make test PYTHON=python3.9
 
 PYTHON ?= python3
 PYTHON_PATH := $(shell .ci/python $(PYTHON))
 ifeq ($(PYTHON_PATH),)
-$(error clgraft: got no interpreter $(PYTHON), expected one of Python 3.9 to 3.12)
+$(error clgraft: got no interpreter $(PYTHON), expected one of Python 3.9 or later)
 endif
 VERSION := $(shell $(PYTHON_PATH) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV ?= .venv-$(VERSION)
 BIN := $(VENV)/bin
+# mxnet and caffe are empty where this Python cannot have them
 EXTRAS := cpu,mxnet,caffe,bench,dev
+WHEEL_TOOLS := .venv-$(VERSION)-wheels
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
-# What Caffe's wheel and MXNet want of protobuf and glog before anything else is read.
+# Caffe's wheel needs the first one, and logs every layer without the second one.
 export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION := python
 export GLOG_minloglevel := 2
 
-.PHONY: help demo test lint bench install clean
+.PHONY: help demo test lint bench install wheels clean
 
 help:
-	@echo "make demo    train a small net on real digits, native and swapped, in every framework that $(PYTHON) can have"
+	@echo "make demo    train a small net on real digits, original and swapped, in every framework that $(PYTHON) can have"
 	@echo "make test    run all tests on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
+	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
 	@echo "make lint    ruff, ruff format and mypy"
 	@echo "make bench   time the operators against the frameworks' own"
+	@echo "make wheels  build a wheel for x86-64 and one for aarch64 into dist/, each for every Python"
 
-$(VENV)/installed: pyproject.toml setup.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
-	@$(PYTHON_PATH) -c 'import sys; assert (3, 9) <= sys.version_info[:2] <= (3, 12), "clgraft: got Python %d.%d, expected 3.9 to 3.12" % sys.version_info[:2]'
+$(VENV)/installed: pyproject.toml setup.py clgraft/__init__.py $(wildcard core/abi/*.c core/abi/*.h core/abi/build.py mxnet_ops/engine/calls/*.[ch] mxnet_ops/engine/calls/build.py)
+	@$(PYTHON_PATH) -c 'import sys; assert sys.version_info >= (3, 9), "clgraft: got Python %d.%d, expected 3.9 or later" % sys.version_info[:2]'
 	@$(PYTHON_PATH) -c 'import os, sysconfig as s; p = s.get_paths()["include"] + "/Python.h"; assert os.path.exists(p), "clgraft: got no " + p + ", expected Python headers (on Debian: python3-dev)"'
 	@test -x $(BIN)/python || $(PYTHON_PATH) -m venv $(VENV) || { rm -rf $(VENV); echo "clgraft: got no venv module, expected one (on Debian: python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
@@ -41,6 +45,19 @@ demo: install
 test: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
 
+.PHONY: docs docs-python
+docs: docs-python $(VENV)/docs-installed
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/docs-trees -b html docs build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs-trees -b linkcheck docs build/docs-links
+	@echo "documentation: build/docs/index.html"
+
+docs-python:
+	@test "$(VERSION)" = 3.11 || { echo "clgraft: got Python $(VERSION), expected 3.11: make docs PYTHON=python3.11"; exit 1; }
+
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,5 +66,14 @@ lint: install
 bench: install
 	$(BIN)/clgraft bench
 
+$(WHEEL_TOOLS)/installed: pyproject.toml
+	@test -x $(WHEEL_TOOLS)/bin/python || $(PYTHON_PATH) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1,<26"
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --group wheels
+	@touch $@
+
+wheels: $(WHEEL_TOOLS)/installed
+	$(WHEEL_TOOLS)/bin/python .ci/make_wheels.py dist
+
 clean:
-	rm -rf .venv-3.* build *.egg-info
+	rm -rf .venv-3.* build dist *.egg-info

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Real BVLC Caffe in a folder: Debian bullseye's packages, and clgraft built for their Python 3.9.
+# Put real BVLC Caffe into a folder: Debian bullseye's packages, and clgraft built for their Python 3.9.
 #
-#   .ci/bullseye.sh DIR                      makes the folder (about two minutes; again: only refreshes clgraft)
-#   .ci/bullseye.sh DIR python3 ...          and runs a command in it, in this tree (read from /clgraft inside)
+#   .ci/bullseye.sh DIR                      make the folder (two minutes), or update clgraft in it
+#   .ci/bullseye.sh DIR python3 ...          do the same, then run a command inside, in the copy at /clgraft
 #   .ci/bullseye.sh DIR pytest tests/caffe_layers
 #
-# Needs root, debootstrap, a Debian mirror, PyPI, and a pip on this side (PYTHON, default python3).
+# Needs root, debootstrap, a Debian mirror, PyPI, and a pip outside of the folder (PYTHON, default python3).
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
@@ -28,32 +28,36 @@ if [ ! -e "$dir/opt/caffe-installed" ]; then
 fi
 
 if [ ! -e "$dir/opt/wheels/complete" ]; then
-    # Fetched on this side, whose certificates and mirrors pip knows. With --no-deps pip does not heed what a release
-    # asks of Python, hence the limits: the last ones for 3.9. Numpy and protobuf stay Debian's: Caffe is built on them.
+    # Download outside of the folder, where pip has certificates and mirrors. With --no-deps pip ignores the Python that
+    # a release requires, so the limits name the last releases for 3.9. NumPy and protobuf are Debian's, because its
+    # Caffe was built with them.
     platforms=()
     for tag in manylinux_2_31 manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux_2_5 manylinux1; do
         platforms+=(--platform "${tag}_x86_64")
     done
     rm -rf "$dir/opt/wheels"
-    "$python" -m pip download --quiet --dest "$dir/opt/wheels" --python-version 3.9 --implementation cp --abi cp39 --abi abi3 \
-        --abi none "${platforms[@]}" --only-binary=:all: --no-deps \
+    "$python" -m pip download --quiet --dest "$dir/opt/wheels" --python-version 3.9 \
+        --implementation cp --abi cp39 --abi abi3 --abi none "${platforms[@]}" --only-binary=:all: --no-deps \
         'pyopencl<2025.2' 'pytools<2025' 'platformdirs<4.5' typing_extensions 'cffi<2.1' 'pycparser<2.24' \
         'pytest<9' 'iniconfig<2.2' 'packaging<27' 'pluggy<1.7' 'exceptiongroup<1.4' 'tomli<3' 'pygments<2.21' \
         'hypothesis<6.142' 'attrs<27' 'sortedcontainers<3' 'setuptools<81' 'wheel<0.46' 'pip<26' \
         intel-opencl-rt intel-cmplr-lib-rt intel-cmplr-lic-rt 'tbb<2024' tcmlib umf
     chroot "$dir" python3 -m venv --without-pip --system-site-packages --clear /opt/venv
-    chroot "$dir" sh -c 'cd /opt/wheels; /opt/venv/bin/python3 "$(echo pip-*.whl)/pip" install --quiet --no-index --no-deps ./*.whl'
+    chroot "$dir" sh -c \
+        'cd /opt/wheels; /opt/venv/bin/python3 "$(echo pip-*.whl)/pip" install --quiet --no-index --no-deps ./*.whl'
     touch "$dir/opt/wheels/complete"
 fi
 
 rm -rf "$dir/clgraft"
 mkdir "$dir/clgraft"
-tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude=./.bullseye --exclude='*.so' --exclude='__pycache__' -cf - . |
+tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude=./.bullseye --exclude='*.so' --exclude='__pycache__' \
+    -cf - . |
     tar -C "$dir/clgraft" -xf -
-chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation --root-user-action ignore --editable /clgraft
+chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
+    --root-user-action ignore --editable /clgraft
 
 if [ $# -gt 0 ]; then
-    # The mounts are this command's alone: nothing is left behind when it ends.
+    # The mounts belong to this command and disappear when it ends.
     exec unshare --mount -- bash -c '
         dir=$1; shift
         mount -t proc proc "$dir/proc"

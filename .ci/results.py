@@ -1,7 +1,7 @@
-"""Prints a line for every suite of a CI run, and one for all.
+"""Print one line for each suite of a CI run, and one for all.
 
-A test that a suite skipped must have passed in another suite of the run: then every test has run, and where it could.
-Fails if anything failed, did not run, or was skipped everywhere.
+A test that one suite skipped must have passed in another suite of the run, so that every test has run somewhere. The
+exit status is 1 if anything failed, did not run, or was skipped everywhere.
 
 usage: results.py FOLDER [NAME OF A FAILED STEP ...]
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass
 class Suite:
-    """The tests of one junit file, by outcome; a skipped test or module with its reason."""
+    """The tests of one junit file by outcome; skipped tests and modules have a reason."""
 
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ def read(path: Path) -> Suite:
 
 
 def ran(name: str, passed: set[str]) -> bool:
-    """Whether a test passed, or any test of a module that was skipped as a whole."""
+    """Return whether a test passed; for a module that was skipped as a whole, whether any of its tests passed."""
     return name in passed or any(other.startswith(name + ".") for other in passed)
 
 

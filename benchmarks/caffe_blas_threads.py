@@ -1,9 +1,9 @@
-"""Whether OpenBLAS's threads slow our layers down in a half swapped net: `python benchmarks/caffe_blas_threads.py`.
+"""Measure whether OpenBLAS's threads slow down a half swapped net: `python benchmarks/caffe_blas_threads.py`.
 
-After a product those threads stay awake for a while. Chains of six convolutions (64 to 64 channels, 3 x 3, 28 x 28,
-batch 4, each with a ReLU behind it) run with all layers ours, with all native, and with every second convolution native
-under several settings of OpenBLAS, each in a process of its own. A row is milliseconds: of our convolutions, forward
-and backward, of the native ones, and of our ReLUs right behind ours and right behind native ones.
+After a product these threads stay awake for a while. Chains of six convolutions (64 to 64 channels, 3 x 3, 28 x 28,
+batch 4, each followed by a ReLU) run with all layers ours, with all convolutions Caffe's, and with every second
+convolution Caffe's under several settings of OpenBLAS, each in a separate process. A row is milliseconds: of our
+convolutions, forward and backward, of Caffe's, and of our ReLUs after one of ours and after one of Caffe's.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 DEPTH, SECONDS, WARM = 6, 2.0, 2
 CASES: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {
     "all ours": ((), {}),
-    "every second one native": ((1, 3, 5), {}),
+    "every second one Caffe's": ((1, 3, 5), {}),
     "the same, OPENBLAS_THREAD_TIMEOUT=4": ((1, 3, 5), {"OPENBLAS_THREAD_TIMEOUT": "4"}),
     "the same, OPENBLAS_NUM_THREADS=1": ((1, 3, 5), {"OPENBLAS_NUM_THREADS": "1"}),
-    "convolutions native": (tuple(range(DEPTH)), {}),
+    "convolutions Caffe's": (tuple(range(DEPTH)), {}),
 }
 
 
 def measure(native: tuple[int, ...]) -> dict[str, float]:
-    """Give the medians of one net's layers."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    """Return the median times of the layers of one net."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "caffe_layers"))
     import numpy as np
 
     from tests.caffe_layers.caffe_nets import inputs, layer, load
@@ -54,17 +54,17 @@ def measure(native: tuple[int, ...]) -> dict[str, float]:
     for kept, (run, i) in zip(times, steps):
         if names[i][0] not in "cr":
             continue
-        owner = "native" if int(names[i][1]) in native else "ours"
+        owner = "Caffe's" if int(names[i][1]) in native else "ours"
         direction = "forward" if run == net._forward else "backward"
-        key = f"{owner} {direction}" if names[i][0] == "c" else f"relu behind {owner} {direction}"
+        key = f"{owner} {direction}" if names[i][0] == "c" else f"relu after {owner} {direction}"
         found.setdefault(key, []).append(1e3 * statistics.median(kept[WARM:]))
     return {key: statistics.mean(values) for key, values in found.items()}
 
 
 def main() -> None:
-    """Print a row per case, twice, so that a disturbed row shows."""
-    columns = [f"{owner} {way}" for owner in ("ours", "native") for way in ("forward", "backward")]
-    columns += ["relu behind ours forward", "relu behind native forward"]
+    """Print a row per case, twice, to reveal disturbed rows."""
+    columns = [f"{owner} {way}" for owner in ("ours", "Caffe's") for way in ("forward", "backward")]
+    columns += ["relu after ours forward", "relu after Caffe's forward"]
     print(
         f"{'':36}"
         + "".join(f"{column.replace(' forward', ' fwd').replace('backward', 'bwd'):>24}" for column in columns)

@@ -1,8 +1,8 @@
-"""Convolution on a GPU against PyTorch's cuDNN: `python benchmarks/conv_gpu.py resnet50 --batch 64`.
+"""Compare convolutions on a GPU with PyTorch's cuDNN: `python benchmarks/conv_gpu.py resnet50 --batch 64`.
 
-Times the device alone, without the host's copies: our launches on buffers of the device, cuDNN on its tensors, in turn.
+Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
-for `core/conv/tiles.txt`. `--json FILE` keeps all figures.
+for `core/conv/tiles.txt`. `--json FILE` writes all figures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FUNCTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.fu
 
 
 def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """PyTorch's convolution in one direction."""
+    """Return PyTorch's convolution in one direction."""
     attributes = {
         "stride": problem.stride,
         "padding": problem.pad_begin,
@@ -55,7 +55,7 @@ def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> C
 
 @contextmanager
 def forced(tile: Any, parts: int) -> Iterator[None]:
-    """Let every product choose one tile and split."""
+    """Make every product choose this tile and split."""
 
     def choose(product: Any, device: Any, size: int, split: bool = True, only: Any = None) -> Any:
         steps = -(-product.depth // tile.k)
@@ -70,7 +70,7 @@ def forced(tile: Any, parts: int) -> Iterator[None]:
 
 
 def tile_table(context: Context, queue: Any, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> list[dict]:
-    """Time every tile with the splits that leave a compute unit one to eight work-groups."""
+    """Time every tile with the splits that assign one to eight work-groups to a compute unit."""
     rows = []
     depth_of = {"forward": "w", "backward_data": "w", "backward_filter": "dy"}
     for tile in gpu_gemm_tiles.candidates(context.device, 4):

@@ -1,4 +1,4 @@
-"""Launches of ours and calls of PyTorch, timed on the device alone."""
+"""Time clgraft's launches and PyTorch's calls on the device alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from clgraft.core.session.context import Context
 
 
 def profiling_queue(context: Context) -> Any:
-    """Give a queue whose events know when they ran."""
+    """Return a queue whose events record their times."""
     profiling = cl.command_queue_properties.PROFILING_ENABLE
     return cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
 
 
 class DeviceRun:
-    """The steps of a problem with buffers of the device bound."""
+    """The launches of a problem, bound to buffers of the device."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class DeviceRun:
                 launch.kernel.set_arg(i, value)
 
     def enqueue(self) -> list[Any]:
-        """Launch everything once; give the events."""
+        """Launch everything once and return the events."""
         return [
             cl.enqueue_nd_range_kernel(self.queue, launch.kernel, launch.global_size, launch.local_size)
             for launch in self.launches
         ]
 
     def result(self) -> np.ndarray:
-        """Run once and fetch the output."""
+        """Run once and return the output."""
         self.enqueue()
         argument = self.problem.arguments()[-1]
         host = np.empty(argument.shape, argument.dtype)
@@ -82,14 +82,14 @@ class DeviceRun:
         return host
 
     def milliseconds(self, times: int) -> float:
-        """Time some runs in a row; give the device's time of one."""
+        """Return the device's time of one of several runs in a row."""
         events = [event for _ in range(times) for event in self.enqueue()]
         events[-1].wait()
         return (events[-1].profile.end - events[0].profile.start) * 1e-6 / times
 
 
 def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
-    """Time some calls in a row; give the device's time of one."""
+    """Return the device's time of one of several calls in a row."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(times):
@@ -100,6 +100,6 @@ def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
 
 
 def relative_error(result: np.ndarray, exact: torch.Tensor) -> float:
-    """Norm of the error over the norm of the result."""
+    """Return the norm of the error divided by the norm of the exact result."""
     got = torch.from_numpy(result).to(exact.device, torch.float64)
     return float((got - exact).norm() / exact.norm())

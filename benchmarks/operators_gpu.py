@@ -1,7 +1,7 @@
-"""Operators besides convolution on a GPU against PyTorch: `python benchmarks/operators_gpu.py [part of a name]`.
+"""Compare operators on a GPU with PyTorch: `python benchmarks/operators_gpu.py [part of a name]`.
 
-Times the device alone, in turn, as `conv_gpu.py` does, beside the device's copy speed. Data smaller than the device's
-cache stays there for both sides. Results are compared with PyTorch's in float64 first.
+Only the device is timed, in turn, as in `conv_gpu.py`, and its copy speed is measured. Data that is smaller than the
+device's cache stays there on both sides. Results are compared with PyTorch's in float64 first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALPHA, K = 1e-4, 2.0
 
 
 class Case(NamedTuple):
-    """A problem, its scalars, and PyTorch's way to its output from tensors named as its arguments."""
+    """A problem, its scalars, and PyTorch's function of tensors that are named like its arguments."""
 
     text: str
     peer: Callable[[dict[str, torch.Tensor]], Any]
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], Any]:
-    """Give the gradient of a function of x by autograd, from one forward run."""
+    """Return the gradient of a function of x by autograd, from one forward run."""
     graphs: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def backward(t: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
 
 
 def inputs(problem: Any) -> dict[str, np.ndarray]:
-    """Give random values of all inputs; a softmax's output is one."""
+    """Return random values of all inputs; the output of a softmax is a valid one."""
     rng = np.random.default_rng(0)
     arrays = {}
     for argument in problem.arguments():
@@ -99,7 +99,7 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
 
 
 def copy_milliseconds(nbytes: int) -> float:
-    """Time a copy in the device's memory."""
+    """Return the time of a copy in the device's memory."""
     source = torch.ones(nbytes // 4, device="cuda")
     target = torch.empty_like(source)
     return min(torch_milliseconds(lambda: target.copy_(source), 5) for _ in range(5))

@@ -1,7 +1,7 @@
-"""Generated kernels against the device's copy: `CLGRAFT_DEVICE=gpu python benchmarks/pointwise.py [--batch 8]`.
+"""Compare generated kernels with the device's copy: `CLGRAFT_DEVICE=gpu python benchmarks/pointwise.py [--batch 8]`.
 
-Times the device alone: launches on buffers of the device, many in a row. GB/s counts every argument once, so batch
-norm, which has to read its inputs twice, can reach about two thirds of the copy's speed.
+Only the device is timed: many launches in a row on device buffers. GB/s counts every argument once, so batch norm,
+which reads its inputs twice, can reach about two thirds of the copy's speed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Local, 
 
 
 def problems(batch: int) -> dict[str, core.Problem]:
-    """Give what is timed, by name."""
+    """Return the timed problems by name."""
     big, small = (batch, 64, 112, 112), (batch, 512, 7, 7)
     both = Reduction("sum", (0, 2, 3))
     found: dict[str, core.Problem] = {
@@ -48,7 +48,7 @@ def problems(batch: int) -> dict[str, core.Problem]:
 
 
 def bound(context: core.Context, problem: core.Problem) -> tuple[Callable[[], None], Any]:
-    """Give a function that enqueues the problem's launches on buffers of its own, and what has to live as long."""
+    """Return a function that enqueues the problem's launches, and the objects that have to live as long."""
     chosen = context.choose(problem)
     steps = chosen.launches
     rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def bound(context: core.Context, problem: core.Problem) -> tuple[Callable[[], No
 
 
 def seconds(queue: Any, enqueue: Callable[[], Any], repeats: int) -> float:
-    """Give the median time of one of many in a row."""
+    """Return the median time of one of many calls in a row."""
     enqueue()
     queue.finish()
     times = []

@@ -1,4 +1,4 @@
-"""What the programs of this folder share."""
+"""Timing and problem sets for the programs of this folder."""
 
 import sys
 from pathlib import Path

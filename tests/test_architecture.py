@@ -1,20 +1,19 @@
-"""Who imports whom, read from the imports themselves."""
+"""Who imports whom, read from the imports themselves, and what the sources hold."""
 
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# folder -> folders of ours that it may import
-MAY_IMPORT = {
-    "core": set(),
-    "mxnet_ops": {"core"},
-    "caffe_layers": {"core"},
-    "plugins": {"core", "mxnet_ops", "caffe_layers"},
-}
+FOLDERS = ("core", "mxnet_ops", "caffe_layers", "plugins")
 FRAMEWORKS = {"mxnet", "caffe", "torch", "onnx", "tensorflow"}
 MAY_IMPORT_FRAMEWORK = {
     "core": set(),
@@ -22,10 +21,46 @@ MAY_IMPORT_FRAMEWORK = {
     "caffe_layers": {"caffe"},
     "plugins": {"mxnet", "caffe", "torch"},  # torch is a peer of the benchmarks
 }
+# package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
+# folder, which may import everything in it, is written with a dot.
+ALLOWED = {
+    "core.errors": set(),
+    "core.abi": set(),
+    "core.problem": {"core.errors"},
+    "core.planning": {"core.errors", "core.problem"},
+    "core.runtime": {"core.abi", "core.errors", "core.planning", "core.problem"},
+    "core.session": {"core.abi", "core.errors", "core.planning", "core.problem", "core.runtime"},
+    "core.operators": {"core.errors", "core.planning", "core.problem"},
+    "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
+    "core.tuning": {
+        *("core.abi", "core.errors", "core.graph", "core.operators"),
+        *("core.planning", "core.problem", "core.runtime", "core.session"),
+    },
+    "core.": {
+        *("core.abi", "core.errors", "core.graph", "core.operators", "core.planning"),
+        *("core.problem", "core.runtime", "core.session", "core.tuning"),
+    },
+    "mxnet_ops.engine": {"core"},
+    "mxnet_ops.operators": {"core", "mxnet_ops.engine"},
+    "mxnet_ops.guards": {"core", "mxnet_ops.engine"},
+    "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
+    "mxnet_ops.": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators", "mxnet_ops.swap"},
+    "caffe_layers.prototxt": {"core"},
+    "caffe_layers.layers": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.swap": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
+    "plugins.registry": {"core"},
+    "plugins.command_line": {"core", "plugins.registry"},
+    "plugins.mxnet": {"core", "mxnet_ops", "plugins.command_line", "plugins.registry"},
+    "plugins.caffe": {"core", "caffe_layers", "plugins.command_line", "plugins.registry"},
+    "plugins.": {"plugins.registry"},
+}
+# modules that stand for a package of their own
+SINGLE = {"core.errors", "plugins.registry"}
 
 
-def imports(path: Path):
-    """Yield (line, dotted name) of every import in a file, wherever in it."""
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of every import in a file: also inside functions and under TYPE_CHECKING."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -38,28 +73,120 @@ def imports(path: Path):
                     yield node.lineno, f"{node.module}.{alias.name}"
 
 
-def files(folder: str):
+def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
-@pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_directions(folder):
+def module_of(path: Path) -> str:
+    """Return a file's module, without `clgraft`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for folder in FOLDERS for path in files(folder)}
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, module) of our modules that a file imports; a package's names count as the package."""
+    for line, name in imports(path):
+        if name.startswith("clgraft."):
+            found = name.split(".", 1)[1]
+            while found and found not in MODULES:
+                found = found.rpartition(".")[0]
+            if found:
+                yield line, found
+
+
+def package_of(module: str) -> str:
+    """Return the package that a module belongs to, as `ALLOWED` calls it."""
+    parts = module.split(".")
+    return f"{parts[0]}." if len(parts) == 1 else ".".join(parts[:2])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_names_are_absolute_and_frameworks_their_adapters(folder):
     wrong = []
     for path in files(folder):
         for line, name in imports(path):
             place = f"{path.relative_to(ROOT)}:{line} imports {name}"
-            parts = name.split(".")
+            first = name.split(".")[0]
             if name.startswith("."):
                 wrong.append(f"{place}, expected an absolute name")
-            elif parts[0] in MAY_IMPORT:
+            elif first in FOLDERS:
                 wrong.append(f"{place}, expected clgraft.{name}")
-            elif parts[0] == "clgraft":
-                if parts[1] in MAY_IMPORT and parts[1] != folder and parts[1] not in MAY_IMPORT[folder]:
-                    wrong.append(f"{place}, which stands above {folder}")
-            elif parts[0] in FRAMEWORKS - MAY_IMPORT_FRAMEWORK[folder]:
+            elif first in FRAMEWORKS - MAY_IMPORT_FRAMEWORK[folder]:
                 wrong.append(f"{place}, a framework that is not {folder}'s")
     assert not wrong, "\n".join(wrong)
     assert files(folder)
+
+
+def expected_of(package: str, target: str) -> bool:
+    """Return whether a package may import another one."""
+    return target == package or target in ALLOWED[package] or target.split(".")[0] in ALLOWED[package]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_packages_import_only_what_is_below_them(folder):
+    wrong = []
+    for path in files(folder):
+        package = package_of(module_of(path))
+        if package not in ALLOWED:
+            wrong.append(f"{path.relative_to(ROOT)}: got package {package}, expected one of {sorted(ALLOWED)}")
+            continue
+        for line, module in imported_modules(path):
+            if not expected_of(package, package_of(module)):
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {module}, which is not below {package}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_order_has_no_cycle():
+    """What the order allows is itself free of cycles, so no import can close one between packages."""
+    done: set[str] = set()
+    while len(done) < len(ALLOWED):
+        ready = {p for p, below in ALLOWED.items() if p not in done and {b for b in below if b in ALLOWED} <= done}
+        assert ready, f"a cycle among {sorted(set(ALLOWED) - done)}"
+        done |= ready
+
+
+def test_modules_have_no_cycle():
+    """Modules import each other in no circle, whether or not Python notices it."""
+    graph = {module: {m for _, m in imported_modules(path) if m != module} for module, path in MODULES.items()}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(module: str) -> None:  # Tarjan's strongly connected components
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in sorted(graph[module]):
+            if target not in index:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            place = stack.index(module)
+            circle = stack[place:]
+            del stack[place:]
+            if len(circle) > 1:
+                circles.append(sorted(circle))
+
+    for module in sorted(graph):
+        if module not in index:
+            visit(module)
+    assert not circles, "\n".join(" <-> ".join(circle) for circle in circles)
+
+
+def test_the_command_line_names_no_plugin():
+    """The command line finds plugins through the registry: no framework's plugin is imported or named as a module."""
+    wrong = []
+    for path in files("plugins/command_line"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and text.startswith(("clgraft.plugins.mxnet", "clgraft.plugins.caffe")):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_kernels_hold_opencl_only():
@@ -72,7 +199,7 @@ def test_kernels_hold_opencl_only():
 
 def test_no_kernels_inside_python():
     """OpenCL C stands in files: the words that start a kernel occur in no string of the package."""
-    for folder in MAY_IMPORT:
+    for folder in FOLDERS:
         for path in files(folder):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -81,12 +208,48 @@ def test_no_kernels_inside_python():
 
 def test_swap_tools_need_no_framework():
     """Importing the registry and both sides' tools must not load a framework."""
-    import subprocess
-    import sys
-
     script = (
         "import sys; import clgraft.plugins, clgraft.plugins.command_line, clgraft.caffe_layers.swap;"
         "clgraft.plugins.plugins();"
         "sys.exit(bool({'mxnet', 'caffe'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_tuned_results_depend_on_every_source(tmp_path, monkeypatch):
+    """A change in any file below core/ and kernels/, however deep, makes another digest."""
+    from clgraft.core.tuning import identity
+
+    for folder in ("core", "kernels"):
+        ignore = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "_*.c")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    monkeypatch.setattr(identity, "PACKAGE", tmp_path)
+    sources = set(identity.sources())
+    kinds: dict[str, int] = defaultdict(int)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            kinds[path.suffix] += 1
+            assert path in sources, f"{path.relative_to(tmp_path)} is no source of a result"
+    assert {".py", ".c", ".h", ".txt", ".cl"} <= set(kinds)
+    digest = identity.source_digest.__wrapped__
+    seen = {digest()}
+    for name in ("core/new.py", "core/operators/a/b/c/deep.py", "core/operators/a/rows.txt", "kernels/a/b/deep.cl"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+        seen.add(digest())
+        path.write_text("2")
+        seen.add(digest())
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_say_what_is_returned(folder):
+    wrong = []
+    for path in files(folder):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node) or ""
+                if text.startswith("Give"):
+                    wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+    assert not wrong, f"{len(wrong)} docstrings start with 'Give', expected 'Return' or the like:\n" + "\n".join(wrong)

@@ -5,14 +5,19 @@ The declarations come from the headers themselves, between their cdef marks.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import cffi
 
 HERE = Path(__file__).resolve().parent
+# in an installed package two folders up, in a checkout next to core
+PACKAGE = next(
+    path for path in (HERE.parents[1] / name for name in ("__init__.py", "clgraft/__init__.py")) if path.exists()
+)
 SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c")
-VERSION = 100  # 0.1.0, as major * 10000 + minor * 100 + patch
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
                               clg_context *context);
@@ -21,7 +26,7 @@ int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *p
 
 
 def declarations(header: str) -> str:
-    """Give what stands between the cdef marks of a header."""
+    """Return what stands between the cdef marks of a header."""
     text = (HERE / header).read_text()
     found = re.search(r"/\*cdef-begin\*/(.*?)/\*cdef-end\*/", text, re.S)
     if not found:
@@ -29,8 +34,22 @@ def declarations(header: str) -> str:
     return re.sub(r"/\*.*?\*/", "", found[1], flags=re.S)
 
 
-def options() -> dict[str, object]:
-    """Give the compiler's options and sources, the same for both libraries."""
+def version() -> str:
+    """Return the package's version, from the text of its `__init__.py`: a build does not import what it builds."""
+    found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)', PACKAGE.read_text(), re.M)
+    if not found:
+        raise ValueError(f"[abi] got no version in {PACKAGE}, expected a line __version__ = ...")
+    return found[1]
+
+
+def version_number() -> int:
+    """Return the version as `clg_version()` does: major * 10000 + minor * 100 + patch."""
+    major, minor, patch = map(int, version().split("."))
+    return major * 10000 + minor * 100 + patch
+
+
+def options() -> dict[str, Any]:
+    """Return the compiler's options and sources, the same for both libraries."""
     try:
         folder = str(HERE.relative_to(Path.cwd()))  # setuptools wants relative paths
     except ValueError:
@@ -38,8 +57,11 @@ def options() -> dict[str, object]:
     return {
         "sources": [f"{folder}/{name}" for name in SOURCES],
         "include_dirs": [folder],
-        "depends": [f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")],
-        "define_macros": [("CLG_VERSION", str(VERSION))],
+        "depends": [
+            os.path.relpath(PACKAGE),
+            *(f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")),
+        ],
+        "define_macros": [("CLG_VERSION", str(version_number()))],
         # Hidden and bound to themselves: the extension and libclgraft.so may share a process, each with handles.
         "extra_link_args": ["-Wl,-Bsymbolic"],
         "extra_compile_args": ["-O2", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"],
@@ -48,7 +70,7 @@ def options() -> dict[str, object]:
 
 
 def extension() -> cffi.FFI:
-    """Give the builder of `clgraft.core.abi._runtime`."""
+    """Return the builder of `clgraft.core.abi._runtime`."""
     builder = cffi.FFI()
     builder.cdef(declarations("clgraft.h") + declarations("planner.h"))
     builder.cdef('extern "Python+C" {' + PYTHON_SIDE + "}")

@@ -36,12 +36,13 @@ static void context_free(void *object) {
     if (c->fork_count == clg_fork_count()) {
         cl_finish(c->queue);
         release_workspace(c);
-        for (int i = 0; i < CLG_POOL_SIZE; i++)
+        for (uint32_t i = 0; i < c->pool_size; i++)
             if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);
         cl_release_queue(c->queue);
         cl_release_context(c->context);
     }
     pthread_mutex_destroy(&c->mutex);
+    free(c->pool);
     free(c);
 }
 
@@ -72,7 +73,9 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
 
 /* The planner answers these two; it runs in Python and ends in clg_context_adopt. */
 static clg_status planned_context(clg_status status, clg_context *context) {
-    if (status == CLG_OK && !*context) return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started");
+    if (status == CLG_OK && !*context)
+        return clg_fail(CLG_PLANNER_ERROR, "[context] the planner could not be started, expected a Python with clgraft and what it"
+                                           " needs (CLGRAFT_PYTHON names one); stderr has the reason");
     return status;
 }
 
@@ -157,39 +160,55 @@ static uint64_t rounded(uint64_t bytes) {
     return size;
 }
 
+/* Returns an entry without a buffer, or NULL if there is no memory for more entries. */
+static clg_pooled *pool_entry(struct clg_context_s *c) {
+    for (uint32_t i = 0; i < c->pool_size; i++)
+        if (!c->pool[i].mem) return &c->pool[i];
+    uint32_t size = c->pool_size ? 2 * c->pool_size : 64;
+    clg_pooled *grown = realloc(c->pool, size * sizeof *grown);
+    if (!grown) return NULL;
+    memset(grown + c->pool_size, 0, (size - c->pool_size) * sizeof *grown);
+    clg_pooled *entry = &grown[c->pool_size];
+    c->pool = grown;
+    c->pool_size = size;
+    return entry;
+}
+
+/* Releases one buffer that is not in use; returns whether there was one. */
+static bool release_idle(struct clg_context_s *c) {
+    for (uint32_t i = 0; i < c->pool_size; i++)
+        if (c->pool[i].mem && !c->pool[i].busy) {
+            cl_release_mem(c->pool[i].mem);
+            c->pool[i] = (clg_pooled){NULL, 0, false};
+            return true;
+        }
+    return false;
+}
+
 cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) {
     uint64_t size = rounded(bytes);
-    int unused = -1, victim = -1;
-    for (int i = 0; i < CLG_POOL_SIZE; i++) {
+    for (uint32_t i = 0; i < c->pool_size; i++) {
         clg_pooled *p = &c->pool[i];
         if (p->mem && !p->busy && p->bytes == size) {
             p->busy = true;
             c->counters.buffers_reused++;
             return p->mem;
         }
-        if (!p->mem && unused < 0) unused = i;
-        if (p->mem && !p->busy) victim = i;
     }
     for (;;) {
-        int place = unused >= 0 ? unused : victim;
-        if (place < 0) return NULL;
-        if (c->pool[place].mem) cl_release_mem(c->pool[place].mem);
-        c->pool[place] = (clg_pooled){NULL, 0, false};
+        clg_pooled *entry = pool_entry(c);
+        if (!entry) return NULL;
         cl_object mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, size, NULL, code);
         if (mem) {
             c->counters.buffers_created++;
-            c->pool[place] = (clg_pooled){mem, size, true};
+            *entry = (clg_pooled){mem, size, true};
             return mem;
         }
-        unused = -1; /* full: give back what lies idle, one by one, and try again */
-        victim = -1;
-        for (int i = 0; i < CLG_POOL_SIZE; i++)
-            if (c->pool[i].mem && !c->pool[i].busy) victim = i;
-        if (victim < 0) return NULL;
+        if (!release_idle(c)) return NULL;
     }
 }
 
 void clg_pool_give(struct clg_context_s *c, cl_object mem) {
-    for (int i = 0; i < CLG_POOL_SIZE; i++)
+    for (uint32_t i = 0; i < c->pool_size; i++)
         if (c->pool[i].mem == mem) c->pool[i].busy = false;
 }

@@ -1,72 +1,165 @@
-"""Builds `libclgraft.so`, the runtime for C and C++ callers.
+"""Make `libclgraft.so`, the runtime for C and C++ callers, on the machine that will run it.
+
+`python -m clgraft.core.abi.embed FOLDER` compiles the library for the running interpreter, puts `clgraft.h` and
+`clgraft.pc` (pkg-config) next to it, and prints the compile line of a program. It needs a C compiler and Python's
+headers and shared library.
 
 The first call that plans starts a Python interpreter inside the caller's process (cffi's embedding); runs stay in C.
-`python -m clgraft.core.abi.embed FOLDER` builds it for the running interpreter and prints its path.
+The interpreter uses the packages of the one that made the library. The environment variable `CLGRAFT_PYTHON` names
+another one, for example of a virtual environment; it must be of the same Python version (major and minor) and have
+clgraft installed. One that does not fit is refused by the call that plans: CLG_PLANNER_ERROR, with the reason in
+`clg_last_error()`.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
+import contextlib
+import io
 import json
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import cffi
 
+from clgraft.core.abi import build as recipe
+from clgraft.core.errors import BuildError
+
 HERE = Path(__file__).resolve().parent
-START = """
-from clgraft.core.session import c_callers
-from _clgraft_embedded import ffi, lib
-c_callers.serve(ffi, lib)
+VERSION = "{}.{}".format(*sys.version_info)
+PKG_CONFIG = """\
+prefix=${{pcfiledir}}
+
+Name: clgraft
+Description: OpenCL operators behind a C ABI
+Version: {version}
+Cflags: -I${{prefix}}
+Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -lclgraft
 """
 
 
-def _recipe() -> Any:
-    """Import build.py, which stands beside this file, also when the package is not installed yet."""
-    spec = importlib.util.spec_from_file_location("clgraft_abi_build", HERE / "build.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def compiler() -> list[str]:
+    """Return the C compiler's words: `CC`, or without it the one that made this Python, `cc`, `gcc` or `clang`."""
+    names = [os.environ.get("CC") or ""]
+    if not names[0]:
+        names = [str(sysconfig.get_config_var("CC")), "cc", "gcc", "clang"]
+    for words in map(shlex.split, names):
+        if shutil.which(words[0]):
+            return words
+    raise BuildError(
+        f"[embed] got no C compiler (tried {', '.join(names)}), expected one on PATH or in CC"
+        " (on Debian: apt install gcc)"
+    )
 
 
-def build(folder: Path) -> Path:
-    """Build `libclgraft.so` into a folder.
+def headers() -> Path:
+    """Return the folder of this Python's headers."""
+    folder = Path(sysconfig.get_paths()["include"])
+    if not (folder / "Python.h").exists():
+        raise BuildError(
+            f"[embed] got no {folder}/Python.h, expected the headers of Python {VERSION}"
+            f" (on Debian: apt install python{VERSION}-dev)"
+        )
+    return folder
+
+
+def python_library() -> Path:
+    """Return this Python's shared library."""
+    folders = [str(sysconfig.get_config_var("LIBDIR")), f"{sys.base_prefix}/lib"]
+    names = [str(sysconfig.get_config_var(name)) for name in ("LDLIBRARY", "INSTSONAME")]
+    for path in (Path(folder, name) for folder in folders for name in names if ".so" in name):
+        if path.exists():
+            return path
+    raise BuildError(
+        f"[embed] got Python {VERSION} without a shared library in {folders[0]}, expected libpython{VERSION}.so"
+        f" (on Debian: apt install libpython{VERSION}-dev; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)"
+    )
+
+
+def source() -> cffi.FFI:
+    """Return cffi's builder of the library."""
+    builder = cffi.FFI()
+    own = "int32_t clg_interpreter_named(void);\n"
+    builder.cdef(recipe.declarations("clgraft.h") + recipe.declarations("planner.h") + own)
+    builder.embedding_api(recipe.PYTHON_SIDE)
+    builder.set_source("_clgraft_embedded", '#include "planner.h"\n' + own)
+    builder.embedding_init_code((HERE / "embedded.py").read_text())
+    return builder
+
+
+def make(folder: Path) -> Path:
+    """Make `libclgraft.so`, `clgraft.h` and `clgraft.pc` in a folder.
 
     Parameters
     ----------
     folder : Path
-        Where the library goes; it must exist.
+        Where they go; it is made if it does not exist.
 
     Returns
     -------
     Path
-        The library. It uses the packages of the interpreter that built it, or of the one that ``CLGRAFT_PYTHON`` names.
+        The library.
+
+    Raises
+    ------
+    BuildError
+        If there is no C compiler, if Python's headers or its shared library are missing, or if the compiler fails.
     """
-    recipe = _recipe()
-    library = Path(folder).resolve() / "libclgraft.so"
-    builder = cffi.FFI()
-    builder.cdef(recipe.declarations("clgraft.h") + recipe.declarations("planner.h"))
-    builder.embedding_api(recipe.PYTHON_SIDE)
-    settings = recipe.options()
-    settings["sources"] = [str(HERE / name) for name in (*recipe.SOURCES, "interpreter.c")]
-    settings["include_dirs"] = [str(HERE)]
-    settings["define_macros"] += [("CLG_PYTHON", json.dumps(sys.executable))]
-    settings["extra_link_args"] += [f"-Wl,-rpath,{sysconfig.get_config_var('LIBDIR')}", "-Wl,-soname,libclgraft.so"]
-    del settings["depends"]
-    builder.set_source("_clgraft_embedded", '#include "planner.h"\n', **settings)
-    builder.embedding_init_code(START)
+    libpython, settings = python_library(), recipe.options()
+    command = [*compiler(), "-shared", "-fPIC", f"-I{HERE}", f"-I{headers()}", *settings["extra_compile_args"]]
+    command += [f"-D{name}={value}" for name, value in settings["define_macros"]]
+    command += [f"-DCLG_PYTHON={json.dumps(sys.executable)}"]
+    folder = Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "libclgraft.so"
     with tempfile.TemporaryDirectory() as scratch:
-        made = builder.compile(tmpdir=scratch, target="libclgraft.so", verbose=False)
+        generated, made = Path(scratch, "embedded.c"), Path(scratch, library.name)
+        with contextlib.redirect_stdout(io.StringIO()):
+            source().emit_c_code(str(generated))  # it says so on stdout
+        command += [str(generated), *(str(HERE / name) for name in (*recipe.SOURCES, "interpreter.c"))]
+        command += [str(libpython), f"-Wl,-rpath,{libpython.parent}", f"-Wl,-soname,{library.name}"]
+        command += [*settings["extra_link_args"], *(f"-l{name}" for name in settings["libraries"]), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BuildError(f"[embed] got an error of the C compiler:\n{shlex.join(command)}\n{done.stderr}")
         fresh = library.with_suffix(".new")
         shutil.copy(made, fresh)
-        fresh.replace(library)
+        fresh.replace(library)  # a process that has the old one open keeps it
+    shutil.copy(HERE / "clgraft.h", folder)
+    (folder / "clgraft.pc").write_text(PKG_CONFIG.format(version=recipe.version()))
     return library
 
 
+def main() -> int:
+    """Run `python -m clgraft.core.abi.embed`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m clgraft.core.abi.embed",
+        description="Make libclgraft.so for C and C++ programs, with clgraft.h and clgraft.pc, for this Python.",
+        epilog="The library plans with this Python's packages. CLGRAFT_PYTHON names another interpreter at run time;"
+        f" it must be of Python {VERSION} and have clgraft installed, or the call that plans fails and says why."
+        " CC names the C compiler.",
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
+    try:
+        library = make(parser.parse_args().folder)
+    except (BuildError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    folder = shlex.quote(str(library.parent))
+    print(library)
+    print("compile a program with either of:")
+    print(f"  cc program.c -I{folder} -L{folder} -Wl,-rpath,{folder} -lclgraft -o program")
+    print(f"  cc program.c $(PKG_CONFIG_PATH={folder} pkg-config --cflags --libs clgraft) -o program")
+    print(f"It plans with the packages of {sys.executable} (Python {VERSION});")
+    print(f"CLGRAFT_PYTHON=/path/to/python names another environment of Python {VERSION} at run time.")
+    return 0
+
+
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE))
+    sys.exit(main())

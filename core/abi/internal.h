@@ -8,8 +8,6 @@
 #include "opencl.h"
 #include "planner.h"
 
-#define CLG_MAX_BUFFERS 64
-#define CLG_POOL_SIZE 256
 
 /* errors.c */
 clg_status clg_fail(clg_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -47,7 +45,8 @@ struct clg_context_s {
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
     void *workspace;       /* host memory with CLG_RAW_POINTER, else a cl_mem */
     uint64_t workspace_bytes;
-    clg_pooled pool[CLG_POOL_SIZE];
+    clg_pooled *pool;
+    uint32_t pool_size;
     clg_counters counters;
 };
 clg_status clg_context_reserve(struct clg_context_s *context, uint64_t bytes); /* mutex held */
@@ -69,6 +68,7 @@ struct clg_plan_s {
     clg_argument *arguments;
     clg_launch *launches;
     clg_binding *bindings;
+    uint32_t *writes;
     clg_resolved *resolved;
     uint32_t argument_count, launch_count, binding_count, scalar_count;
     uint64_t workspace_bytes;

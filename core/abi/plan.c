@@ -25,6 +25,7 @@ static void plan_free(void *object) {
     free(p->arguments);
     free(p->launches);
     free(p->bindings);
+    free(p->writes);
     free(p->resolved);
     free(p);
     if (context) clg_handle_drop(context);
@@ -54,12 +55,14 @@ static clg_status set_constants(struct clg_plan_s *p) {
 }
 
 static clg_status check_spec(const clg_plan_spec *spec) {
-    if (spec->argument_count > CLG_MAX_BUFFERS)
-        return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got %u buffers, expected at most %u", spec->argument_count, CLG_MAX_BUFFERS);
+    for (uint32_t w = 0; w < spec->write_count; w++)
+        if (spec->writes[w] >= spec->argument_count)
+            return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got a write to buffer %u, expected below %u", spec->writes[w], spec->argument_count);
     for (uint32_t l = 0; l < spec->launch_count; l++) {
         const clg_launch *launch = &spec->launches[l];
         if (!launch->kernel || launch->dims < 1 || launch->dims > 3 ||
-            (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count)
+            (uint64_t)launch->first_binding + launch->binding_count > spec->binding_count ||
+            (uint64_t)launch->first_write + launch->write_count > spec->write_count)
             return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got launch %u malformed", l);
         for (uint32_t b = 0; b < launch->binding_count; b++) {
             const clg_binding *binding = &spec->bindings[launch->first_binding + b];
@@ -94,8 +97,9 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
     p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
-    p->resolved = calloc(spec->argument_count + 1, sizeof *p->resolved);
-    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->resolved) {
+    p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
+    p->resolved = calloc((size_t)spec->argument_count + 1, sizeof *p->resolved);
+    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");

@@ -27,7 +27,7 @@ typedef struct clg_launch {
     void *kernel; /* cl_kernel, retained; used by this plan alone */
     uint32_t dims, has_local, first_binding, binding_count;
     uint64_t global_size[3], local_size[3];
-    uint64_t writes; /* bit i: buffer i; a launch whose buffers are all skipped is left out. 0: always runs */
+    uint32_t first_write, write_count; /* of the plan's writes; a launch whose outputs are all skipped is left out. 0: always runs */
 } clg_launch;
 
 typedef struct clg_plan_spec {
@@ -35,7 +35,8 @@ typedef struct clg_plan_spec {
     const clg_argument *arguments;
     const clg_launch *launches;
     const clg_binding *bindings;
-    uint32_t argument_count, launch_count, binding_count, scalar_count;
+    const uint32_t *writes; /* numbers of the buffers that the launches write */
+    uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
     uint64_t workspace_bytes;
 } clg_plan_spec;
 

@@ -115,10 +115,10 @@ static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch,
     return code;
 }
 
-static bool wanted(const clg_launch *launch, uint32_t count, const clg_buffer *buffers) {
-    if (!launch->writes) return true;
-    for (uint32_t i = 0; i < count; i++)
-        if ((launch->writes >> i & 1) && buffers[i].mode != CLG_SKIP) return true;
+static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const clg_buffer *buffers) {
+    if (!launch->write_count) return true;
+    for (uint32_t w = 0; w < launch->write_count; w++)
+        if (buffers[p->writes[launch->first_write + w]].mode != CLG_SKIP) return true;
     return false;
 }
 
@@ -126,7 +126,7 @@ static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, co
     struct clg_context_s *c = p->context;
     for (uint32_t l = 0; l < p->launch_count; l++) {
         const clg_launch *launch = &p->launches[l];
-        if (!wanted(launch, p->argument_count, buffers)) continue;
+        if (!wanted(p, launch, buffers)) continue;
         int32_t code = bind_launch(p, launch, buffers, scalars);
         if (code) return clg_cl_fail("clSetKernelArg", code);
         size_t global[3], local[3];

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+POCL = "portable computing language"  # as its platform calls itself
+
 
 @dataclass(frozen=True)
 class DeviceInfo:
@@ -41,6 +43,11 @@ class DeviceInfo:
     host_access: str
     device_class: str
     cache_bytes: int = 0
+
+    @property
+    def is_pocl(self) -> bool:
+        """Whether PoCL serves the device."""
+        return POCL in self.platform.lower()
 
     def __str__(self) -> str:
         return f"{self.selector} {self.platform} / {self.name}"

@@ -1,6 +1,17 @@
 """Problems: frozen descriptions of one operator call, their text, and the arithmetic of sizes that they share."""
 
-from clgraft.core.problem.base import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem, in_3d, parse
+from clgraft.core.problem.base import (
+    DTYPE_WORDS,
+    DTYPES,
+    WORD_OF_DTYPE,
+    Argument,
+    Gradient,
+    Problem,
+    in_3d,
+    kinds,
+    parse,
+    sample_argument,
+)
 from clgraft.core.problem.numbers import ceil_div, round_up
 
 __all__ = [
@@ -8,9 +19,12 @@ __all__ = [
     "DTYPE_WORDS",
     "WORD_OF_DTYPE",
     "Argument",
+    "Gradient",
     "Problem",
     "ceil_div",
     "in_3d",
+    "kinds",
     "parse",
     "round_up",
+    "sample_argument",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from clgraft.core.errors import ProblemError
 
 DTYPES = ("float32", "float16", "float64")
 DTYPE_WORDS = {"f32": "float32", "f16": "float16", "f64": "float64"}
+POSITIVE = ("var", "gamma")  # parts of the names of arguments that are never negative
 WORD_OF_DTYPE = {dtype: word for word, dtype in DTYPE_WORDS.items()}
 
 
@@ -41,14 +42,93 @@ class Argument:
         return self.size * np.dtype(self.dtype).itemsize
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """One step of a backward pass.
+
+    Symbolic names are the argument names of the forward problem: ``x`` is the value of its argument x, and ``dx`` the
+    gradient of the loss with respect to it. A name that begins with ``_`` is a temporary, which an earlier gradient of
+    the same problem has written.
+
+    Attributes
+    ----------
+    problem : Problem
+        What computes the gradient.
+    arguments : mapping of str to str
+        All of its arguments by name, with the symbolic name of each one's value. A value may have another shape with
+        the same number of elements. For an inout argument of the forward problem, ``dy`` is the gradient of the new
+        value where it is read, and of the old value where it is written.
+    scalars : mapping of str to (str or float)
+        All of its scalars by name: the forward problem's scalar of that name, or a number.
+    through : Problem, optional
+        The problem that must have produced the forward problem's first input. Where it is set, ``dx`` is the gradient
+        with respect to that problem's input x: the two gradients are computed together.
+    """
+
+    problem: Problem
+    arguments: Mapping[str, str]
+    scalars: Mapping[str, str | float] = field(default_factory=dict)
+    through: Problem | None = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        arguments: Mapping[str, str] | None = None,
+        scalars: Mapping[str, str | float] | None = None,
+        through: Problem | None = None,
+    ) -> Gradient:
+        """Return a gradient whose arguments and scalars keep their names, except for the given ones."""
+        own = arguments or {}
+        given = scalars or {}
+        names = {argument.name: own.get(argument.name, argument.name) for argument in problem.arguments()}
+        return cls(problem, names, {name: given.get(name, name) for name in problem.scalars()}, through)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Symbolic names of the values that are read."""
+        return tuple(self.arguments[a.name] for a in self.problem.arguments() if a.role != "out")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Symbolic names of the values that are computed."""
+        return tuple(self.arguments[a.name] for a in self.problem.arguments() if a.role != "in")
+
+
+Some = TypeVar("Some", bound="Problem")
+
+
 class Problem:
     """Base class of problems.
 
     A subclass is a frozen dataclass with a class variable `kind`, the first word of its text, and defines
-    `from_text`, `__str__`, `arguments` and, where it has them, `scalars`.
+    `from_text`, `__str__`, `arguments`, `reference` and, where they apply, the other methods and class attributes:
+    everything that is known about an operator stands on its problem.
+
+    Attributes
+    ----------
+    kind : str
+        The first word of the text.
+    directions : tuple of str
+        The words that the field `direction` may hold; empty for kinds without that field.
+    examples : tuple of str
+        Texts of small problems without the kind, that together exercise the operator. Where they name no direction
+        they stand for all of them. `clgraft check` runs them.
+    sizes : tuple of str
+        Names of the words in the text that are sizes. Problems that differ only in them, and not by much, may share a
+        tuned choice; kinds without sizes share none.
+    minor : tuple of str
+        Names of the words that change no more than the edge of the result, such as padding.
+    usual_scalars : mapping of str to float
+        Values that scalars have in trials and checks; the others are 0.5.
     """
 
     kind: ClassVar[str]
+    directions: ClassVar[tuple[str, ...]] = ()
+    examples: ClassVar[tuple[str, ...]] = ()
+    sizes: ClassVar[tuple[str, ...]] = ()
+    minor: ClassVar[tuple[str, ...]] = ()
+    usual_scalars: ClassVar[Mapping[str, float]] = {}
     dtype: str
     _kinds: ClassVar[dict[str, type[Problem]]] = {}
 
@@ -63,12 +143,71 @@ class Problem:
         raise NotImplementedError
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Give the buffers in the order in which a run takes them."""
+        """Return the buffers in the order in which a run takes them."""
         raise NotImplementedError
 
     def scalars(self) -> tuple[str, ...]:
-        """Give the names of the scalars that every run needs."""
+        """Return the names of the scalars that every run needs."""
         return ()
+
+    def with_direction(self: Some, direction: str) -> Some:
+        """Return the same problem in another direction."""
+        return replace(self, direction=direction)  # type: ignore[type-var]
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        """Return the problems that compute the gradients of the inputs, in the order in which they have to run.
+
+        An input that none of them writes has no gradient: it is 0, or the input is a label or a random key.
+
+        Raises
+        ------
+        ProblemError
+            If the problem is itself a gradient, or differentiable but without gradient problems.
+        """
+        raise ProblemError(f"[{self.kind}] got {self}, expected a problem that has gradient problems")
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations of the direct method; by default one for each element of the results."""
+        return sum(argument.size for argument in self.arguments() if argument.role != "in")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that have to move at least: every argument once, and twice what is updated."""
+        return sum(argument.nbytes * (1 + (argument.role == "inout")) for argument in self.arguments())
+
+    @property
+    def terms(self) -> int:
+        """How many terms the longest sum for one element of the results has: rounding errors grow with it."""
+        return 1
+
+    def trial_scalars(self) -> dict[str, float]:
+        """Return the values of the scalars in trials and checks."""
+        return {name: self.usual_scalars.get(name, 0.5) for name in self.scalars()}
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return random inputs by name (and what inout arguments start from) on which the problem is meaningful.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            The source of the numbers.
+        """
+        return {a.name: sample_argument(a, rng) for a in self.arguments() if a.role != "out"}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Compute the results in float64 with NumPy, from the operator's definition and without its kernels.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+            The inputs by name, of the problem's shapes; computed with as float64.
+        scalars : mapping of str to float, optional
+            By default `trial_scalars`.
+        """
+        raise NotImplementedError
 
     def _expect(self, good: bool, name: str, got: object, expected: str) -> None:
         if not good:
@@ -88,7 +227,7 @@ class Problem:
             self._expect(value >= low, name, value, f"at least {low}")
 
     def _weighted(self, w: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...], bias: bool) -> tuple[Argument, ...]:
-        """Give the buffers of a layer with weights w and a bias per channel of y, in the problem's direction."""
+        """Return the buffers of a layer with weights w and a bias per channel of y, in the problem's direction."""
         b = (y[1],)
         shapes = {"x": x, "w": w, "b": b, "y": y, "dx": x, "dw": w, "db": b, "dy": y}
         direction: str = self.direction  # type: ignore[attr-defined]
@@ -100,18 +239,30 @@ class Problem:
         )
 
 
+def sample_argument(argument: Argument, rng: np.random.Generator) -> np.ndarray:
+    """Return random numbers for an argument: normal ones, or positive ones for a variance or a scale."""
+    if any(word in argument.name for word in POSITIVE):
+        return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
+    return rng.standard_normal(argument.shape).astype(argument.dtype)
+
+
+def kinds() -> dict[str, type[Problem]]:
+    """Return all classes of problems by their kind."""
+    return dict(Problem._kinds)
+
+
 def parse(text: str) -> Problem:
     """Read a problem from its line of text.
 
     Parameters
     ----------
     text : str
-        Such as ``"conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"``; what ``str(problem)`` gives.
+        Such as ``"conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1"``; what ``str(problem)`` returns.
 
     Raises
     ------
     ProblemError
-        If the kind is unknown, a word cannot be read, or the shapes cannot be.
+        If the kind is unknown, a word cannot be read, or the shapes are inconsistent.
     """
     kind, _, rest = text.strip().partition(" ")
     if kind not in Problem._kinds:

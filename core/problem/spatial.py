@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
@@ -36,6 +36,9 @@ class SpatialProblem(Problem):
         By the letter of their words, in the order of the text.
     """
 
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    sizes: ClassVar[tuple[str, ...]] = ("n", "ic", "oc", "id", "ih", "iw")
+    minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd", "b")
     SPATIAL: ClassVar[Mapping[str, Field]]
     _WORD: ClassVar[re.Pattern[str]]
 
@@ -102,9 +105,23 @@ class SpatialProblem(Problem):
         """Shape of the weights."""
         raise NotImplementedError
 
-    def with_direction(self: Some, direction: str) -> Some:
-        """Give the same problem in another direction."""
-        return replace(self, direction=direction)  # type: ignore[type-var]
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the direct method, counted as two operations."""
+        raise NotImplementedError
+
+    @property
+    def operations(self) -> int:
+        """As `flops`; the gradient of the bias adds up dy."""
+        if self.direction == "backward_bias":
+            return self.batch * self.out_channels * math.prod(self.out_size)
+        return self.flops
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        if self.direction != "forward":
+            return super().gradients()
+        directions = ("backward_data", "backward_filter", *(("backward_bias",) if self.bias else ()))
+        return tuple(Gradient.of(self.with_direction(direction)) for direction in directions)
 
     def arguments(self) -> tuple[Argument, ...]:
         x = (self.batch, self.in_channels, *self.in_size)

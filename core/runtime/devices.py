@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any
 
 from clgraft.core.errors import DeviceError
-from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.runtime import drivers as runtimes
 
 # what a device's vendor calls itself -> device class of a GPU
 GPU_CLASSES = (("nvidia", "nvidia"), ("advanced micro", "amd"), ("amd", "amd"), ("intel", "intel-gpu"), ("arm", "mali"))
 # among CPU drivers first the one whose calls cost less: whole nets are faster there, although large products are not
-POCL = "portable computing language"
 CPU_ORDER = ("intel", POCL)
 # what Intel's CPU runtime is told to compile for -> lanes of float32, where that is not AVX-512
 INTEL_TARGET = "CL_CONFIG_CPU_TARGET_ARCH"

@@ -10,6 +10,12 @@ from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch,
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.plan import DTYPE_CODES
 
+COUNTS = {
+    "arguments": "argument_count",
+    "bindings": "binding_count",
+    "launches": "launch_count",
+    "writes": "write_count",
+}
 ROLES = {"in": "CLG_IN", "out": "CLG_OUT", "inout": "CLG_INOUT"}
 
 
@@ -31,22 +37,25 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: L
     scalars = {name: i for i, name in enumerate(problem.scalars())}
     bindings: list[dict[str, int]] = []
     launches: list[dict[str, Any]] = []
+    writes: list[int] = []
     for launch in planned.launches:
         if 0 in launch.global_size:
             continue
         first = len(bindings)
         bindings += [_binding(lib, item, places, scalars) for item in launch.arguments]
-        launches.append(_launch(ffi, launch, first, places))
+        launches.append(_launch(ffi, launch, first, len(writes)))
+        writes += [places[name] for name in launch.writes]
     spec = ffi.new("clg_plan_spec *")
     for field, kind, items in (
         ("arguments", "clg_argument[]", [_argument(ffi, lib, argument) for argument in arguments]),
         ("bindings", "clg_binding[]", bindings),
         ("launches", "clg_launch[]", launches),
+        ("writes", "uint32_t[]", writes),
     ):
         block = ffi.new(kind, items)
         keep.append(block)
         setattr(spec, field, block)
-        setattr(spec, field[:-1] + "_count" if field != "launches" else "launch_count", len(items))
+        setattr(spec, COUNTS[field], len(items))
     text = ffi.new("char[]", description.encode())
     keep.append(text)
     spec.description = text
@@ -67,16 +76,17 @@ def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
     }
 
 
-def _launch(ffi: Any, launch: Launch, first: int, places: dict[str, int]) -> dict[str, Any]:
+def _launch(ffi: Any, launch: Launch, first_binding: int, first_write: int) -> dict[str, Any]:
     return {
         "kernel": ffi.cast("void *", launch.kernel.int_ptr),
         "dims": len(launch.global_size),
         "has_local": launch.local_size is not None,
-        "first_binding": first,
+        "first_binding": first_binding,
         "binding_count": len(launch.arguments),
         "global_size": [int(v) for v in launch.global_size],
         "local_size": [int(v) for v in launch.local_size or ()],
-        "writes": sum(1 << places[name] for name in launch.writes),
+        "first_write": first_write,
+        "write_count": len(launch.writes),
     }
 
 

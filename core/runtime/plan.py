@@ -5,16 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError
 from clgraft.core.problem import Argument, Problem
-
-if TYPE_CHECKING:
-    from clgraft.core.runtime.context import DeviceContext
 
 OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKIP
 DTYPE_CODES = {
@@ -27,12 +24,29 @@ DTYPE_CODES = {
 
 
 class BoundBuffer(NamedTuple):
-    """One argument of a fast run: an address in host memory, the bytes that may be used, and how it is written."""
+    """One argument of a fast run.
+
+    Attributes
+    ----------
+    address : int
+        Of host memory, or of a `cl_mem` if `kind` is ``lib.CLG_DEVICE``.
+    nbytes : int
+        Bytes that may be used from there on.
+    dtype : str
+    mode : int
+        How an output is written: `OVERWRITE`, `ACCUMULATE` or `SKIP`.
+    kind : int
+        ``lib.CLG_HOST`` or ``lib.CLG_DEVICE``.
+    offset : int
+        Bytes before the first element.
+    """
 
     address: int
     nbytes: int
     dtype: str
     mode: int = OVERWRITE
+    kind: int = lib.CLG_HOST
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,14 @@ class accumulate:  # reads as a verb at the call
     """Marks an output of `Plan.run` that is added to."""
 
     array: np.ndarray
+
+
+class Owner(Protocol):
+    """What a plan needs of the context that it belongs to: the C runtime, and what keeps the context's handle valid."""
+
+    ffi: Any
+    lib: Any
+    lifetime: Any
 
 
 class Plan:
@@ -59,7 +81,7 @@ class Plan:
 
     def __init__(
         self,
-        context: DeviceContext,
+        context: Owner,
         problem: Problem,
         algorithm: str,
         declined: tuple[tuple[str, str], ...],
@@ -86,7 +108,7 @@ class Plan:
         return int(self._ffi.cast("uintptr_t", self._handle))
 
     def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float] = ()) -> None:
-        """Run on raw host memory.
+        """Run on raw memory.
 
         Parameters
         ----------
@@ -106,10 +128,11 @@ class Plan:
         count = len(buffers)
         bound = ffi.new("clg_buffer[]", count)
         size = ffi.sizeof("clg_buffer")
-        for i, (address, nbytes, dtype, mode) in enumerate(buffers):
+        for i, (address, nbytes, dtype, mode, kind, offset) in enumerate(buffers):
             b = bound[i]
             b.size = size
-            b.kind = lib.CLG_HOST
+            b.kind = kind
+            b.offset = offset
             b.dtype = DTYPE_CODES[dtype]
             b.mode = mode
             b.handle = ffi.cast("void *", address)
@@ -125,15 +148,15 @@ class Plan:
         raise ExecutionError(text, status)
 
     def run(self, scalars: Mapping[str, float] | None = None, **arrays: Any) -> None:
-        """Run on numpy arrays.
+        """Run on arrays.
 
         Parameters
         ----------
         scalars : mapping of str to float, optional
             All of the problem's scalars.
-        **arrays : numpy.ndarray
-            All arguments by name: C-contiguous, of the problem's shape and dtype. An output may be wrapped in
-            `accumulate`, or be None to be skipped.
+        **arrays : numpy.ndarray or pyopencl.array.Array
+            All arguments by name: C-contiguous, of the problem's shape and dtype, in host memory or on the device.
+            An output may be wrapped in `accumulate`, or be None to be skipped.
 
         Raises
         ------
@@ -159,8 +182,11 @@ class Plan:
             return BoundBuffer(0, 0, argument.dtype, SKIP)
         if isinstance(value, accumulate):
             mode, value = ACCUMULATE, value.array
-        if not isinstance(value, np.ndarray):
-            raise ArgumentError(f"[{kind}] got {type(value).__name__} for {argument.name}, expected a numpy array")
+        on_device = hasattr(value, "base_data")  # a pyopencl.array.Array
+        if not on_device and not isinstance(value, np.ndarray):
+            raise ArgumentError(
+                f"[{kind}] got {type(value).__name__} for {argument.name}, expected a numpy array or a pyopencl array"
+            )
         if value.dtype != argument.dtype:
             raise ArgumentError(f"[{kind}] got dtype {value.dtype} for {argument.name}, expected {argument.dtype}")
         if value.shape != argument.shape:
@@ -169,6 +195,9 @@ class Plan:
             raise ArgumentError(
                 f"[{kind}] got strides {value.strides} for {argument.name}, expected a C-contiguous array"
             )
+        if on_device:
+            handle = value.base_data.int_ptr if value.base_data is not None else 0
+            return BoundBuffer(handle, value.nbytes, argument.dtype, mode, lib.CLG_DEVICE, value.offset)
         if argument.role != "in" and not value.flags.writeable:
             raise ArgumentError(f"[{kind}] got a read-only array for {argument.name}, expected a writable one")
         return BoundBuffer(value.ctypes.data, value.nbytes, argument.dtype, mode)

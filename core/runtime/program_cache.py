@@ -13,11 +13,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
 from clgraft.core.runtime import drivers as runtimes
 
 MAGIC = b"clgraft program 1\n"
-VERSION = "0.1.0"
 FOLDER = "programs"
 # environment variables that change what PoCL, Intel's compilers and pyopencl make of a source
 STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable
 
 from clgraft.core import abi
 from clgraft.core.planning.choice import Choice
@@ -16,6 +17,9 @@ from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
 from clgraft.core.session.fork import refuse_after_fork
 from clgraft.core.session.planner import DevicePlanner
+
+if TYPE_CHECKING:
+    from clgraft.core.graph import CompiledGraph, Graph
 
 # recommends a choice for a problem on a context's device; None recommends none
 Advisor = Callable[[Problem, "Context"], "Advice | None"]
@@ -128,6 +132,33 @@ class Context(DeviceContext):
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
             return found
+
+    def compile(
+        self, graph: Graph, passes: str | None = None, constants: Mapping[str, Any] | None = None
+    ) -> CompiledGraph:
+        """Return a graph prepared for this device, to be run as one call.
+
+        Parameters
+        ----------
+        graph : clgraft.core.graph.Graph
+        passes : str, optional
+            Switches of passes, such as ``-fold``; by default what ``CLGRAFT_GRAPH`` holds.
+        constants : mapping of str to array, optional
+            Inputs that never change, such as the parameters of a net for inference. They are sent to the device once,
+            what follows from them alone is computed once, and runs do not take them.
+
+        Raises
+        ------
+        ProblemError
+            If the device cannot serve a dtype.
+        BuildError
+            If the device's compiler refuses a kernel.
+        """
+        return graph.compile(self, passes, constants)
+
+    def finish(self) -> None:
+        """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
+        self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
         """Return the problems that were planned so far, each once."""

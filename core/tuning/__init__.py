@@ -4,7 +4,8 @@
 """
 
 from clgraft.core.planning.choice import HEURISTIC, Choice
-from clgraft.core.tuning.advisor import Advice, advice, advise, forget_database
+from clgraft.core.tuning.advisor import advise
 from clgraft.core.tuning.policies import policy
+from clgraft.core.tuning.recall import Advice, advice, forget_database
 
 __all__ = ["HEURISTIC", "Advice", "Choice", "advice", "advise", "forget_database", "policy"]

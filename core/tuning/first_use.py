@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 from clgraft.core.planning.choice import HEURISTIC
-from clgraft.core.tuning.advisor import remember
 from clgraft.core.tuning.database import Database
 from clgraft.core.tuning.identity import device_key
+from clgraft.core.tuning.recall import remember
 from clgraft.core.tuning.search import Effort, Search, choices
 
 if TYPE_CHECKING:

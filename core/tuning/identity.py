@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clgraft.core.planning.device import POCL
 from clgraft.core.runtime import program_cache
-from clgraft.core.runtime.devices import POCL
 
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo

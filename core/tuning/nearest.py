@@ -11,16 +11,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Generic, TypeVar
 
+from clgraft.core.problem import kinds
+
 FARTHEST = 1.0
-# kind -> words that are sizes; the kinds that are missing have no neighbours
-SIZES = {
-    "conv": ("n", "ic", "oc", "id", "ih", "iw"),
-    "deconv": ("n", "ic", "oc", "id", "ih", "iw"),
-    "dense": ("n", "i", "o"),
-    "pool": ("n", "c", "id", "ih", "iw"),
-    "batchnorm": ("n", "c", "s"),
-}
-IGNORED = ("ph", "pw", "pd", "qh", "qw", "qd", "b")  # padding and bias change no more than the edge
 _NUMBER = re.compile(r"([a-z]+)(\d+)")
 
 Item = TypeVar("Item")
@@ -28,7 +21,7 @@ Item = TypeVar("Item")
 
 @lru_cache(maxsize=4096)
 def split(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Give a problem's class, and its sizes by name.
+    """Return a problem's class, and its sizes by name (see `Problem.sizes`).
 
     Parameters
     ----------
@@ -36,22 +29,23 @@ def split(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
         A problem's text.
     """
     kind, *words = text.split()
-    if kind not in SIZES:
+    problems = kinds().get(kind)
+    if problems is None or not problems.sizes:
         return text, ()
     numbers, rest = {}, [kind]
     for word in words:
         found = _NUMBER.fullmatch(word)
-        if found and found[1] in SIZES[kind]:
+        if found and found[1] in problems.sizes:
             numbers[found[1]] = int(found[2])
         elif found and found[1] == "g":
             rest.append("depthwise" if f"ic{found[2]}" in words else f"g{found[2]}")
-        elif not (found and found[1] in IGNORED):
+        elif not (found and found[1] in problems.minor):
             rest.append(word)
     return " ".join([*rest, *numbers]), tuple(numbers.items())
 
 
 def distance(first: str, second: str) -> float:
-    """Give how far apart two problems are; infinity where they are of different classes."""
+    """Return how far apart two problems are; infinity where their classes differ."""
     if first == second:
         return 0.0
     (class_one, one), (class_two, two) = split(first), split(second)
@@ -78,7 +72,7 @@ class Neighbours(Generic[Item]):
                 self.classes.setdefault(split(text)[0], []).append((text, item))
 
     def nearest(self, text: str) -> tuple[float, str, Item] | None:
-        """Give distance, problem and item of the nearest within `FARTHEST`, if any; the first of equals."""
+        """Return distance, problem and item of the nearest within `FARTHEST`, if any; the first of equals."""
         found = [(distance(text, other), i, other, item) for i, (other, item) in enumerate(self._of_class(text))]
         best = min(found, key=lambda entry: entry[:2], default=None)
         return None if best is None or best[0] > FARTHEST else (best[0], *best[2:])

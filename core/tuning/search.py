@@ -29,7 +29,7 @@ FINALISTS = 4
 MARGIN = 1.05  # times faster than the heuristic, in the median of the rounds
 MOST_OF_ROUNDS = 0.75  # of the rounds in which a winner was faster
 ALIKE = 1.01  # finalists this near to the fastest are told apart by their spread
-LAST_RESORT_FLOPS = 3e8  # with more, the implementation that never declines is not worth a run
+LAST_RESORT_OPERATIONS = 3e8  # with more, the implementation that never declines is not worth a run
 # what another run would find again
 SETTLED = ("wrong", "failed", "timeout", "crashed", "declined", "duplicate", "slow", "measured")
 
@@ -63,7 +63,7 @@ def choices(problem: Problem, context: Context) -> list[Choice]:
         if context.device.is_cpu and getattr(implementation, "FOR_GPUS", False):
             continue
         last = implementation is listed[-1] and len(listed) > 1
-        if last and getattr(problem, "flops", 0) > LAST_RESORT_FLOPS:
+        if last and problem.operations > LAST_RESORT_OPERATIONS:
             continue
         found.append(Choice(implementation.NAME))
         if isinstance(implementation, Tunable):

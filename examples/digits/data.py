@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 SEED = 7
-SIDE = 24  # the digits are 8 pixels wide: enlarged, so that a step is work and not only calls
+SIDE = 24  # the digits are 8 pixels wide; larger ones make the arithmetic of a training step outweigh the calls
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Give train images, train labels, test images, test labels: (n, 1, SIDE, SIDE) float32 in 0 to 1, and (n,) int."""
+    """Return train images, train labels, test images, test labels.
+
+    Images are (n, 1, SIDE, SIDE) float32 between 0 and 1, labels (n,) int.
+    """
     from skimage.transform import resize
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -21,7 +24,7 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def batches(count: int, size: int, epochs: int) -> list[np.ndarray]:
-    """Give the indices of every step's batch, shuffled per epoch with a fixed seed; a rest is left out."""
+    """Return the indices of each batch, shuffled per epoch with a fixed seed; an incomplete batch is left out."""
     rng = np.random.default_rng(SEED)
     steps = []
     for _ in range(epochs):
@@ -31,7 +34,7 @@ def batches(count: int, size: int, epochs: int) -> list[np.ndarray]:
 
 
 def photographs(size: int = 112) -> np.ndarray:
-    """Give the photographs that come with scikit-image, cropped and resized: (n, 3, size, size) float32 in 0 to 1."""
+    """Return scikit-image's photographs, cropped and resized: (n, 3, size, size) float32 between 0 and 1."""
     import skimage.data
     from skimage.transform import resize
 

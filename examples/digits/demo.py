@@ -1,7 +1,7 @@
-"""Trains one small net on real digits, with native operators and after `swap`, in every framework that can be imported.
+"""Train one small net on real digits, with the framework's operators and after a swap, in every installed framework.
 
-`make demo`, or `python examples/digits/demo.py [--epochs 12] [--output FOLDER]`. Prints both trainings side by side and
-writes one picture with their curves. Ends with an error if they differ by more than rounding.
+`make demo`, or `python examples/digits/demo.py [--epochs 12] [--output FOLDER]`. It prints both
+trainings side by side, writes one picture with their curves, and fails if they differ by more than rounding.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("GLOG_minloglevel", "2")
-os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")  # what Caffe's own messages need
+os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")  # for Caffe's own messages
 os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")
 
 
 def progress(label: str):
-    """Give a function that redraws one line."""
+    """Return a function that redraws one line."""
     tty = sys.stdout.isatty()
 
-    def show(step: int, steps: int, native: float, swapped: float) -> None:
+    def show(step: int, steps: int, original: float, swapped: float) -> None:
         if tty or step == steps or step % max(1, steps // 5) == 0:
             end = "\r" if tty and step < steps else "\n"
             done = "#" * (30 * step // steps)
             print(
-                f"{label} [{done:30}] {step}/{steps}  loss native {native:.5f}  swapped {swapped:.5f}",
+                f"{label} [{done:30}] {step}/{steps}  loss original {original:.5f}  swapped {swapped:.5f}",
                 end=end,
                 flush=True,
             )
@@ -63,7 +63,7 @@ def main() -> int:
     failures = [text for comparison in comparisons for text in comparison.failures()]
     for text in failures:
         print(f"FAILED {text}")
-    print("native and swapped agree" if not failures else "native and swapped do not agree")
+    print("original and swapped nets agree" if not failures else "original and swapped nets do not agree")
     return 1 if failures else 0
 
 

@@ -1,4 +1,4 @@
-"""What a training run leaves behind, and how two runs are printed and drawn side by side."""
+"""Results of training runs, and the report and picture that compare two runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 
 def nudged(weights: np.ndarray, size: float) -> np.ndarray:
-    """Give float32 weights, each larger or smaller by this share of itself, at random."""
+    """Return float32 weights, each larger or smaller by `size` times itself, at random."""
     return (weights * (1 + np.random.default_rng(2).choice([-size, size], weights.shape))).astype(np.float32)
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
-    """Give the largest difference over the largest value."""
+    """Return the largest difference divided by the largest value."""
     return float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30))
 
 
 @dataclass
 class Run:
-    """The losses and step times (seconds) of one training, and its test accuracy."""
+    """The losses and the times per step (seconds) of one training, and its test accuracy."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -35,30 +35,30 @@ class Run:
 
 @dataclass
 class Comparison:
-    """A native and a swapped training of the same net from the same weights on the same batches."""
+    """Two trainings of one net, original and swapped, from the same weights on the same batches."""
 
     framework: str
     device: str
-    native: Run
+    original: Run
     swapped: Run
-    nudged: Run  # native again, its weights as far away as the first gradients were
-    gradient_difference: float  # largest |native - swapped| over every parameter's gradient of the first step, relative
+    nudged: Run  # the original net again; its weights differ by as much as the first gradients did
+    gradient_difference: float  # largest relative difference of a gradient in the first step
     worst_parameter: str
-    forward_difference: float  # of one forward pass on photographs, relative
-    native_error: float | None = None  # the same gradients against float64, where the framework has it
+    forward_difference: float  # relative difference of one forward pass on photographs
+    original_error: float | None = None  # error of these gradients against float64, if the framework has it
     swapped_error: float | None = None
 
     def loss_difference(self, other: Run) -> float:
-        """Give the largest difference of a loss curve from the native one."""
-        return max(abs(a - b) for a, b in zip(self.native.losses, other.losses))
+        """Return the largest difference between a loss curve and the original one."""
+        return max(abs(a - b) for a, b in zip(self.original.losses, other.losses))
 
     def report(self) -> str:
-        """Give the lines that the demo prints."""
-        n, s = self.native, self.swapped
+        """Return the lines that the demo prints."""
+        n, s = self.original, self.swapped
         return "\n".join(
             [
                 f"{self.framework} on {self.device}",
-                f"  {'':22}{'native':>12}{'swapped':>12}",
+                f"  {'':22}{'original':>12}{'swapped':>12}",
                 f"  {'first loss':22}{n.losses[0]:12.6f}{s.losses[0]:12.6f}",
                 f"  {'last loss':22}{n.losses[-1]:12.6f}{s.losses[-1]:12.6f}",
                 f"  {'test accuracy':22}{n.accuracy:12.2%}{s.accuracy:12.2%}",
@@ -67,38 +67,38 @@ class Comparison:
                 f" ({self.worst_parameter})"
                 + (
                     ""
-                    if self.native_error is None
-                    else f"; from float64: native {self.native_error:.1e}, swapped {self.swapped_error:.1e}"
+                    if self.original_error is None
+                    else f"; from float64: original {self.original_error:.1e}, swapped {self.swapped_error:.1e}"
                 ),
                 f"  largest difference of the loss curves: {self.loss_difference(self.swapped):.1e}"
-                f" (native from weights that far away: {self.loss_difference(self.nudged):.1e})",
+                f" (the original net from weights that far away: {self.loss_difference(self.nudged):.1e})",
                 f"  one forward pass on photographs differs by {self.forward_difference:.1e} of the output's size",
             ]
         )
 
     def failures(self) -> list[str]:
-        """Give what is not as the demo promises."""
+        """Return what differs from the demo's promises."""
         found = []
-        for name, run in (("native", self.native), ("swapped", self.swapped)):
+        for name, run in (("original", self.original), ("swapped", self.swapped)):
             if not run.accuracy > 0.97:
                 found.append(f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above 97%")
-        # where native itself is far from float64 (sums over large planes in single precision), float64 is the judge
+        # compare with float64 if the framework has it: its own sums over large planes lose digits in float32
         error = self.gradient_difference if self.swapped_error is None else self.swapped_error
         if not error < 1e-4:
             found.append(f"{self.framework}: got gradients {error:.1e} off, expected below 1e-4")
         if not self.forward_difference < 1e-4:
             found.append(f"{self.framework}: got outputs {self.forward_difference:.1e} apart, expected below 1e-4")
-        # rounding grows from step to step in training: close at the start, near to the end
-        if not abs(self.native.losses[0] - self.swapped.losses[0]) < 1e-5:
+        # rounding errors grow in training: compare the first losses closely, and the curves with a perturbed run
+        if not abs(self.original.losses[0] - self.swapped.losses[0]) < 1e-5:
             found.append(
-                f"{self.framework}: got first losses {self.native.losses[0]} and {self.swapped.losses[0]},"
+                f"{self.framework}: got first losses {self.original.losses[0]} and {self.swapped.losses[0]},"
                 " expected equal to 1e-5"
             )
         apart, allowed = self.loss_difference(self.swapped), 10 * self.loss_difference(self.nudged)
         if not apart < allowed:
             found.append(
                 f"{self.framework}: got loss curves {apart:.1e} apart, expected below {allowed:.1e}:"
-                " ten times what native weights, as far apart as the first gradients, grow to"
+                " ten times the growth of a difference as large as that of the first gradients"
             )
         return found
 
@@ -114,8 +114,8 @@ def draw(comparisons: list[Comparison], path: Path) -> None:
     for column, c in enumerate(comparisons):
         top, bottom = axes[0][column], axes[1][column]
         top.plot(
-            c.native.losses,
-            label=f"native, {c.native.step_ms:.1f} ms a step, {c.native.accuracy:.1%}",
+            c.original.losses,
+            label=f"original, {c.original.step_ms:.1f} ms a step, {c.original.accuracy:.1%}",
             linewidth=3,
             alpha=0.4,
         )
@@ -126,12 +126,12 @@ def draw(comparisons: list[Comparison], path: Path) -> None:
         top.set_ylabel("loss")
         top.set_yscale("log")
         top.legend()
-        for run, label, colour in ((c.nudged, "native, weights nudged", "0.6"), (c.swapped, "swapped", "tab:red")):
-            apart = [abs(a - b) + 1e-12 for a, b in zip(c.native.losses, run.losses)]
+        for run, label, colour in ((c.nudged, "original, weights nudged", "0.6"), (c.swapped, "swapped", "tab:red")):
+            apart = [abs(a - b) + 1e-12 for a, b in zip(c.original.losses, run.losses)]
             bottom.plot(apart, label=label, color=colour, linewidth=1)
         bottom.legend()
         bottom.set_yscale("log")
-        bottom.set_ylabel("loss: distance from native")
+        bottom.set_ylabel("loss: distance from original")
         bottom.set_xlabel("step")
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""The demo's net in Caffe: prototxt, solver and caffemodel, trained as it is and after `swap_net`, from one start."""
+"""The demo's net in Caffe: prototxt, solver and caffemodel, trained with Caffe's layers and after `swap_net`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ snapshot_prefix: "{prefix}"
 
 
 def _conv(name: str, bottom: str, filters: int, kernel: int, normed: bool, group: int = 1) -> str:
-    """Give a convolution with, where they work, batch norm and scale; without, the convolution has a bias."""
+    """Return a convolution with batch norm and scale, or with a bias if this Caffe's batch norm does not learn."""
     top = f"{name}_conv" if normed else name
     text = f"""
 layer {{
@@ -57,7 +57,7 @@ layer {{ name: "{name}_scale" type: "Scale" bottom: "{name}_bn" top: "{name}" sc
 
 
 def digits_prototxt(shape: tuple[int, ...], normed: bool) -> str:
-    """Convolution, depthwise convolution, batch norm, activations and a residual sum; 10 classes."""
+    """Return the net: convolutions, depthwise too, batch norm, activations and a residual sum; 10 classes."""
     batch, channels, height, width = shape
     return f"""# The net of the digits demo.
 name: "digits"
@@ -89,7 +89,7 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "classes" bottom: "label" 
 
 
 def batch_norm_learns() -> bool:
-    """Whether this Caffe's own BatchNorm gathers statistics in training; one wheel's never does."""
+    """Return whether this Caffe's own BatchNorm gathers statistics in training; that of the wheel does not."""
     import tempfile
 
     import caffe
@@ -123,7 +123,7 @@ class Trainer:
         self.run = Run()
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Train on one batch; give the gradients."""
+        """Train on one batch and return the gradients."""
         self.net.blobs["data"].data[...] = images
         self.net.blobs["label"].data[...] = labels
         start = time.perf_counter()
@@ -133,14 +133,14 @@ class Trainer:
         return {f"{name}[{i}]": b.diff.copy() for name, blobs in self.net.params.items() for i, b in enumerate(blobs)}
 
     def save(self) -> Path:
-        """Write the caffemodel."""
+        """Write the caffemodel and return its path."""
         path = self.prototxt.with_suffix(".caffemodel")
         self.net.save(str(path))
         return path
 
 
 def accuracy(prototxt: Path, weights: Path, images: np.ndarray, labels: np.ndarray) -> float:
-    """Load a caffemodel into a net for testing; give the share of images that it names right."""
+    """Load a caffemodel into a net for testing and return its accuracy."""
     import caffe
 
     net = caffe.Net(str(prototxt), caffe.TEST, weights=str(weights))
@@ -153,14 +153,14 @@ def accuracy(prototxt: Path, weights: Path, images: np.ndarray, labels: np.ndarr
 
 
 def photograph_difference(folder: Path, normed: bool, swap: Callable[[str], str]) -> float:
-    """Run one forward pass of the same layers on photographs, native and swapped, with the same weights."""
+    """Return the difference of one forward pass on photographs, original and swapped, with the same weights."""
     import caffe
 
     images = photographs()
     text = digits_prototxt(images.shape, normed)
     outputs: list[np.ndarray] = []
     weights: Path | None = None
-    for name, content in (("native", text), ("swapped", swap(text))):
+    for name, content in (("original", text), ("swapped", swap(text))):
         path = folder / f"photographs-{name}.prototxt"
         path.write_text(content)
         net = caffe.Net(str(path), caffe.TRAIN)
@@ -177,13 +177,13 @@ def photograph_difference(folder: Path, normed: bool, swap: Callable[[str], str]
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train the nets in turn, step by step.
+    """Train the original and the swapped net in turn, step by step.
 
     Parameters
     ----------
     epochs : int
     progress : callable
-        Gets the step, the number of steps, and both losses.
+        Called with the step, the number of steps, and both losses.
     output : Path
         Folder for prototxts, solvers and caffemodels.
     batch : int
@@ -191,7 +191,9 @@ def compare(
 
     Returns
     -------
-    Comparison, and the report of the swap
+    comparison : Comparison
+    report : object
+        The report of the swap.
     """
     from clgraft import core
     from clgraft.caffe_layers.swap import swap_net
@@ -201,34 +203,34 @@ def compare(
     if not normed:
         print("This Caffe's own BatchNorm gathers no statistics in training: the Caffe net goes without batch norm.")
     output = output.resolve()
-    native_file, swapped_file = output / "digits-native.prototxt", output / "digits-swapped.prototxt"
-    native_file.write_text(digits_prototxt((batch, *train_x.shape[1:]), normed))
-    text, report = swap_net(native_file.read_text())
+    original_file, swapped_file = output / "digits-original.prototxt", output / "digits-swapped.prototxt"
+    original_file.write_text(digits_prototxt((batch, *train_x.shape[1:]), normed))
+    text, report = swap_net(original_file.read_text())
     swapped_file.write_text(text)
-    native_net = Trainer(native_file, None)
-    swapped_net = Trainer(swapped_file, native_net.save())
-    nudged_net = Trainer(native_file, native_net.save())
+    original_net = Trainer(original_file, None)
+    swapped_net = Trainer(swapped_file, original_net.save())
+    nudged_net = Trainer(original_file, original_net.save())
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
-        theirs = native_net.step(train_x[chosen], train_y[chosen])
+        theirs = original_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             learnt = [name for name in theirs if "_bn[" not in name]
             worst, where = max((relative(theirs[name], ours[name]), name) for name in learnt)
             for name, blobs in nudged_net.net.params.items():
-                for blob in () if name.endswith("_bn") else blobs:  # a batch norm holds statistics and their count
+                for blob in () if name.endswith("_bn") else blobs:  # its blobs are statistics and their count
                     blob.data[...] = nudged(blob.data, worst)
         nudged_net.step(train_x[chosen], train_y[chosen])
-        progress(i + 1, len(steps), native_net.run.losses[-1], swapped_net.run.losses[-1])
-    for net in (native_net, swapped_net):
-        # both caffemodels are judged in the native net: what was learnt grafted goes back to plain Caffe
-        net.run.accuracy = accuracy(native_file, net.save(), test_x, test_y)
-        del net.run.seconds[:5]  # planning and first touches
+        progress(i + 1, len(steps), original_net.run.losses[-1], swapped_net.run.losses[-1])
+    for net in (original_net, swapped_net):
+        # test both caffemodels in the original net: weights trained with clgraft load into plain Caffe
+        net.run.accuracy = accuracy(original_file, net.save(), test_x, test_y)
+        del net.run.seconds[:5]  # planning, and first use of memory
     comparison = Comparison(
         framework="Caffe",
         device=core.context().device.name,
-        native=native_net.run,
+        original=original_net.run,
         swapped=swapped_net.run,
         nudged=nudged_net.run,
         gradient_difference=worst,

@@ -1,4 +1,4 @@
-"""The demo's net in MXNet: trained as it is and after `swap_symbol`, from the same weights, on the same batches."""
+"""The demo's net in MXNet: trained with MXNet's operators and after `swap_symbol`, on the same batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE, MOMENTUM, DECAY = 0.05, 0.9, 1e-4
 
 
 def digits_symbol() -> Any:
-    """Convolution, depthwise convolution, batch norm, activations and a residual sum; 10 classes."""
+    """Return the net: convolutions, depthwise too, batch norm, activations and a residual sum; 10 classes."""
     import mxnet as mx
 
     def conv(x: Any, name: str, filters: int, kernel: int, group: int = 1) -> Any:
@@ -39,7 +39,7 @@ def digits_symbol() -> Any:
 
 
 def learnt(symbol: Any) -> dict[str, str]:
-    """Say which arguments get gradients: all but images and labels."""
+    """Return which arguments get gradients: all but images and labels."""
     return {name: "null" if name in ("data", "softmax_label") else "write" for name in symbol.list_arguments()}
 
 
@@ -58,13 +58,13 @@ class Trainer:
         self.run = Run()
 
     def parameters(self) -> list[tuple[str, Any]]:
-        """Give the learnt arrays by name."""
+        """Return the learnt arrays by name."""
         return [
             (name, array) for name, array in self.executor.arg_dict.items() if name not in ("data", "softmax_label")
         ]
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Train on one batch; give the gradients."""
+        """Train on one batch and return the gradients."""
         start = time.perf_counter()
         self.executor.forward(is_train=True, data=self.mx.nd.array(images), softmax_label=self.mx.nd.array(labels))
         self.executor.backward()
@@ -80,7 +80,7 @@ class Trainer:
         return {name: self.executor.grad_dict[name].asnumpy() for name, _ in self.parameters()}
 
     def accuracy(self, images: np.ndarray, labels: np.ndarray) -> float:
-        """Give the share of images that the net, not training, names right."""
+        """Return the accuracy of the net in inference."""
         size = self.executor.arg_dict["data"].shape[0]
         right = 0
         for first in range(0, len(labels), size):
@@ -94,7 +94,7 @@ class Trainer:
 
 
 def first_weights(symbol: Any, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Give random weights for both nets."""
+    """Return random weights for both nets."""
     rng = np.random.default_rng(1)
     arguments, _, auxiliary = symbol.infer_shape(data=shape, softmax_label=shape[:1])
     weights: dict[str, np.ndarray] = {}
@@ -113,7 +113,7 @@ def first_weights(symbol: Any, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 def exact_gradients(
     symbol: Any, weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Give the gradients of one step in float64, by native operators."""
+    """Return the gradients of one step in float64, computed by MXNet's operators."""
     import mxnet as mx
 
     types = dict.fromkeys(symbol.list_arguments(), "float64")
@@ -129,7 +129,7 @@ def exact_gradients(
 
 
 def photograph_difference(swap: Callable[[Any], tuple[Any, Any]]) -> float:
-    """Run one forward pass of a wider net of the same operators on photographs, native and swapped."""
+    """Return the difference of one forward pass on photographs, original and swapped, with the same weights."""
     import mxnet as mx
 
     images = photographs()
@@ -150,13 +150,13 @@ def photograph_difference(swap: Callable[[Any], tuple[Any, Any]]) -> float:
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train the nets in turn, step by step.
+    """Train the original and the swapped net in turn, step by step.
 
     Parameters
     ----------
     epochs : int
     progress : callable
-        Gets the step, the number of steps, and both losses.
+        Called with the step, the number of steps, and both losses.
     output : Path
         Folder for the swapped symbol.
     batch : int
@@ -164,7 +164,9 @@ def compare(
 
     Returns
     -------
-    Comparison, and the report of the swap
+    comparison : Comparison
+    report : object
+        The report of the swap.
     """
     import clgraft.mxnet_ops
     from clgraft import core
@@ -175,13 +177,13 @@ def compare(
     swapped.save(str(output / "digits-swapped-symbol.json"))
     shape = (batch, *train_x.shape[1:])
     weights = first_weights(symbol, shape)
-    native_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
+    original_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
     nudged_net = Trainer(symbol, shape, weights)
     worst, where, errors = 0.0, "", [0.0, 0.0]
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
-        theirs = native_net.step(train_x[chosen], train_y[chosen])
+        theirs = original_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             worst, where = max((relative(theirs[name], ours[name]), name) for name in theirs)
             exact = exact_gradients(symbol, weights, train_x[chosen], train_y[chosen])
@@ -189,20 +191,20 @@ def compare(
             for name, array in nudged_net.parameters():
                 array[:] = nudged(weights[name], worst)
         nudged_net.step(train_x[chosen], train_y[chosen])
-        progress(i + 1, len(steps), native_net.run.losses[-1], swapped_net.run.losses[-1])
-    for net in (native_net, swapped_net):
+        progress(i + 1, len(steps), original_net.run.losses[-1], swapped_net.run.losses[-1])
+    for net in (original_net, swapped_net):
         net.run.accuracy = net.accuracy(test_x, test_y)
-        del net.run.seconds[:5]  # planning and first touches
+        del net.run.seconds[:5]  # planning, and first use of memory
     comparison = Comparison(
         framework="MXNet",
         device=core.context().device.name,
-        native=native_net.run,
+        original=original_net.run,
         swapped=swapped_net.run,
         nudged=nudged_net.run,
         gradient_difference=worst,
         worst_parameter=where,
         forward_difference=photograph_difference(clgraft.mxnet_ops.swap_symbol),
-        native_error=errors[0],
+        original_error=errors[0],
         swapped_error=errors[1],
     )
     return comparison, report

@@ -10,10 +10,12 @@ from clgraft.core import PointwiseProblem
 from clgraft.core.operators.pointwise.formulas import eltwise
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 MANY = ("add", "multiply", "maximum")
+MOST_TERMS = 62  # of a sum in one kernel: devices limit the bytes of a kernel's arguments, and compilers nesting
+PART_TERMS = 32  # of each kernel of a longer sum
 
 
 @register
@@ -78,6 +80,8 @@ class Eltwise(Operator):
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         inputs = tuple((IN, i) for i in range(self.num_args))
+        if self.num_args > MOST_TERMS and self.operation == "add":
+            return self._long_sum(shapes[0], dtype)
         forward, backward = (
             self._binary(shapes, dtype) if self.num_args == 2 and not self.coefficients else (None, None)
         )
@@ -92,6 +96,21 @@ class Eltwise(Operator):
         gradient = eltwise.binary_backward(self.operation, a, b, dtype)
         call = Call(gradient, ((OUT_GRAD, 0), *reads, (IN_GRAD, 0), (IN_GRAD, 1)))
         return eltwise.binary_forward(self.operation, a, b, dtype), (call,)
+
+    def _long_sum(self, shape: Shape, dtype: str) -> Graft:
+        """Return a sum in several kernels, which add to the sum of the terms before theirs."""
+        weighted, sum_before = bool(self.coefficients), (STATE, 0)
+        terms = [((IN, i), factor) for i, factor in enumerate(self.coefficients or (1.0,) * self.num_args)]
+        calls = []
+        while terms:
+            part, terms = terms[:PART_TERMS], terms[PART_TERMS:]
+            problem = eltwise.sum_forward(shape, len(part), weighted, dtype)
+            factors = tuple(factor for _, factor in part) if weighted else ()
+            calls.append(Call(problem, (*(array for array, _ in part), sum_before if terms else (OUT, 0)), factors))
+            if terms:
+                terms.insert(0, (sum_before, 1.0))
+        forward, backward = tuple(calls), self._many(shape, dtype)[1]
+        return Graft({True: forward, False: forward}, {True: backward, False: backward}, ((shape, dtype, 0.0),))
 
     def _many(self, shape: Shape, dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
         count, dy = self.num_args, (OUT_GRAD, 0)

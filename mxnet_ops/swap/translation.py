@@ -53,6 +53,7 @@ SAME = {
     "LRN": "ocl_lrn",
     "LayerNorm": "ocl_layer_norm",
     "Pooling": "ocl_pooling",
+    "_contrib_BilinearResize2D": "ocl_bilinear_resize",
     "softmax_cross_entropy": "ocl_softmax_cross_entropy",
 }
 ELEMENTWISE = "sigmoid tanh softsign abs sign negative square sqrt rsqrt reciprocal sin cos erf expm1 log1p exp log"

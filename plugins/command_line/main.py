@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft import __version__
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins.command_line.bench import command as bench
 from clgraft.plugins.command_line.tune import command as tune
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"clgraft {_version()}")
+    parser.add_argument("--version", action="version", version=f"clgraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     swap = commands.add_parser(
@@ -197,13 +197,6 @@ def _words(text: str) -> list[str]:
     if not words:
         raise argparse.ArgumentTypeError("got no word, expected words between commas")
     return words
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("clgraft")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

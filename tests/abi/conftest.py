@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    """The folder of a freshly embedded libclgraft.so, built by the command that users run."""
+    """The folder of a freshly made libclgraft.so with its header, by the command that users run."""
     folder = tmp_path_factory.mktemp("lib")
     done = subprocess.run([sys.executable, "-m", "clgraft.core.abi.embed", str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -24,10 +24,9 @@ def library(tmp_path_factory):
 @pytest.fixture(scope="session")
 def run_program(library, tmp_path_factory):
     """Compile a C or C++ file of this folder against the header and the library alone, run it, give the process."""
-    headers = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
     folder = tmp_path_factory.mktemp("bin")
 
-    def run(source: str, *arguments: str, compiler: str = "gcc", timeout: int = 300):
+    def run(source: str, *arguments: str, compiler: str = "gcc", timeout: int = 300, **environment: str):
         program = folder / Path(source).stem
         command = [
             compiler,
@@ -35,7 +34,7 @@ def run_program(library, tmp_path_factory):
             "-Wall",
             "-Wextra",
             "-Werror",
-            f"-I{headers}",
+            f"-I{library}",
             f"-L{library}",
             "-lclgraft",
             "-lm",
@@ -43,7 +42,11 @@ def run_program(library, tmp_path_factory):
         built = subprocess.run([*command, f"-Wl,-rpath,{library}", "-o", str(program)], capture_output=True, text=True)
         assert built.returncode == 0, built.stderr
         return subprocess.run(
-            [str(program), *arguments], capture_output=True, text=True, timeout=timeout, env=dict(os.environ)
+            [str(program), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, **environment},
         )
 
     return run

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.core.abi.build import SOURCES
-from tests.fuzzing import CLANG, unpack
+from clgraft.core.abi.build import SOURCES, version_number
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
@@ -24,7 +23,7 @@ def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> 
     """Compile the runtime with a harness."""
     files = [str(runtime / name) for name in SOURCES]
     files += [str(FUZZ / name) for name in ("calls.c", "fake_opencl.c", main)]
-    command = [CLANG, "-g", "-O1", "-std=gnu11", "-DCLG_VERSION=100", f"-fsanitize={sanitizers}"]
+    command = [CLANG, "-g", "-O1", "-std=gnu11", f"-DCLG_VERSION={version_number()}", f"-fsanitize={sanitizers}"]
     command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}", *files, "-lpthread", "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -201,3 +201,17 @@ def test_fork_after_use_is_refused_clearly(context, rng):
     child.join(60)
     assert child.exitcode == 0
     plan.run(**arrays)  # the parent goes on
+
+
+def test_hundreds_of_arrays_are_staged(staged, rng):
+    """Each array of a run has a buffer of its own, however many there are."""
+    from clgraft.core.graph import GraphBuilder
+
+    on = GraphBuilder()
+    names = [on.input(f"x{i}", (3,)) for i in range(400)]
+    total = names[0]
+    for name in names[1:]:
+        (total,) = on.add("pointwise x0[3] x1[3] : y0 = x0 + x1;", total, name)
+    arrays = {name: rng.integers(-9, 9, 3).astype(np.float32) for name in names}
+    found = staged.compile(on.graph(total)).run(arrays)[total]
+    assert np.array_equal(found, sum(arrays.values()))

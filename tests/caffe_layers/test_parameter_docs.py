@@ -17,7 +17,7 @@ MESSAGES = sorted({name for rule in RULES.values() for name in (rule.parameters,
 
 def section_of(message: str) -> str:
     """Give the part under the heading that names a message."""
-    parts = re.split(r"\n(?=##)", TEXT[TEXT.index("## Each parameter") : TEXT.index("## What stays native")])
+    parts = re.split(r"\n(?=##)", TEXT[TEXT.index("## Each parameter") : TEXT.index("## What stays in Caffe")])
     (found,) = [part for part in parts if f"`{message}`" in part]
     return found
 
@@ -33,5 +33,5 @@ def test_every_parameter_has_a_row(message):
 def test_every_layer_and_type_is_named():
     assert [name for name in LAYERS if f"`{name}`" not in TEXT] == []
     swap = (Path(__file__).parents[2] / "docs" / "caffe.md").read_text(encoding="utf-8")
-    table = swap[swap.index("| native type |") : swap.index("All others stay")]
+    table = swap[swap.index("| Caffe's type |") : swap.index("All others stay")]
     assert [kind for kind in RULES if not re.search(rf"\b{kind}\b", table)] == []

@@ -5,36 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from problem_sets import FOLDER, problem_lines
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.implementation import implementations
-from tests.problem_sets import problem_lines
+from clgraft.core.problem import kinds
 
-DIRECTIONS = {
-    "conv": ("forward", "backward_data", "backward_filter", "backward_bias"),
-    "depthwise": ("forward", "backward_data", "backward_filter"),
-    "grouped": ("forward", "backward_data"),
-    "deconvolution": ("forward", "backward_data", "backward_filter"),
-    "dense": ("forward", "backward_data", "backward_weight"),
-    "pooling": ("forward", "backward"),
-    "batchnorm": ("forward_training", "forward_inference", "backward_training", "backward_inference"),
-    "pointwise": ("",),
-    "copying": ("",),
-    "dropout": ("",),
-    "softmax": ("forward", "backward"),
-    "crossentropy": ("forward", "count", "backward"),
-    "lrn": ("forward", "backward"),
-}
+SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
+
+
+def in_directions(text: str) -> Iterator[core.Problem]:
+    """Yield the problems of a line, in all directions unless it names one itself."""
+    kind, _, rest = text.partition(" ")
+    directions = kinds()[kind].directions
+    named = set(directions) & set(rest.split())
+    for direction in ("",) if named or not directions else directions:
+        try:
+            yield core.parse(" ".join(filter(None, (kind, direction, rest))))
+        except core.ProblemError:  # it has no such direction
+            continue
 
 
 def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Plan]:
-    """Give plans, one for each algorithm that does not decline.
+    """Yield plans, one for each algorithm that does not decline.
 
     Parameters
     ----------
     sets : sequence of str
-        Keys of `DIRECTIONS`.
+        Of `SETS`.
     largest : int
         Number of elements of all arguments together, above which a problem is left out.
     every : int
@@ -44,9 +43,7 @@ def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Pl
     count = 0
     for name in sets:
         for text in problem_lines(name).values():
-            kind, _, rest = text.partition(" ")
-            for direction in DIRECTIONS[name]:
-                problem = core.parse(" ".join(filter(None, (kind, direction, rest))))
+            for problem in in_directions(text):
                 if problem.dtype == "float64" and not context.device.has_fp64:
                     continue
                 if sum(argument.size for argument in problem.arguments()) > largest:
@@ -62,7 +59,7 @@ def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Pl
 
 
 def arrays(plan: core.Plan, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Give random inputs, and outputs of NaN."""
+    """Return random inputs, and outputs of NaN."""
     return {
         argument.name: (
             np.full(argument.shape, np.nan, argument.dtype)

@@ -14,9 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.core.every_run import DIRECTIONS
-from tests.folders import python_path
+from every_run import SETS
 
 SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
 WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
@@ -43,7 +41,7 @@ def test_wrong_kernels_are_seen():
     assert any(line.startswith("Invalid write") for line in found)
 
 
-@pytest.mark.parametrize("name", sorted(DIRECTIONS))
+@pytest.mark.parametrize("name", SETS)
 def test_kernels_are_clean(name):
     printed, found = oclgrind(name, str(EVERY.get(name, 1)))
     assert not found

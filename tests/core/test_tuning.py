@@ -174,7 +174,7 @@ def test_a_context_takes_the_users_choice(fresh, monkeypatch):
 
 def test_the_users_choice_wins_over_shipped_rows(fresh, monkeypatch):
     text = str(core.parse(tuning_plants.PROBLEM))
-    monkeypatch.setattr("clgraft.core.tuning.advisor.shipped", lambda device: (rows.Row(text, Choice("direct")),))
+    monkeypatch.setattr("clgraft.core.tuning.recall.shipped", lambda device: (rows.Row(text, Choice("direct")),))
     tuning.forget_database()
     assert str(advice(text, fresh.device)) == "direct (shipped row)"
     keep(fresh, text.replace("n2", "n3"), Choice("cpu_gemm"))

@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from every_run import SETS, arrays, plans, run
 
 from clgraft import core
 from tests.core.every_run import DIRECTIONS, arrays, plans, run
@@ -27,7 +28,7 @@ def poison():
     return fill
 
 
-@pytest.mark.parametrize("name", sorted(DIRECTIONS))
+@pytest.mark.parametrize("name", SETS)
 def test_results_do_not_depend_on_the_workspace(name, poison):
     rng = np.random.default_rng(4)
     for plan in plans([name], 40_000):

@@ -258,22 +258,31 @@ def compare_net(
 SEEDS = (3, 4, 5)  # of small images; larger ones take one
 HEADER = """# The nets of Gluon's model zoo
 
-Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters; one step
-of training: the output and the gradient of *every* parameter and of the data. The judge is the native net in
-float64; the unit is the error that the native net has in float32 (relative, 2-norm; the median of all gradients'
-arrays). Below 1: nearer to float64 than MXNet's own. "float64": the worst relative difference of any array where the
-swapped net computes in float64 too.
+Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters. One training
+step computes the output and the gradient of *every* parameter and of the data. The reference is MXNet's net in float64.
 
-A rectifier's input, or two values in a pooling's window, that are equal to rounding can fall to either side in
-float32, and then the gradient jumps in all layers before, in the one net or in the other: this is what the worst
-gradient errors are where they are many times the unit. "Without kinks" the same net has softplus for rectifiers and
-averages for maxima (relu6, a clip, stays): then rounding is all there is. Small images are compared with three seeds,
-units are their medians, errors the largest.
+| column | meaning |
+|---|---|
+| size | height and width of the images |
+| replaced, left | operators that the swap replaced, and types that it left to MXNet |
+| arithmetic | share of the arithmetic operations that replaced operators do |
+| output, gradients | errors in float32, divided by those of MXNet's net: below 1 clgraft is more accurate |
+| smooth | the largest error of a gradient in the net without kinks, of clgraft and of MXNet |
+| worst | the largest error of a gradient in the net itself, of clgraft and of MXNet |
+| float64 | the largest difference of any array if the swapped net computes in float64, too |
 
-Inits are He's, gammas and betas random, {batch} images (small ones where the net allows), batch statistics,
-dropout off.
+Errors are relative, in the 2-norm; the columns output and gradients have the median of all arrays. If the input of a
+rectifier, or two values in a pooling window, are equal to rounding, float32 may take either side. The gradient then
+jumps in all earlier layers, in one net or in the other, which explains the largest errors in the column "worst". The
+net without kinks has softplus instead of rectifiers and averages instead of maxima (relu6, a clip, stays), so that only
+rounding differs. Small images are compared with three seeds: ratios are their medians, errors the largest.
 
-    python tests/mxnet_ops/zoo_comparison.py    # writes this page
+Weights are initialised by He's rule, gammas and betas at random; {batch} images, batch statistics, no dropout. This
+command writes the page:
+
+```sh
+python tests/mxnet_ops/zoo_comparison.py
+```
 
 Device: {device}.
 
@@ -282,16 +291,16 @@ Device: {device}.
 """
 COLUMNS = (
     "net",
-    "images",
-    "operators replaced",
-    "left alone",
-    "arithmetic replaced",
-    "output, units",
-    "gradients, units",
-    "worst gradient error without kinks",
-    "native's",
-    "worst gradient error",
-    "native's",
+    "size",
+    "replaced",
+    "left",
+    "arithmetic",
+    "output",
+    "gradients",
+    "smooth",
+    "MXNet",
+    "worst",
+    "MXNet",
     "float64",
 )
 
@@ -309,7 +318,7 @@ def row(name: str, batch: int) -> str:
     smooth = compare_net(name, batch, SEEDS[0], wanted=("swapped",), smooth=True)
     without_kinks = f"{worst(smooth.swapped, 'gradient')[0]:.1e} | {worst(smooth.native, 'gradient')[0]:.1e}"
     return (
-        f"| {name} | {size}x{size} | {len(report.replaced)} of {len(report.rows)} | {kept} | {share:.2%} "
+        f"| {name} | {size} | {len(report.replaced)}/{len(report.rows)} | {kept} | {share:.2%} "
         f"| {units[0]:.2f} | {units[1]:.2f} | {without_kinks} | {ours:.1e} | {native:.1e} | {double:.1e} |"
     )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
+from clgraft.core.operators.batchnorm.reference import normalize
 from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
@@ -41,17 +46,29 @@ class BatchNormProblem(Problem):
     `var` is the biased variance. Scalar ``eps`` is added to it; update_statistics has the scalars ``keep``,
     ``add_mean`` and ``add_var``: running_mean = keep * running_mean + add_mean * mean, and the same for var.
     With an activation, forward_training has three more outputs per channel, shift, scale and offset, which
-    backward_training reads behind var: the norm is (x - shift) * scale + offset, so both see the same kinks.
-    They are float32 where the others are float16. backward_inference then reads beta, behind gamma.
+    backward_training reads after var: the norm is (x - shift) * scale + offset, so both see the same kinks.
+    They are float32 where the others are float16. backward_inference then reads beta, after gamma.
     Without any element (batch or pixels 0) the batch's mean and variance are 0.
 
     Raises
     ------
     ProblemError
-        If the sizes cannot be.
+        If a size is out of range.
     """
 
     kind: ClassVar[str] = "batchnorm"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    sizes: ClassVar[tuple[str, ...]] = ("n", "c", "s")
+    examples: ClassVar[tuple[str, ...]] = ("n4 c5 s49",)
+    usual_scalars: ClassVar[Mapping[str, float]] = {
+        "eps": 1e-5,
+        "keep": 0.9,
+        "add_mean": 0.1,
+        "add_var": 0.2,
+        "slope": 0.25,
+        "low": 0.0,
+        "high": 6.0,
+    }
 
     direction: str
     batch: int
@@ -93,6 +110,42 @@ class BatchNormProblem(Problem):
             for part, names in (("in", inputs), (role, outputs))
             for name in names.split()
         )
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        """Return the gradient problem; mean and var have no gradients as outputs, nor as inputs of inference."""
+        if self.direction == "update_statistics":
+            return ()
+        if not self.direction.startswith("forward"):
+            return super().gradients()
+        return (Gradient.of(self.with_direction(self.direction.replace("forward", "backward"))),)
+
+    @property
+    def operations(self) -> int:
+        """Four for each element, eight backward."""
+        if self.direction == "update_statistics":
+            return 6 * self.channels
+        return math.prod(self.shape) * (4 if self.direction.startswith("forward") else 8)
+
+    @property
+    def terms(self) -> int:
+        """The elements of a channel, where the direction sums over them."""
+        return 1 if self.direction in ("forward_inference", "update_statistics") else max(1, self.batch * self.pixels)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return inputs; backward, the statistics belong to x."""
+        given = {a.name: sample_argument(a, rng) for a in self.arguments() if a.role != "out"}
+        if self.direction != "backward_training":
+            return given
+        before = self.with_direction("forward_training")
+        results = before.reference({"beta": np.full(self.channels, 0.25), **given}, before.trial_scalars())
+        kept = {a.name: results[a.name].astype(a.dtype) for a in self.arguments() if a.name in results}
+        return {name: kept.get(name, value) for name, value in given.items()}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        return normalize(self, wide, scalars or self.trial_scalars())
 
     @property
     def activation_scalars(self) -> tuple[str, ...]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from clgraft.core.operators.conv.reference import convolve
 from clgraft.core.problem.spatial import DIRECTIONS, LARGEST, Field, SpatialProblem
 
 __all__ = ["DIRECTIONS", "LARGEST", "ConvProblem"]
@@ -36,6 +40,16 @@ class ConvProblem(SpatialProblem):
     """
 
     kind: ClassVar[str] = "conv"
+    examples: ClassVar[tuple[str, ...]] = (
+        "n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1 b1",
+        "n1 ic3 ih23 iw23 oc8 kh7 kw7 sh2 sw2 ph3 pw3 b1",
+        "n2 ic16 ih7 iw7 oc32 kh1 kw1 b1",
+        "n3 ic8 ih12 iw10 oc12 kh3 kw5 sh2 sw1 ph2 pw0 dh2 dw1 b1",
+        "n2 g2 ic6 ih8 iw8 oc4 kh3 kw3 ph1 pw1 b1",
+        "n2 g12 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1",
+        "n1 g8 ic8 ih14 iw14 oc16 kh5 kw5 sh2 sw2 ph2 pw2 b1",
+        "n2 ic4 iw31 oc6 kw3 pw1 b1",
+    )
     SPATIAL: ClassVar[Mapping[str, Field]] = {
         "i": Field("in_size", 0),
         "k": Field("kernel", 1),
@@ -97,3 +111,17 @@ class ConvProblem(SpatialProblem):
         for size in self.out_size + self.kernel:
             count *= size
         return count
+
+    @property
+    def terms(self) -> int:
+        """Number of products that one element of the result sums."""
+        if self.direction in ("backward_filter", "backward_bias"):
+            return self.batch * math.prod(self.out_size)
+        channels = self.in_channels if self.direction == "forward" else self.out_channels
+        return channels // self.groups * math.prod(self.kernel)
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        return {self.arguments()[-1].name: convolve(self, wide)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.operators.copying.boxes import Box, steps
+from clgraft.core.operators.copying.reference import concatenate
 from clgraft.core.operators.copying.text import expect, listed, read_words
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
 
 DIRECTIONS = ("forward", "backward")
 
@@ -33,6 +37,8 @@ class ConcatProblem(Problem):
     """
 
     kind: ClassVar[str] = "concat"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = ("outer[3] extents[4,1,7] inner[49]",)
 
     direction: str
     outer: int
@@ -49,10 +55,6 @@ class ConcatProblem(Problem):
         for name, sizes in (("outer", (self.outer,)), ("extents", self.extents), ("inner", (self.inner,))):
             expect(kind, min(sizes) >= 0, name, sizes, "sizes of at least 0")
 
-    def with_direction(self, direction: str) -> ConcatProblem:
-        """Give the same problem in another direction."""
-        return ConcatProblem(direction, self.outer, self.extents, self.inner, self.dtype)
-
     @property
     def names(self) -> tuple[str, tuple[str, ...]]:
         """The names of the joined tensor and of its parts."""
@@ -68,6 +70,24 @@ class ConcatProblem(Problem):
             for name, extent in zip(names, self.extents)
         )
         return (*parts, joined) if self.direction == "forward" else (joined, *parts)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        if self.direction == "forward":
+            return (Gradient.of(self.with_direction("backward")),)
+        # a split: its gradient joins the parts' gradients
+        forward = self.with_direction("forward")
+        parts = {f"x{i}": f"ddx{i}" for i in range(len(self.extents))}
+        return (Gradient.of(forward, {**parts, "y": "ddy"}),)
+
+    @property
+    def operations(self) -> int:
+        """None: elements only move."""
+        return 0
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return concatenate(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
         """Give what is copied, one box per part."""

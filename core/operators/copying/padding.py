@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from clgraft.core.operators.copying.boxes import Box, offset, steps
+from clgraft.core.operators.copying.reference import pad
 from clgraft.core.operators.copying.text import expect, listed, read_words
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
 
 DIRECTIONS = ("forward", "backward")
 MODES = ("edge", "reflect")
@@ -45,6 +50,11 @@ class PadProblem(Problem):
     """
 
     kind: ClassVar[str] = "pad"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = (
+        "edge x[2,3,5,7] before[0,0,1,2] behind[0,0,2,3]",
+        "reflect x[2,3,5,7] before[0,0,4,2] behind[0,0,2,6]",
+    )
 
     direction: str
     mode: str
@@ -77,10 +87,6 @@ class PadProblem(Problem):
         """The shape of y."""
         return tuple(b + size + e for b, size, e in zip(self.before, self.shape, self.behind))
 
-    def with_direction(self, direction: str) -> PadProblem:
-        """Give the same problem in another direction."""
-        return PadProblem(direction, self.mode, self.shape, self.before, self.behind, self.dtype)
-
     def arguments(self) -> tuple[Argument, ...]:
         if self.direction == "forward":
             return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
@@ -96,6 +102,31 @@ class PadProblem(Problem):
         else:
             outer = [Piece(0, b, b, -1), Piece(b + size, size - 2, e, -1)]
         return [Piece(b, 0, size, 1), *(piece for piece in outer if piece.length)]
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+
+    @property
+    def operations(self) -> int:
+        """None forward: elements only move; backward one for each element of dy."""
+        return 0 if self.direction == "forward" else math.prod(self.out_shape)
+
+    @property
+    def terms(self) -> int:
+        """Backward, how many elements of dy come from one of x at most."""
+        if self.direction == "forward":
+            return 1
+        if self.mode == "edge":
+            return math.prod(1 + max(b, e) if s != 1 else 1 + b + e for b, e, s in self._sides())
+        return math.prod(1 + (b > 0) + (e > 0) for b, e, _ in self._sides())
+
+    def _sides(self) -> list[tuple[int, int, int]]:
+        return list(zip(self.before, self.behind, self.shape))
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return pad(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
         """Give what is copied, the inside first; backward, the other boxes are added to it."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.operators.copying.boxes import Box, offset, steps
+from clgraft.core.operators.copying.reference import slice_box
 from clgraft.core.operators.copying.text import expect, listed, read_words
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
 
 DIRECTIONS = ("forward", "backward")
 
@@ -36,6 +40,12 @@ class SliceProblem(Problem):
     """
 
     kind: ClassVar[str] = "slice"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = (
+        "x[2,3,9,11] y[2,3,7,8] at[0,0,1,2]",
+        "x[5,7,9] y[3,2,3] at[0,6,1] step[2,-3,3]",
+    )
+    usual_scalars: ClassVar[Mapping[str, float]] = {"value": 0.0}
 
     direction: str
     in_shape: tuple[int, ...]
@@ -59,10 +69,6 @@ class SliceProblem(Problem):
         inside = all(o >= 0 and 0 <= b <= i and (o == 0 or 0 <= b + (o - 1) * s < i) for i, o, b, s in bounds)
         expect(kind, inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
 
-    def with_direction(self, direction: str) -> SliceProblem:
-        """Give the same problem in another direction."""
-        return SliceProblem(direction, self.in_shape, self.out_shape, self.begin, self.dtype, self.step)
-
     def arguments(self) -> tuple[Argument, ...]:
         if self.direction == "forward":
             return Argument("x", "in", self.in_shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
@@ -70,6 +76,23 @@ class SliceProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return () if self.direction == "forward" else ("value",)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        if self.direction == "forward":
+            return (Gradient.of(self.with_direction("backward"), scalars={"value": 0.0}),)
+        # padding with a constant: its gradient is the box
+        return (Gradient.of(self.with_direction("forward"), {"x": "ddx", "y": "ddy"}),)
+
+    @property
+    def operations(self) -> int:
+        """None: elements only move."""
+        return 0
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        value = (scalars or self.trial_scalars()).get("value", 0.0)
+        return slice_box(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()}, value)
 
     def boxes(self) -> list[Box]:
         """Give what is copied: the box and, backward, what lies before and behind it along each axis."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.operators.copying.boxes import Box, steps
+from clgraft.core.operators.copying.reference import repeat, transpose
 from clgraft.core.operators.copying.text import expect, listed, read_words
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class TransposeProblem(Problem):
     """
 
     kind: ClassVar[str] = "transpose"
+    examples: ClassVar[tuple[str, ...]] = ("x[2,19,7,9] axes[0,2,3,1]", "x[3,17,37] axes[0,2,1]")
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
@@ -52,6 +58,19 @@ class TransposeProblem(Problem):
 
     def arguments(self) -> tuple[Argument, ...]:
         return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return (Gradient.of(self.back(), {"x": "dy", "y": "dx"}),)
+
+    @property
+    def operations(self) -> int:
+        """None: elements only move."""
+        return 0
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return transpose(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
         """Give what is copied, in the order of y."""
@@ -89,6 +108,7 @@ class RepeatProblem(Problem):
     """
 
     kind: ClassVar[str] = "repeat"
+    examples: ClassVar[tuple[str, ...]] = ("x[2,3,5,7] times[1,1,3,3]", "x[2,3,5] times[2,1,3] whole")
 
     shape: tuple[int, ...]
     times: tuple[int, ...]
@@ -119,6 +139,22 @@ class RepeatProblem(Problem):
 
     def arguments(self) -> tuple[Argument, ...]:
         return Argument("x", "in", self.shape, self.dtype), Argument("y", "out", self.out_shape, self.dtype)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        """Return the sum of dy over the repetitions, dy having an axis of its own for each of them."""
+        wide, narrow = self.split_shape()
+        total = PointwiseProblem((wide,), "y0 = x0;", (Reduction("sum", shape=narrow),), dtype=self.dtype)
+        return (Gradient.of(total, {"x0": "dy", "y0": "dx"}),)
+
+    @property
+    def operations(self) -> int:
+        """None: elements only move."""
+        return 0
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return repeat(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
         """Give what is copied: x with steps of 0 along the repetitions."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+import numpy as np
+
+from clgraft.core.operators.crossentropy.reference import cross_entropy
+from clgraft.core.operators.pointwise.problem import PointwiseProblem
+from clgraft.core.operators.softmax.problem import SoftmaxProblem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward", "count", "backward")
@@ -25,7 +31,7 @@ class CrossEntropyProblem(Problem):
         ``count``: ``label -> counts``;
         ``backward``: ``y label [dy] [counts] -> dx``, dx = scale (y - target).
     images, channels, pixels : int
-        Products of the sizes before, of and behind the axis of the softmax.
+        Products of the sizes before, of and after the axis of the softmax.
     ignoring : bool
         Labels that equal the scalar ``ignored`` count nowhere and have no gradient.
     weighted : bool
@@ -46,10 +52,18 @@ class CrossEntropyProblem(Problem):
     Raises
     ------
     ProblemError
-        If the sizes cannot be.
+        If a size is negative.
     """
 
     kind: ClassVar[str] = "crossentropy"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = ("n9 c37", "n2 c21 s99 ignoring", "n5 c9 weighted by_count")
+    usual_scalars: ClassVar[Mapping[str, float]] = {
+        "scale": 0.9,
+        "lowest": 1e-8,
+        "smooth": 0.1,
+        "ignored": 0.0,
+    }
 
     direction: str
     images: int
@@ -63,13 +77,9 @@ class CrossEntropyProblem(Problem):
     def __post_init__(self) -> None:
         self._take_counts(images=0, channels=0, pixels=0)
         self._expect_words(direction=DIRECTIONS)
-        if self.direction != "backward":  # they say nothing there: one text for one problem
+        if self.direction != "backward":  # unused in these directions: equal problems print equally
             object.__setattr__(self, "weighted", False)
             object.__setattr__(self, "by_count", False)
-
-    def with_direction(self, direction: str) -> CrossEntropyProblem:
-        """Give the same cross entropy in another direction."""
-        return replace(self, direction=direction)
 
     def arguments(self) -> tuple[Argument, ...]:
         full, labels = (self.images, self.channels, self.pixels), (self.images, self.pixels)
@@ -87,6 +97,62 @@ class CrossEntropyProblem(Problem):
             "backward": "y label" + " dy" * self.weighted + " counts" * self.by_count + " dx",
         }[self.direction]
         return tuple(Argument(name, *table[name]) for name in names.split())
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        """Return the gradient with respect to the input x of the softmax (of scale 1) that made y.
+
+        Where a probability is below ``lowest`` the gradient is that of the loss without this bound, and where a label
+        names no channel that of a target of 0.
+        """
+        if self.direction == "count":
+            return ()
+        if self.direction != "forward":
+            return super().gradients()
+        softmax = SoftmaxProblem("forward", self.images, self.channels, self.pixels, dtype=self.dtype)
+        shape = (self.images, self.channels, self.pixels)
+        back = self.with_direction("backward")
+        times = PointwiseProblem((shape, (1,)), "y0 = x0 * x1;", dtype=self.dtype)
+        return (
+            Gradient.of(back, {"dx": "_dx"}, {"scale": 1.0, "smooth": 0.0}, softmax),
+            Gradient.of(times, {"x0": "_dx", "x1": "dloss", "y0": "dx"}, through=softmax),
+        )
+
+    @property
+    def operations(self) -> int:
+        """One for each label, and backward two for each probability."""
+        labels = self.images * self.pixels
+        return 2 * labels * self.channels if self.direction == "backward" else labels
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that have to move at least; the loss reads one probability for each label."""
+        if self.direction != "forward":
+            return super().nbytes
+        unread = self.images * self.pixels * max(0, self.channels - 1)
+        return super().nbytes - unread * np.dtype(self.dtype).itemsize
+
+    @property
+    def terms(self) -> int:
+        """The labels, over which the loss is summed."""
+        return 1 if self.direction == "backward" else self.images * self.pixels
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return probabilities, labels of which a few are no channel's, weights, and the counts of these labels."""
+        given = {a.name: sample_argument(a, rng) for a in self.arguments() if a.role == "in" and a.name != "counts"}
+        labels = rng.integers(-1, self.channels + 1, (self.images, self.pixels))
+        given["label"] = labels.astype(self.dtype)
+        if "y" in given:
+            power = np.exp(given["y"].astype(np.float64))
+            given["y"] = (power / power.sum(1, keepdims=True)).astype(self.dtype)
+        if self.by_count:
+            counts = cross_entropy(self.with_direction("count"), given, {"ignored": self.usual_scalars["ignored"]})
+            given["counts"] = counts["counts"].astype(np.int32)
+        return {a.name: given[a.name] for a in self.arguments() if a.role == "in"}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return cross_entropy(self, arrays, scalars or self.trial_scalars())
 
     def scalars(self) -> tuple[str, ...]:
         own = {"forward": ("lowest",), "count": (), "backward": ("scale", "smooth")}[self.direction]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.deconvolution.reference import deconvolve
 from clgraft.core.problem.spatial import LARGEST, Field, SpatialProblem
 
 # a deconvolution's direction is the convolution's of which it is the transpose
@@ -44,6 +48,11 @@ class DeconvProblem(SpatialProblem):
     """
 
     kind: ClassVar[str] = "deconv"
+    examples: ClassVar[tuple[str, ...]] = (
+        "g3 n2 ic6 oc9 ih5 iw7 kh4 kw4 sh2 sw2 ph1 pw1 b1",
+        "n2 ic5 oc7 ih6 iw5 kh3 kw3 sh2 sw2 ph1 pw1 ah1 aw1 b1",
+        "g4 n1 ic4 oc4 ih4 iw5 kh32 kw32 sh16 sw16 ph8 pw8 b1",
+    )
     SPATIAL: ClassVar[Mapping[str, Field]] = {
         "i": Field("in_size", 1),
         "k": Field("kernel", 1),
@@ -113,3 +122,16 @@ class DeconvProblem(SpatialProblem):
     def flops(self) -> int:
         """Multiply-adds of the direct method, counted as two operations."""
         return self.convolution.flops
+
+    @property
+    def terms(self) -> int:
+        """Number of products that one element of the result sums, as in `convolution`; of the bias's gradient, dy's."""
+        if self.direction == "backward_bias":
+            return self.batch * math.prod(self.out_size)
+        return self.convolution.terms
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        return {self.arguments()[-1].name: deconvolve(self, wide)}

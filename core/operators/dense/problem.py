@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+import numpy as np
+
+from clgraft.core.operators.dense.reference import multiply
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
@@ -39,6 +43,10 @@ class DenseProblem(Problem):
     """
 
     kind: ClassVar[str] = "dense"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    sizes: ClassVar[tuple[str, ...]] = ("n", "i", "o")
+    minor: ClassVar[tuple[str, ...]] = ("b",)
+    examples: ClassVar[tuple[str, ...]] = ("n8 i257 o129 b1", "n1 i1000 o60 b1", "n70 i120 o50 b1", "n8 i130 o70 t1 b1")
 
     direction: str
     batch: int
@@ -63,9 +71,27 @@ class DenseProblem(Problem):
         """Multiply-adds, counted as two operations."""
         return 2 * self.batch * self.inputs * self.outputs
 
-    def with_direction(self, direction: str) -> DenseProblem:
-        """Give the same layer in another direction."""
-        return replace(self, direction=direction)
+    @property
+    def operations(self) -> int:
+        """As `flops`; the gradient of the bias adds up dy."""
+        return self.batch * self.outputs if self.direction == "backward_bias" else self.flops
+
+    @property
+    def terms(self) -> int:
+        """Number of products that one element of the result sums."""
+        return {"forward": self.inputs, "backward_data": self.outputs}.get(self.direction, self.batch)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        if self.direction != "forward":
+            return super().gradients()
+        directions = ("backward_data", "backward_weight", *(("backward_bias",) if self.bias else ()))
+        return tuple(Gradient.of(self.with_direction(direction)) for direction in directions)
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        return {self.arguments()[-1].name: multiply(self, wide)}
 
     def arguments(self) -> tuple[Argument, ...]:
         x, y = (self.batch, self.inputs), (self.batch, self.outputs)

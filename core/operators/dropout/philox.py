@@ -13,7 +13,6 @@ from clgraft.core.operators.pointwise.generate import Loop, generate
 from clgraft.core.operators.pointwise.loop import Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
-from clgraft.core.runtime.devices import POCL
 
 NAME = "philox"
 
@@ -51,7 +50,7 @@ def _launch(
         items = -(-blocks * BLOCK // WORDS // GROUP) * GROUP
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
-    macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(POCL in planner.device.platform.lower())}
+    macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.is_pocl)}
     kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
     share = max(FEWEST_BLOCKS, -(-blocks // (planner.device.compute_units * ITEMS_PER_UNIT)))
     sizes = (Constant(np.uint64(count)), Constant(np.uint64(share)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.operators.dropout.reference import apply_random
+from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
 
 DIRECTIONS = ("forward", "backward")
 OPERATORS = ("dropout", "rrelu")
@@ -45,6 +50,9 @@ class DropoutProblem(Problem):
     """
 
     kind: ClassVar[str] = "dropout"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = ("x[3,5,7,11]", "x[3,5,7,11] mask[3,5,1,1]", "rrelu x[3,67]")
+    usual_scalars: ClassVar[Mapping[str, float]] = {"keep": 0.9, "scale": 1 / 0.9, "low": 0.125, "high": 0.375}
 
     direction: str
     operator: str
@@ -62,10 +70,6 @@ class DropoutProblem(Problem):
         expect(fits, "mask", self.mask, f"the shape {self.shape} or sizes of 1")
         expect(self.operator == "dropout" or self.mask == self.shape, "mask", self.mask, f"{self.shape} for rrelu")
 
-    def with_direction(self, direction: str) -> DropoutProblem:
-        """Give the same problem in another direction."""
-        return DropoutProblem(direction, self.operator, self.shape, self.mask, self.dtype)
-
     def arguments(self) -> tuple[Argument, ...]:
         key = Argument("key", "in", (KEY_WORDS,), "int32")
 
@@ -76,6 +80,25 @@ class DropoutProblem(Problem):
             return tensor("x"), key, tensor("y", "out")
         first = (tensor("x"), tensor("dy")) if self.operator == "rrelu" else (tensor("dy"),)
         return (*first, key, tensor("dx", "out"))
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+
+    @property
+    def operations(self) -> int:
+        """About a hundred for each counter of four random numbers, and one for each element."""
+        return 25 * math.prod(self.mask) + math.prod(self.shape)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return inputs and a key."""
+        given = {a.name: sample_argument(a, rng) for a in self.arguments() if a.role == "in" and a.name != "key"}
+        key = rng.integers(-(2**31), 2**31, KEY_WORDS).astype(np.int32)
+        return {a.name: given.get(a.name, key) for a in self.arguments() if a.role == "in"}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return {self.arguments()[-1].name: apply_random(self, arrays, scalars or self.trial_scalars())}
 
     def scalars(self) -> tuple[str, ...]:
         return ("keep", "scale") if self.operator == "dropout" else ("low", "high")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+import numpy as np
+
+from clgraft.core.operators.lrn.reference import normalize
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward", "backward")
@@ -36,10 +40,13 @@ class LRNProblem(Problem):
     Raises
     ------
     ProblemError
-        If the numbers cannot be.
+        If a number is out of range.
     """
 
     kind: ClassVar[str] = "lrn"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = ("n2 c16 s99 size5 beta0.75",)
+    usual_scalars: ClassVar[Mapping[str, float]] = {"alpha": 0.5, "k": 2.0}
 
     direction: str
     images: int
@@ -56,14 +63,31 @@ class LRNProblem(Problem):
         self._expect(self.size % 2 == 1, "size", self.size, "an odd number")
         self._expect(math.isfinite(self.beta), "beta", self.beta, "a finite number")
 
-    def with_direction(self, direction: str) -> LRNProblem:
-        """Give the same normalisation in another direction."""
-        return replace(self, direction=direction)
-
     def arguments(self) -> tuple[Argument, ...]:
         *inputs, output = ("x", "y") if self.direction == "forward" else ("x", "dy", "dx")
         shape = (self.images, self.channels, self.pixels)
         return tuple(Argument(n, "out" if n == output else "in", shape, self.dtype) for n in (*inputs, output))
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+
+    @property
+    def operations(self) -> int:
+        """Two for each element of each window, twice that backward."""
+        count = 2 * self.images * self.channels * self.pixels * self.size
+        return count if self.direction == "forward" else 2 * count
+
+    @property
+    def terms(self) -> int:
+        """The channels of a window."""
+        return self.size
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        given = scalars or self.trial_scalars()
+        return {self.arguments()[-1].name: normalize(self, wide, given["alpha"], given["k"])}
 
     def scalars(self) -> tuple[str, ...]:
         return ("alpha", "k")

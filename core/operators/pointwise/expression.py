@@ -18,6 +18,7 @@ TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFlL]?(?![\w.])"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|==|!=|&&|\|\||[-+*/]=|[-+*/()<>!?:,;=]))"
 )
+IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
 TYPES = ("real", "float", "double")
 CONSTANTS = {
     "M_PI": math.pi,
@@ -45,11 +46,27 @@ LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=
 
 @dataclass(frozen=True)
 class Node:
-    """A value: its C text, whether it is a truth value, and the names that it reads."""
+    """A value: its C text, whether it is a truth value, the names that it reads, and what it is made of.
+
+    Attributes
+    ----------
+    text : str
+    truth : bool
+    reads : frozenset of str
+    operator : str
+        ``name`` and ``number`` have no operands; ``?`` has three; ``real`` is a truth value as 0 or 1, ``truth``
+        whether a number is not 0; other signs and functions are called as in the text; a negation has one operand.
+    operands : tuple of Node
+    word : str
+        The name, or the number as text.
+    """
 
     text: str
     truth: bool = False
     reads: frozenset[str] = frozenset()
+    operator: str = "number"
+    operands: tuple[Node, ...] = ()
+    word: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,8 @@ class _Reader:
         self.expect(":")
         no = number(self.value())
         test = truth(condition)
-        return Node(f"PICK({test.text}, {yes.text}, {no.text})", False, test.reads | yes.reads | no.reads)
+        reads = test.reads | yes.reads | no.reads
+        return Node(f"PICK({test.text}, {yes.text}, {no.text})", False, reads, "?", (test, yes, no))
 
     def binary(self, level: int) -> Node:
         if level == len(LEVELS):
@@ -125,18 +143,19 @@ class _Reader:
             left, right = (truth(left), truth(right)) if logical else (number(left), number(right))
             reads = left.reads | right.reads
             if logical:
-                left = Node(f"{'BOTH' if sign == '&&' else 'EITHER'}({left.text}, {right.text})", True, reads)
+                text = f"{'BOTH' if sign == '&&' else 'EITHER'}({left.text}, {right.text})"
+                left = Node(text, True, reads, sign, (left, right))
             else:
-                left = Node(f"({left.text} {sign} {right.text})", sign not in "+-*/", reads)
+                left = Node(f"({left.text} {sign} {right.text})", sign not in "+-*/", reads, sign, (left, right))
         return left
 
     def unary(self) -> Node:
         if self.accept("!"):
             inner = truth(self.unary())
-            return Node(f"NOT({inner.text})", True, inner.reads)
+            return Node(f"NOT({inner.text})", True, inner.reads, "!", (inner,))
         if self.accept("-"):
             inner = number(self.unary())
-            return Node(f"(-{inner.text})", False, inner.reads)
+            return Node(f"(-{inner.text})", False, inner.reads, "-", (inner,))
         if self.accept("+"):
             return number(self.unary())
         return self.primary()
@@ -144,7 +163,7 @@ class _Reader:
     def primary(self) -> Node:
         kind, text = self.take()
         if kind == "number":
-            return Node(literal(float(text)))
+            return Node(literal(float(text)), word=text)
         if text == "(":
             if self.peek() in TYPES and self.tokens[self.place + 1 : self.place + 2] == [("sign", ")")]:
                 self.place += 2  # a cast between real types says nothing here
@@ -155,9 +174,9 @@ class _Reader:
         if kind == "name" and self.peek() == "(":
             return self.call(text)
         if kind == "name" and text in self.names:
-            return Node(self.names[text], False, frozenset((text,)))
+            return Node(self.names[text], False, frozenset((text,)), "name", (), text)
         if kind == "name" and text in CONSTANTS:
-            return Node(literal(CONSTANTS[text]))
+            return Node(literal(CONSTANTS[text]), word=text)
         if kind == "name":
             raise self.error(f"the name {text!r}", f"one of {sorted(self.names)} or a constant of {sorted(CONSTANTS)}")
         raise self.error(repr(text), "a value")
@@ -178,8 +197,8 @@ class _Reader:
         reads = frozenset().union(*(a.reads for a in arguments))
         inside = ", ".join(a.text for a in arguments)
         if name in TESTS:
-            return Node(f"TRUTH({name}({inside}))", True, reads)
-        return Node(f"{ALIASES.get(name, name)}({inside})", False, reads)
+            return Node(f"TRUTH({name}({inside}))", True, reads, name, tuple(arguments))
+        return Node(f"{ALIASES.get(name, name)}({inside})", False, reads, name, tuple(arguments))
 
 
 def literal(value: float) -> str:
@@ -193,13 +212,13 @@ def literal(value: float) -> str:
 
 
 def number(node: Node) -> Node:
-    """Give a truth value as 0 or 1, a number as it is."""
-    return Node(f"NUMBER({node.text})", False, node.reads) if node.truth else node
+    """Return a truth value as 0 or 1, a number as it is."""
+    return Node(f"NUMBER({node.text})", False, node.reads, "real", (node,)) if node.truth else node
 
 
 def truth(node: Node) -> Node:
-    """Give a number as whether it is not 0, a truth value as it is."""
-    return node if node.truth else Node(f"({node.text} != SPLAT(REAL(0.0)))", True, node.reads)
+    """Return whether a number is not 0, a truth value as it is."""
+    return node if node.truth else Node(f"({node.text} != SPLAT(REAL(0.0)))", True, node.reads, "truth", (node,))
 
 
 def read_value(text: str, names: dict[str, str], what: str) -> Node:
@@ -238,6 +257,16 @@ class Program:
 
     statements: tuple[Statement, ...]
     outputs: int
+
+    @property
+    def operations(self) -> int:
+        """How many operations there are: signs, functions and conditions."""
+        nodes, count = [statement.value for statement in self.statements], 0
+        while nodes:
+            node = nodes.pop()
+            nodes += node.operands
+            count += bool(node.operands) and node.operator not in ("real", "truth")
+        return count
 
     def part(self, outputs: tuple[int, ...]) -> tuple[Statement, ...]:
         """Give the statements that these outputs need, in order."""
@@ -332,6 +361,7 @@ def _assignment(reader: _Reader, fixed: set[str]) -> Statement:
         raise reader.error(f"{target} {sign}", f"{target} = ..." if not known else "an assignment")
     value: Any = number(reader.value())
     if sign != "=":
-        value = Node(f"({known} {sign[0]} {value.text})", False, value.reads | {target})
+        old = Node(str(known), False, frozenset((target,)), "name", (), target)
+        value = Node(f"({known} {sign[0]} {value.text})", False, value.reads | {target}, sign[0], (old, value))
     reader.names[target] = local_name(target)
     return Statement(target, value)

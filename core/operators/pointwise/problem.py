@@ -4,64 +4,36 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+import numpy as np
+
 from clgraft.core.errors import ProblemError
+from clgraft.core.operators.pointwise import derivative
 from clgraft.core.operators.pointwise.expression import (
     CONSTANTS,
     FUNCTIONS,
+    IDENTIFIER,
     TESTS,
     TYPES,
-    Node,
     Program,
-    literal,
     read_program,
     read_value,
 )
 from clgraft.core.operators.pointwise.loop import Fold
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Problem
+from clgraft.core.operators.pointwise.reduction import Reduction, expect, read_fold, settled
+from clgraft.core.operators.pointwise.reference import evaluate
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
 
-NAMED_FOLDS = {
-    "sum": ("a + b", "0"),
-    "prod": ("a * b", "1"),
-    # a comparison with NaN is false: both keep a NaN, as numpy's do
-    "max": ("a > b || isnan(a) ? a : b", "-INFINITY"),
-    "min": ("a < b || isnan(a) ? a : b", "INFINITY"),
-}
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NUMBERED = re.compile(r"[xy]\d+")
 WORD = re.compile(r"((?:[^\s{]|\{[^}]*\})+)(?:\s+|$)")
 SHAPE = r"\[([\d, ]*)\]"
 INPUT_WORD = re.compile(r"x(\d+)" + SHAPE)
 OUTPUT_WORD = re.compile(r"y(\d+)(?:" + SHAPE + r")?(?:=([a-z]+)(?:\{([^}]*)\}\{([^}]*)\})?(?:\[([-\d, ]*)\])?)?")
 LABELLED = re.compile(r"(scalars|alpha|beta)\{([^}]*)\}")
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """How one output is folded.
-
-    Parameters
-    ----------
-    operator : str
-        ``sum``, ``prod``, ``max``, ``min``, or ``fold`` for the given `combine`.
-    axes : tuple of int
-        The axes of the broadcast shape that are folded and left out of the output; negative ones count from the end.
-        If empty, they follow from `shape`.
-    shape : tuple of int, optional
-        The output's shape. With `axes` it only has to have the right number of elements; without, it has to broadcast
-        to the common shape, and every axis that it lacks or has as 1 is folded (as the gradient of broadcasting needs).
-    combine, identity : str
-        For ``fold``: an expression of ``a`` and ``b``, associative and commutative, and its neutral element.
-    """
-
-    operator: str = "sum"
-    axes: tuple[int, ...] = ()
-    shape: tuple[int, ...] | None = None
-    combine: str = ""
-    identity: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +66,12 @@ class PointwiseProblem(Problem):
     """
 
     kind: ClassVar[str] = "pointwise"
+    examples: ClassVar[tuple[str, ...]] = (
+        "x0[3,7,11] : y0 = x0 > 0 ? x0 : 0",
+        "x0[5,33] x1[33] : y0 = x0 * x1",
+        "x0[2,3,5,7] x1[2,3,5,7] : y0 = x0 + x1",
+        "x0[3,5,9,13] y0=sum[0,2,3] y1=max[1] : y0 = x0; y1 = tanh(x0)",
+    )
 
     inputs: tuple[tuple[int, ...], ...]
     expression: str
@@ -112,17 +90,17 @@ class PointwiseProblem(Problem):
         put("expression", " ".join(self.expression.split()))
         put("alpha", " ".join(self.alpha.split()))
         put("beta", " ".join(self.beta.split()))
-        _expect(self.dtype in DTYPES, f"dtype {self.dtype!r}", f"one of {DTYPES}")
-        _expect(len(self.inputs) > 0, "no inputs", "at least x0")
+        expect(self.dtype in DTYPES, f"dtype {self.dtype!r}", f"one of {DTYPES}")
+        expect(len(self.inputs) > 0, "no inputs", "at least x0")
         for name in self.parameters:
             taken = name in CONSTANTS or name in FUNCTIONS or name in TESTS or name in TYPES or NUMBERED.fullmatch(name)
-            _expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
-        _expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
+            expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
+        expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
         common, outputs = self.common_shape, self.program.outputs
-        _expect(
+        expect(
             len(self.reductions) <= outputs, f"{len(self.reductions)} reductions", f"at most {outputs}, one per output"
         )
-        filled = tuple(_settled(r, common, i) for i, r in enumerate(self.reductions))
+        filled = tuple(settled(r, common, i) for i, r in enumerate(self.reductions))
         put("reductions", filled + (None,) * (outputs - len(filled)))
         self.factor("alpha")
         self.factor("beta")
@@ -140,7 +118,7 @@ class PointwiseProblem(Problem):
     def factor(self, name: str) -> str:
         """Give the C text of `alpha` or `beta`; empty where they are 1 and 0."""
         text = getattr(self, name)
-        _expect("{" not in text and "}" not in text, f"{name} {text!r}", "no braces")
+        expect("{" not in text and "}" not in text, f"{name} {text!r}", "no braces")
         return read_value(text, {p: f"SPLAT(p_{p})" for p in self.parameters}, name).text if text else ""
 
     def fold(self, output: int) -> Fold | None:
@@ -161,6 +139,26 @@ class PointwiseProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return derivative.gradients(self)
+
+    @property
+    def operations(self) -> int:
+        """The program's operations for each position of the common shape; a reduction is one more."""
+        folds = sum(reduction is not None for reduction in self.reductions)
+        return math.prod(self.common_shape) * (self.program.operations + folds)
+
+    @property
+    def terms(self) -> int:
+        """The most values that are reduced to one."""
+        reductions = (reduction for reduction in self.reductions if reduction is not None)
+        return max((math.prod(self.common_shape[axis] for axis in r.axes) for r in reductions), default=1)
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return evaluate(self, arrays, scalars or self.trial_scalars())
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -205,8 +203,8 @@ class PointwiseProblem(Problem):
             else:
                 expected = "f16, f64, x0[8,3], y0=sum[0,1], y0[3]=sum, scalars{a}, alpha{a} or beta{1}, each once"
                 raise ProblemError(f"[pointwise] got word {word!r}, expected {expected}")
-        _expect(word == ":", repr(text), "shapes, ' : ' and an expression")
-        _expect(sorted(inputs) == list(range(len(inputs))), f"inputs {sorted(inputs)}", "x0, x1, ... without gaps")
+        expect(word == ":", repr(text), "shapes, ' : ' and an expression")
+        expect(sorted(inputs) == list(range(len(inputs))), f"inputs {sorted(inputs)}", "x0, x1, ... without gaps")
         return cls(
             inputs=tuple(inputs[i] for i in range(len(inputs))),
             expression=text[at:],
@@ -216,11 +214,6 @@ class PointwiseProblem(Problem):
             beta=labelled["beta"],
             dtype=dtype,
         )
-
-
-def _expect(good: bool, got: str, expected: str) -> None:
-    if not good:
-        raise ProblemError(f"[pointwise] got {got}, expected {expected}")
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
@@ -248,59 +241,10 @@ def broadcast_shape(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     for number, shape in enumerate(shapes):
         for back in range(1, len(shape) + 1):
             size = shape[-back]
-            _expect(size >= 0, f"x{number} of shape {shape}", "sizes of at least 0")
+            expect(size >= 0, f"x{number} of shape {shape}", "sizes of at least 0")
             if size != 1 and common[-back] not in (1, size):
                 raise ProblemError(
                     f"[pointwise] got x{number} of shape {shape}, expected one that broadcasts with {shapes}"
                 )
             common[-back] = size if size != 1 else common[-back]
     return tuple(common)
-
-
-def read_fold(reduction: Reduction) -> Fold:
-    """Give a reduction's fold as C text.
-
-    Raises
-    ------
-    ProblemError
-        If its operator is unknown or its expressions cannot be read.
-    """
-    combine, identity = NAMED_FOLDS.get(reduction.operator, (reduction.combine, reduction.identity))
-    named = reduction.operator in NAMED_FOLDS
-    _expect(
-        named or reduction.operator == "fold", f"reduction {reduction.operator!r}", f"{sorted(NAMED_FOLDS)} or 'fold'"
-    )
-    _expect(named or bool(combine and identity), "reduction 'fold' without its expressions", "combine and identity")
-    node = read_value(combine, {"a": "(a)", "b": "(b)"}, "combine")
-    _expect({"a", "b"} <= node.reads, f"combine {combine!r}", "an expression of both a and b")
-    return Fold(node, read_value(identity, {}, "identity") if identity != "0" else Node(literal(0.0)))
-
-
-def _settled(reduction: Reduction | None, common: tuple[int, ...], output: int) -> Reduction | None:
-    """Give the same reduction with axes ascending and a shape, or None if it folds nothing."""
-    if reduction is None:
-        return None
-    read_fold(reduction)
-    for text in (reduction.combine, reduction.identity):
-        _expect("{" not in text and "}" not in text, f"reduction of y{output} with {text!r}", "no braces")
-    ndim, axes, shape = len(common), reduction.axes, reduction.shape
-    if axes:
-        good = all(-ndim <= a < ndim for a in axes) and len({a % ndim for a in axes}) == len(axes)
-        _expect(good, f"axes {axes} of y{output}", f"different axes of {common}")
-        axes = tuple(sorted(a % ndim for a in axes))
-        left = tuple(size for axis, size in enumerate(common) if axis not in axes)
-        shape = left if shape is None else tuple(int(size) for size in shape)
-        _expect(math.prod(shape) == math.prod(left), f"y{output} of shape {shape}", f"as many elements as {left}")
-    elif shape is None:
-        axes, shape = tuple(range(ndim)), ()
-    else:
-        shape = tuple(int(size) for size in shape)
-        full = (1,) * (ndim - len(shape)) + shape
-        good = len(full) == ndim and all(size in (1, whole) for size, whole in zip(full, common))
-        _expect(good, f"y{output} of shape {shape}", f"a shape that broadcasts to {common}")
-        axes = tuple(axis for axis in range(ndim) if full[axis] == 1 and common[axis] != 1)
-        if not axes and shape == common:
-            return None
-    return Reduction(
-        reduction.operator, axes, shape, " ".join(reduction.combine.split()), " ".join(reduction.identity.split())
-    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+import numpy as np
+
+from clgraft.core.operators.pooling.reference import pool
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward", "mask")
@@ -51,6 +56,20 @@ class PoolProblem(Problem):
     """
 
     kind: ClassVar[str] = "pool"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    sizes: ClassVar[tuple[str, ...]] = ("n", "c", "id", "ih", "iw")
+    minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd")
+    # overlap, beyond the edge, one axis, averages, the whole image, sums, norms
+    examples: ClassVar[tuple[str, ...]] = (
+        "max n2 c5 ih11 iw13 kh3 kw3 sh2 sw2 ph1 pw1",
+        "max n2 c3 ih9 iw8 kh2 kw2 sh2 sw2 ceil",
+        "max n2 c7 iw29 kw3 pw1",
+        "average n2 c5 ih9 iw11 kh3 kw3 ph1 pw1",
+        "average n2 c5 ih10 iw12 kh3 kw3 sh2 sw2 ph1 pw1 count_inside",
+        "average n2 c37 ih7 iw7 kh7 kw7",
+        "sum n2 c3 ih8 iw8 kh2 kw3 sh2 sw1",
+        "lp2 n2 c3 ih8 iw9 kh3 kw2 sh2 sw1",
+    )
     GRADIENT_READS_VALUES: ClassVar[tuple[str, ...]] = ("max", "lp2", "lp3")
 
     direction: str
@@ -78,7 +97,7 @@ class PoolProblem(Problem):
         for name, value in filled.items():
             object.__setattr__(self, name, tuple(int(v) for v in value))
         if self.operator != "average":
-            object.__setattr__(self, "count_padding", True)  # says nothing there: one text for one problem
+            object.__setattr__(self, "count_padding", True)  # has no meaning there: equal problems print equally
         self._check(ndim)
 
     def _check(self, ndim: int) -> None:
@@ -117,10 +136,6 @@ class PoolProblem(Problem):
             sizes.append(count)
         return tuple(sizes)
 
-    def with_direction(self, direction: str) -> PoolProblem:
-        """Give the same pooling in another direction."""
-        return replace(self, direction=direction)
-
     def arguments(self) -> tuple[Argument, ...]:
         x = (self.batch, self.channels, *self.in_size)
         y = (self.batch, self.channels, *self.out_size)
@@ -132,6 +147,41 @@ class PoolProblem(Problem):
             values = [("x", "in", x), ("y", "in", y)] if self.operator in self.GRADIENT_READS_VALUES else []
             table = [*values, ("dy", "in", y), ("dx", "out", x)]
         return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table)
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        if self.direction == "mask":
+            return ()
+        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+
+    @property
+    def operations(self) -> int:
+        """One for each element of each window."""
+        return self.batch * self.channels * math.prod(self.out_size) * math.prod(self.kernel)
+
+    @property
+    def terms(self) -> int:
+        """The elements of a window; backward, the windows that hold an element."""
+        if self.direction == "backward":
+            return math.prod(-(-k // s) for k, s in zip(self.kernel, self.stride))
+        return math.prod(self.kernel)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return inputs whose y belongs to their x; a maximum's few values make windows that hold it twice."""
+        shape = (self.batch, self.channels, *self.in_size)
+        x = rng.integers(-3, 4, shape) if self.operator == "max" else rng.uniform(-1, 1.5, shape)
+        given = {"x": x.astype(self.dtype)}
+        names = [argument.name for argument in self.arguments() if argument.role == "in"]
+        if "y" in names:
+            given["y"] = self.with_direction("forward").reference(given)["y"].astype(self.dtype)
+        if "dy" in names:
+            given["dy"] = rng.standard_normal((self.batch, self.channels, *self.out_size)).astype(self.dtype)
+        return {name: given[name] for name in names}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        return {self.arguments()[-1].name: pool(self, wide)}
 
     def __str__(self) -> str:
         axes = AXES[-self.ndim :]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem
+import numpy as np
+
+from clgraft.core.operators.softmax.reference import softmax
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward", "backward")
@@ -22,7 +26,7 @@ class SoftmaxProblem(Problem):
     direction : str
         ``forward``: ``x -> y``, y = exp(scale x) / sum(exp(scale x)); ``backward``: ``y dy -> dx``.
     images, channels, pixels : int
-        Products of the sizes before, of and behind the axis.
+        Products of the sizes before, of and after the axis.
     log : bool
         y is the logarithm of the softmax.
     dtype : str
@@ -36,10 +40,13 @@ class SoftmaxProblem(Problem):
     Raises
     ------
     ProblemError
-        If the sizes cannot be.
+        If a size is negative.
     """
 
     kind: ClassVar[str] = "softmax"
+    directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    examples: ClassVar[tuple[str, ...]] = ("n9 c37", "n2 c21 s99", "n9 c37 log")
+    usual_scalars: ClassVar[Mapping[str, float]] = {"scale": 0.9}
 
     direction: str
     images: int
@@ -52,10 +59,6 @@ class SoftmaxProblem(Problem):
         self._take_counts(images=0, channels=0, pixels=0)
         self._expect_words(direction=DIRECTIONS)
 
-    def with_direction(self, direction: str) -> SoftmaxProblem:
-        """Give the same softmax in another direction."""
-        return replace(self, direction=direction)
-
     def arguments(self) -> tuple[Argument, ...]:
         names = "x y" if self.direction == "forward" else "y dy dx"
         shape = (self.images, self.channels, self.pixels)
@@ -64,6 +67,33 @@ class SoftmaxProblem(Problem):
             *(Argument(name, "in", shape, self.dtype) for name in inputs),
             Argument(output, "out", shape, self.dtype),
         )
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+
+    @property
+    def operations(self) -> int:
+        """Four for each element: the maximum, the exponential, the sum, the quotient; backward a product instead."""
+        return 4 * self.images * self.channels * self.pixels
+
+    @property
+    def terms(self) -> int:
+        """The channels, over which both directions sum."""
+        return self.channels
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return inputs; backward, y is the softmax of something."""
+        given = {a.name: sample_argument(a, rng) for a in self.arguments() if a.role == "in"}
+        if "y" in given:
+            given["y"] = softmax(self.with_direction("forward"), {"x": given["y"]}, 1.0).astype(self.dtype)
+        return given
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        scale = (scalars or self.trial_scalars())["scale"]
+        return {self.arguments()[-1].name: softmax(self, wide, scale)}
 
     def scalars(self) -> tuple[str, ...]:
         return ("scale",)

@@ -6,13 +6,14 @@
 #include "internal.h"
 
 enum { SKIPPED, WRITTEN, IN_PLACE, ADDED }; /* MXNet's write requests */
-enum { MAX_ARGUMENTS = 64, ALIGNMENT = 128 };
+enum { ALIGNMENT = 128 };
 static const uint32_t MODES[] = {CLG_SKIP, CLG_OVERWRITE, CLG_OVERWRITE, CLG_ACCUMULATE};
 
 struct clg_mx_execution {
     clg_mx_call *call;
     const clg_mx_work *work;
-    bool train; /* of the last forward: backward follows it */
+    bool train;           /* of the last forward: backward follows it */
+    clg_buffer *buffers;  /* room for the arguments of any step: MXNet runs an operator's calls one after another */
     void *contexts[3];
     void *state[];
 };
@@ -49,7 +50,7 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
 }
 
 static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
-    clg_buffer buffers[MAX_ARGUMENTS];
+    clg_buffer *buffers = execution->buffers;
     bool wanted = step->always;
     for (uint32_t i = 0; i < step->argument_count; i++) {
         const clg_mx_argument *a = &step->arguments[i];
@@ -136,6 +137,7 @@ static int delete_execution(void *state) {
     clg_mx_execution *execution = state;
     if (execution->work->draws) clg_mx_py_end_numbers(execution);
     for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
+    free(execution->buffers);
     clg_mx_release(execution->call);
     free(execution);
     return 1;
@@ -143,14 +145,30 @@ static int delete_execution(void *state) {
 
 static int (*const RUNNING[3])(void) = {(int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
 
+/* The largest number of arguments among a work's steps. */
+static uint32_t most_arguments(const clg_mx_work *work) {
+    uint32_t most = 0;
+    const clg_mx_step *step = work->steps;
+    for (int part = 0; part < 4; part++)
+        for (uint32_t i = 0; i < work->step_counts[part]; i++, step++)
+            if (step->argument_count > most) most = step->argument_count;
+    return most;
+}
+
 static clg_mx_execution *new_execution(clg_mx_call *call, const clg_mx_work *work) {
     clg_mx_execution *execution = calloc(1, sizeof *execution + (work->state_count + 1) * sizeof(void *));
-    if (!execution) return NULL;
-    *execution = (clg_mx_execution){.call = call, .work = work};
+    clg_buffer *buffers = malloc((most_arguments(work) + 1) * sizeof *buffers);
+    if (!execution || !buffers) {
+        free(execution);
+        free(buffers);
+        return NULL;
+    }
+    *execution = (clg_mx_execution){.call = call, .work = work, .buffers = buffers};
     for (int i = 0; i < 3; i++) execution->contexts[i] = execution;
     for (uint32_t i = 0; i < work->state_count; i++) {
         if (posix_memalign(&execution->state[i], ALIGNMENT, work->state[i].bytes + 1)) {
             while (i--) free(execution->state[i]);
+            free(execution->buffers);
             free(execution);
             return NULL;
         }

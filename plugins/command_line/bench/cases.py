@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, parse
+from clgraft.core import BatchNormProblem, PoolProblem, Problem, parse
+from clgraft.core.problem.spatial import SpatialProblem
 from clgraft.core.tuning import problem_sets
 from clgraft.plugins.registry import PluginError
 
@@ -21,6 +22,7 @@ GROUPS = {
     "norm": "batch norm, training",
     "pooling": "max and average pooling",
     "element": "activations and eltwise",
+    "more": "other operators",
 }
 ELEMENTS = "elements"  # the one set whose lines are no problems: `relu n8 c64 s3136`
 DIRECTIONS = ("forward", "backward")
@@ -60,7 +62,7 @@ class Case:
     ----------
     set, name, text : str
         Where it comes from, and the problem's line.
-    work : ConvProblem, PoolProblem, BatchNormProblem or Element
+    work : Problem or Element
         The forward problem.
     """
 
@@ -75,20 +77,10 @@ class Case:
         return group_of(self.work)
 
     def flops(self, direction: str) -> int:
-        """Operations of the direct method; backward is data and filter together.
-
-        A function counts as one operation for each element, batch norm as 4 forward and 8 backward, pooling as one for
-        each element of a window.
-        """
-        work = self.work
-        if isinstance(work, Element):
-            return prod(work.shape)
-        if isinstance(work, BatchNormProblem):
-            return prod(work.shape) * (4 if direction == "forward" else 8)
-        if isinstance(work, PoolProblem):
-            return work.batch * work.channels * prod(work.out_size) * prod(work.kernel)
-        flops: int = work.flops
-        return flops * (1 if direction == "forward" else 2)
+        """Operations of the direct method; backward is all gradients together. A function counts one per element."""
+        if isinstance(self.work, Element):
+            return prod(self.work.shape)
+        return sum(problem.operations for problem in self.problems(direction))
 
     def nbytes(self, direction: str) -> int:
         """Bytes that have to move at least: every argument once."""
@@ -98,15 +90,11 @@ class Case:
             if work.function == "sum":
                 return 3 * size
             return (2 if direction == "forward" else 3) * size
-        if direction == "forward":
-            problems: list[Any] = [work]
-        elif isinstance(work, ConvProblem):
-            problems = [work.with_direction("backward_data"), work.with_direction("backward_filter")]
-        elif isinstance(work, BatchNormProblem):
-            problems = [BatchNormProblem("backward_training", work.batch, work.channels, work.pixels)]
-        else:
-            problems = [work.with_direction("backward")]
-        return sum(argument.nbytes for problem in problems for argument in problem.arguments())
+        return sum(problem.nbytes for problem in self.problems(direction))
+
+    def problems(self, direction: str) -> list[Problem]:
+        """Return the problems of a direction: the forward one, or its gradients."""
+        return [self.work] if direction == "forward" else [gradient.problem for gradient in self.work.gradients()]
 
 
 def group_of(work: Any) -> str:
@@ -117,6 +105,8 @@ def group_of(work: Any) -> str:
         return "norm"
     if isinstance(work, PoolProblem):
         return "pooling"
+    if not isinstance(work, SpatialProblem):
+        return "more"
     if work.groups == work.in_channels > 1:
         return "depthwise"
     if work.groups > 1 or max(work.dilate) > 1:

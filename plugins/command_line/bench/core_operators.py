@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clgraft import core
-from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem
+from clgraft.core import Problem
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side
@@ -20,7 +20,7 @@ def bind(problem: Problem, arrays: dict[str, np.ndarray], scalars: tuple[float, 
     plan = core.context().plan(problem)
     for argument in plan.arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = np.full(argument.shape, np.nan, np.float32)
+            arrays[argument.name] = np.zeros(argument.shape, argument.dtype)
     bound = [core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments]
     return lambda: plan.execute(bound, scalars)
 
@@ -30,21 +30,22 @@ def side(case: Case, arrays: dict[str, np.ndarray]) -> Side:
     work = case.work
     if isinstance(work, Element):
         return _element(work, arrays)
-    if isinstance(work, BatchNormProblem):
-        forward = bind(work, arrays, (EPS,))
-        other = BatchNormProblem("backward_training", work.batch, work.channels, work.pixels)
-        return Side(forward, bind(other, arrays, (EPS,)), lambda: [arrays[n] for n in ("y", "dx", "dgamma", "dbeta")])
-    if isinstance(work, PoolProblem):
-        forward = bind(work, arrays)
-        return Side(forward, bind(work.with_direction("backward"), arrays), lambda: [arrays["y"], arrays["dx"]])
-    assert isinstance(work, ConvProblem)
-    calls = [bind(work.with_direction(d), arrays) for d in ("backward_data", "backward_filter")]
+    arrays = dict(arrays)
+    forward, calls = bind(work, arrays, tuple(work.trial_scalars().values())), []
+    for gradient in work.gradients():
+        renamed = {name: arrays[symbol] for name, symbol in gradient.arguments.items() if symbol in arrays}
+        usual = work.trial_scalars()
+        scalars = tuple(usual[value] if isinstance(value, str) else value for value in gradient.scalars.values())
+        calls.append(bind(gradient.problem, renamed, scalars))
+        arrays.update((symbol, renamed[name]) for name, symbol in gradient.arguments.items())
 
     def backward() -> None:
         for call in calls:
             call()
 
-    return Side(bind(work, arrays), backward, lambda: [arrays[n] for n in ("y", "dx", "dw")])
+    written = [symbol for gradient in work.gradients() for symbol in gradient.writes if not symbol.startswith("_")]
+    results = [next(a.name for a in work.arguments() if a.role == "out"), *written]
+    return Side(forward, backward, lambda: [arrays[name] for name in results])
 
 
 def _element(work: Element, arrays: dict[str, np.ndarray]) -> Side:

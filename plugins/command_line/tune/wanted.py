@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clgraft.core.problem import Problem, parse
+from clgraft.core.problem import kinds, parse
 from clgraft.core.tuning import problem_sets
 from clgraft.plugins.command_line.tune import supervise
 from clgraft.plugins.command_line.tune.supervise import TuneError
@@ -51,18 +51,18 @@ def problems(words: Sequence[str], options: Options) -> list[str]:
 
 
 def _of(word: str, options: Options) -> Iterable[str]:
-    kinds = sorted(Problem._kinds)
-    if word.split() and word.split()[0] in kinds and len(word.split()) > 1:
+    known = sorted(kinds())
+    if word.split() and word.split()[0] in known and len(word.split()) > 1:
         return [str(parse(word))]
     sets = problem_sets.names()
     if word in sets:
         return _expand(problem_sets.lines(word).values(), options)
-    if word in kinds:
+    if word in known:
         lines = (text for name in sets for text in problem_sets.lines(name).values())
         return _expand((text for text in lines if text.split()[0] == word), options)
     path = Path(word)
     if not path.is_file():
-        expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems or a model"
+        expected = f"a problem, a set {sets}, an operator {known}, a file of problems or a model"
         raise TuneError(f"[tune] got {word!r}, expected {expected}")
     for plugin in plugins():
         if plugin.recognises(path) and plugin.name in COLLECTORS:
@@ -77,7 +77,7 @@ def _lines(path: Path) -> Iterator[str]:
     """Read lines of problems, with or without a name before a colon; as they are, in no other direction."""
     for line in path.read_text().splitlines():
         text = line.split("#")[0].strip()
-        if text and text.split()[0] not in Problem._kinds:
+        if text and text.split()[0] not in kinds():
             text = text.partition(":")[2].strip()
         if text:
             yield str(parse(text))
@@ -91,16 +91,4 @@ def _expand(texts: Iterable[str], options: Options) -> Iterator[str]:
             problem = replace(problem, batch=options.batch)
         yield str(problem)
         if options.directions == "all":
-            yield from map(str, _gradients(problem))
-
-
-def _gradients(problem: Any) -> list[Any]:
-    if problem.kind == "conv":
-        return [problem.with_direction(direction) for direction in ("backward_data", "backward_filter")]
-    if problem.kind == "dense":
-        return [replace(problem, direction=direction, bias=False) for direction in ("backward_data", "backward_weight")]
-    if problem.kind == "pool":
-        return [problem.with_direction("backward")]
-    if problem.kind == "batchnorm" and problem.direction == "forward_training":
-        return [replace(problem, direction="backward_training")]
-    return []
+            yield from (str(gradient.problem) for gradient in problem.gradients())

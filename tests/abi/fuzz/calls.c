@@ -79,6 +79,7 @@ static clg_status assemble(clg_context context, input *in, clg_plan *plan) {
         b->value = b->kind == CLG_BIND_LOCAL ? number(in) : 0;
         if (b->kind == CLG_BIND_WORKSPACE && !workspace) workspace = 64; /* planners reserve what they bind */
     }
+    uint32_t list[LAUNCHES * 8] = {0};
     clg_launch launches[LAUNCHES];
     memset(launches, 0, sizeof launches);
     void *kernels[LAUNCHES] = {0}; /* each used by one plan alone, as planners have it */
@@ -90,10 +91,24 @@ static clg_status assemble(clg_context context, input *in, clg_plan *plan) {
         l->first_binding = byte(in) % (BINDINGS + 1);
         l->binding_count = byte(in) < 250 ? byte(in) % (BINDINGS + 1) : UINT32_MAX;
         for (int d = 0; d < 3; d++) l->global_size[d] = byte(in) % 4;
-        l->writes = byte(in);
+        uint8_t writes = byte(in); /* bit i: buffer i; the highest makes the launch malformed */
+        l->first_write = i * 8;
+        for (uint32_t a = 0; a < 6; a++)
+            if (writes >> a & 1 && a < count) list[l->first_write + l->write_count++] = a;
+        if (writes == 255) l->write_count = UINT32_MAX;
     }
-    clg_plan_spec spec = {"a plan", arguments, launches, bindings, count, launch_count, binding_count, scalars, workspace};
-    if (byte(in) > 250) spec.argument_count = 65;
+    if (byte(in) > 250) list[0] = count; /* a buffer that does not exist */
+    clg_plan_spec spec = {.description = "a plan",
+                          .arguments = arguments,
+                          .launches = launches,
+                          .bindings = bindings,
+                          .writes = list,
+                          .argument_count = count,
+                          .launch_count = launch_count,
+                          .binding_count = binding_count,
+                          .scalar_count = scalars,
+                          .write_count = LAUNCHES * 8,
+                          .workspace_bytes = workspace};
     clg_status status = clg_plan_assemble(context, byte(in) < 253 ? &spec : NULL, plan);
     for (uint32_t i = 0; i < LAUNCHES; i++)
         if (kernels[i]) fake_release(kernels[i]);

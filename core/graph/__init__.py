@@ -1,0 +1,19 @@
+"""Graphs: problems that share named values, run as one call with their values on the device."""
+
+from clgraft.core.graph.compiled import CompiledGraph, Report
+from clgraft.core.graph.differentiate import gradients
+from clgraft.core.graph.graph import Graph, GraphBuilder, Node, Value
+from clgraft.core.graph.passes import optimise
+from clgraft.core.graph.text import parse_graph
+
+__all__ = [
+    "CompiledGraph",
+    "Graph",
+    "GraphBuilder",
+    "Node",
+    "Report",
+    "Value",
+    "gradients",
+    "optimise",
+    "parse_graph",
+]

@@ -1,0 +1,126 @@
+"""Joins pointwise problems: a value that only the next one reads never leaves the registers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from clgraft.core.graph.graph import Graph, Node, Number
+from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.pointwise.expression import CONSTANTS, FUNCTIONS, TESTS, TYPES
+
+WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)")
+INPUT = re.compile(r"x\d+")
+MOST_ARGUMENTS = 24  # drivers hold some tens of kernel arguments; an array takes two of them
+MOST_CHARACTERS = 4000  # of a joined expression
+KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
+
+
+def join_chains(graph: Graph) -> Graph:
+    """Return the graph with pointwise problems joined to the ones that alone read their results."""
+    changed = True
+    while changed:
+        changed = False
+        readers = graph.readers
+        for i, node in enumerate(graph.nodes):
+            for name in dict.fromkeys(node.reads):
+                writer = graph.writers.get(name)
+                if writer is None or readers[name] != (i,) or name in graph.outputs:
+                    continue
+                joined = _joined(graph.nodes[writer], node, graph, writer, i)
+                if joined is not None:
+                    nodes = list(graph.nodes)
+                    nodes[i] = joined
+                    del nodes[writer]
+                    graph, changed = graph.with_nodes(nodes), True
+                    break
+            if changed:
+                break
+    return graph
+
+
+def _plain(node: Node) -> bool:
+    """Return whether a node is a pointwise problem of one result without reductions and blends."""
+    problem = node.problem
+    return isinstance(problem, PointwiseProblem) and not problem.alpha and not problem.beta
+
+
+def _joined(first: Node, second: Node, graph: Graph, start: int, end: int) -> Node | None:
+    if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
+        return None
+    one, two = first.problem, second.problem
+    if one.dtype == "float16":
+        return None  # the value between the two is rounded to float16; a register would keep more
+    if any(reduction is not None for reduction in one.reductions) or one.program.outputs != 1:
+        return None
+    value = first.writes[0]
+    if set(first.reads) & set(change for node in graph.nodes[start:end] for change in node.changes):
+        return None
+    shapes = _shapes(one, two, [i for i, name in enumerate(second.reads) if name == value])
+    if shapes is None:
+        return None
+    texts, names, inputs = [], [], []
+    scalars: dict[str, Number] = {}
+    places: dict[tuple[str, tuple[int, ...]], int] = {}
+    for number, (node, own) in enumerate(zip((first, second), shapes)):
+        meaning: dict[str, str] = {}
+        for i, (name, shape) in enumerate(zip(node.reads, own)):
+            if number == 1 and name == value:
+                meaning[f"x{i}"] = "joined"
+                continue
+            if (name, shape) not in places:
+                places[name, shape] = len(inputs)
+                inputs.append(shape)
+                names.append(name)
+            meaning[f"x{i}"] = f"x{places[name, shape]}"
+        for name, given in zip(node.problem.scalars(), node.scalars):
+            fresh = f"s{len(scalars)}"
+            meaning[name] = fresh
+            scalars[fresh] = given
+        texts.append(_renamed(node.problem.expression, meaning, number))
+    text = " ".join(texts)
+    if 2 * (len(inputs) + two.program.outputs) > MOST_ARGUMENTS * 2 or len(text) > MOST_CHARACTERS:
+        return None
+    reductions = two.reductions if shapes[1] == list(two.inputs) else ()
+    problem = PointwiseProblem(tuple(inputs), text, reductions, tuple(scalars), dtype=two.dtype)
+    return Node(problem, (*names, *second.arguments[len(two.inputs) :]), tuple(scalars.values()))
+
+
+def _shapes(one: PointwiseProblem, two: PointwiseProblem, places: list[int]) -> list[list[tuple[int, ...]]] | None:
+    """Return the shapes of both problems' inputs over one common shape; None if there is none."""
+    common = two.common_shape
+    if any(math.prod(two.inputs[i]) != math.prod(common) for i in places):
+        return None  # the value is broadcast: it would be computed many times
+    if one.common_shape == common and all(two.inputs[i] == common for i in places):
+        return [list(one.inputs), list(two.inputs)]
+    whole = math.prod(common)
+    folded = any(reduction is not None for reduction in two.reductions)
+    if not folded and all(math.prod(shape) == whole for shape in (*one.inputs, *two.inputs)):
+        return [[(whole,)] * len(one.inputs), [(whole,)] * len(two.inputs)]
+    return None
+
+
+def _renamed(text: str, meaning: dict[str, str], number: int) -> str:
+    """Return an expression with other names for inputs and scalars, and local names of its own.
+
+    The first problem's output becomes the local value ``joined``.
+    """
+    declared = False
+
+    def word(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in meaning:
+            return meaning[name]
+        if name in KNOWN:
+            return name
+        if re.fullmatch(r"y\d+", name):
+            return "joined" if number == 0 else name
+        return f"{'ab'[number]}_{name}"
+
+    statements = []
+    for statement in filter(None, (part.strip() for part in text.split(";"))):
+        renamed = WORD.sub(word, statement)
+        if number == 0 and re.match(r"joined\s*=", renamed) and not declared:
+            renamed, declared = f"real {renamed}", True
+        statements.append(f"{renamed};")
+    return " ".join(statements)

@@ -1,0 +1,21 @@
+"""Drops problems whose results nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clgraft.core.graph.graph import SKIPPED, Graph, Node
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """Return the graph without problems, and without outputs of problems, that no output and no state needs."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if not (node.changes or needed & set(node.writes)):
+            continue
+        pairs = zip(node.problem.arguments(), node.arguments)
+        names = tuple(SKIPPED if a.role == "out" and name not in needed else name for a, name in pairs)
+        kept.append(replace(node, arguments=names))
+        needed |= set(node.reads)
+    return graph.with_nodes(reversed(kept))

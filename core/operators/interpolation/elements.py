@@ -1,0 +1,58 @@
+"""Interpolation with a work-item per element of the result: for every problem, and the choice of GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.operators.interpolation.problem import COORDINATES, ROUNDINGS, InterpolationProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.problem import in_3d, round_up
+
+NAME = "elements"
+
+FILE = "interpolation/interpolation.cl"
+GROUP = 64
+SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus work-items among them
+ALIGN = 64  # bytes
+
+
+def macros(problem: InterpolationProblem) -> dict[str, int]:
+    """Return the kernels' macros."""
+    return {
+        "LINEAR": int(problem.method == "linear"),
+        "COORDINATES": COORDINATES.index(problem.coordinates),
+        "ROUNDING": ROUNDINGS.index(problem.rounding),
+        "WIDE": int(max(argument.size for argument in problem.arguments()) > SMALL),
+    }
+
+
+def tables(problem: InterpolationProblem, planner: Planner) -> tuple[Launch, tuple[Any, ...], int]:
+    """Return the launch that writes the tables, the parameters of who reads them, and the bytes of the workspace."""
+    sizes = (*in_3d(problem.in_size, 1), *in_3d(problem.out_size, 1))
+    inputs, outputs = sum(sizes[:3]), sum(sizes[3:])
+    itemsize = 8 if problem.dtype == "float64" else 4
+    parts, end = [], 0
+    for count, size in ((outputs, 4), (outputs, itemsize), (inputs, 4), (inputs, 4)):
+        parts.append(Workspace(end, size))
+        end += round_up(count * size, ALIGN)
+    bound = (*parts, *ints(*sizes))
+    kernel = planner.kernel(FILE, "interpolation_tables", macros(problem), problem.dtype)
+    group = 1 if planner.device.is_cpu else GROUP
+    result = problem.arguments()[-1].name
+    return Launch(kernel, (round_up(inputs + outputs, group),), (group,), bound, (result,)), bound, end
+
+
+def plan(problem: InterpolationProblem, planner: Planner) -> Launches:
+    """Plan the tables and a work-item per element."""
+    source, result = problem.arguments()
+    first, bound, workspace = tables(problem, planner)
+    kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", macros(problem), problem.dtype)
+    arguments = (
+        *(Buffer(source.name), Buffer(result.name), Accumulate(result.name), *bound),
+        Constant(np.uint64(result.size)),
+    )
+    last = Launch(kernel, (round_up(result.size, GROUP),), (GROUP,), arguments, (result.name,))
+    return Launches((first, last), workspace)

@@ -1,0 +1,237 @@
+// Interpolation, nearest and linear, of x (planes, id, ih, iw) at the places y (planes, od, oh, ow), and its gradient.
+//
+// 1-D and 2-D have leading sizes of 1; planes = batch * channels. Every run first writes tables: for each output of an axis
+// the pixel below its place and the fraction of the way to the next one, for each input the outputs that may read it. So the
+// other kernels divide nothing, and the gradient gathers: nothing is added atomically.
+//
+// LINEAR       0: nearest; 1: linear along every axis
+// COORDINATES  0 half_pixel, 1 half_pixel_one, 2 align_corners, 3 asymmetric
+// ROUNDING     of the nearest pixel: 0 halves down, 1 halves up, 2 floor, 3 ceil
+// WIDE         1: there are more elements than 32 bits count
+
+#ifndef LINEAR
+#define LINEAR 1
+#endif
+#ifndef COORDINATES
+#define COORDINATES 0
+#endif
+#ifndef ROUNDING
+#define ROUNDING 0
+#endif
+#ifndef WIDE
+#define WIDE 1
+#endif
+
+#if WIDE
+typedef ulong place;
+#else
+typedef uint place;
+#endif
+
+#define SIZES const int id, const int ih, const int iw, const int od, const int oh, const int ow
+#define CONST_TABLES                                                                                            \
+    TENSOR_OF(const int, lower), TENSOR_OF(const real, fraction), TENSOR_OF(const int, first), TENSOR_OF(const int, stop)
+
+// An axis: output o lies at (step * o + shift) / unit.
+typedef struct {
+    long in, out, step, shift, unit;
+} axis_map;
+
+axis_map map_of(const long in, const long out) {
+#if COORDINATES == 3
+    const axis_map map = {in, out, in, 0, out};
+#else
+    axis_map map = {in, out, 2 * in, in - out, 2 * out};
+#if COORDINATES == 2
+    map.step = in - 1;
+    map.shift = 0;
+    map.unit = out - 1;
+#endif
+#if COORDINATES != 0
+    if (out == 1) {
+        map.step = map.shift = 0;
+        map.unit = 1;
+    }
+#endif
+#endif
+    return map;
+}
+
+// The pixel at or below an output's place, and the fraction of the way from there to the next pixel.
+int lower_of(const axis_map map, const long output, real *fraction) {
+    const long at = map.step * output + map.shift, last = map.in - 1;
+    *fraction = 0;
+#if LINEAR
+    if (at <= 0) return 0;
+    const long lower = at / map.unit;
+    if (lower >= last) return (int)last;
+    *fraction = (real)(at - lower * map.unit) / (real)map.unit;
+    return (int)lower;
+#else
+#if ROUNDING == 0
+    const long pixel = (2 * at + map.unit - 1) / (2 * map.unit);
+#elif ROUNDING == 1
+    const long pixel = (2 * at + map.unit) / (2 * map.unit);
+#elif ROUNDING == 2
+    const long pixel = at / map.unit;
+#else
+    const long pixel = (at + map.unit - 1) / map.unit;
+#endif
+    return (int)clamp(pixel, 0L, last);
+#endif
+}
+
+// Twice the distances from an input, on both sides, within which outputs may read it.
+#if LINEAR
+#define BELOW 2
+#define ABOVE 2
+#elif ROUNDING < 2
+#define BELOW 1
+#define ABOVE 1
+#elif ROUNDING == 2
+#define BELOW 0
+#define ABOVE 2
+#else
+#define BELOW 2
+#define ABOVE 0
+#endif
+
+// The outputs that may read an input: at least all those that do.
+int2 readers_of(const axis_map map, const long input) {
+    if (map.step == 0) return (int2)(0, (int)map.out);
+    const long from = (2 * input - BELOW) * map.unit - 2 * map.shift, to = (2 * input + ABOVE) * map.unit - 2 * map.shift;
+    const long first = from <= 0 || input == 0 ? 0 : (from + 2 * map.step - 1) / (2 * map.step);
+    const long stop = input == map.in - 1 ? map.out : to < 0 ? 0 : to / (2 * map.step) + 1;
+    return (int2)((int)min(first, map.out), (int)min(stop, map.out));
+}
+
+// Entries of the tables: the outputs of the three axes one after the other, and the inputs of the three axes.
+kernel void interpolation_tables(TENSOR_OF(int, lower), TENSOR_OF(real, fraction), TENSOR_OF(int, first),
+                                 TENSOR_OF(int, stop), SIZES) {
+    const long at = get_global_id(0), outputs = (long)od + oh + ow;
+    if (at < outputs) {
+        const int axis = (at >= od) + (at >= (long)od + oh);
+        const axis_map map = axis == 0 ? map_of(id, od) : axis == 1 ? map_of(ih, oh) : map_of(iw, ow);
+        real part;
+        OPEN(lower)[at] = lower_of(map, at - (axis > 0 ? od : 0) - (axis > 1 ? oh : 0), &part);
+        OPEN(fraction)[at] = part;
+    } else if (at < outputs + id + ih + iw) {
+        const long input = at - outputs;
+        const int axis = (input >= id) + (input >= (long)id + ih);
+        const axis_map map = axis == 0 ? map_of(id, od) : axis == 1 ? map_of(ih, oh) : map_of(iw, ow);
+        const int2 readers = readers_of(map, input - (axis > 0 ? id : 0) - (axis > 1 ? ih : 0));
+        OPEN(first)[input] = readers.x;
+        OPEN(stop)[input] = readers.y;
+    }
+}
+
+// What an output with a lower pixel and a fraction takes of a pixel.
+#if LINEAR
+#define WEIGHT(lower, fraction, pixel) \
+    ((lower) == (pixel) ? REAL(1.0) - (fraction) : (lower) + 1 == (pixel) ? (fraction) : REAL(0.0))
+#else
+#define WEIGHT(lower, fraction, pixel) ((lower) == (pixel) ? REAL(1.0) : REAL(0.0))
+#endif
+
+#define OPEN_TABLES                                                                       \
+    global const int *below = OPEN(lower), *firsts = OPEN(first), *stops = OPEN(stop);    \
+    global const real *fractions = OPEN(fraction);
+
+// The value of output q of a row, among the rows z and r, z + 1 and r + 1 of a plane. Pixels of weight 0 are not read.
+real value_at(global const stored *plane, const int z, const int r, const int q, const real fz, const real fr, const real fq,
+              const int ih, const int iw) {
+#if LINEAR
+    real sum = 0;
+    for (int a = 0; a <= (fz > 0); a++)
+        for (int b = 0; b <= (fr > 0); b++) {
+            global const stored *row = plane + ((place)(z + a) * ih + r + b) * iw + q;
+            real value = LOAD(row, 0);
+            if (fq > 0) value = value * (REAL(1.0) - fq) + LOAD(row, 1) * fq;
+            sum += (a ? fz : REAL(1.0) - fz) * (b ? fr : REAL(1.0) - fr) * value;
+        }
+    return sum;
+#else
+    return LOAD(plane, ((place)z * ih + r) * iw + q);
+#endif
+}
+
+// The gradient of a pixel of a row.
+real gradient_at(global const stored *plane, global const int *below, global const real *fractions, const int z, const int r,
+                 const int q, const int2 zs, const int2 rs, const int2 qs, const int od, const int oh, const int ow) {
+    real sum = 0;
+    for (int t = zs.x; t < zs.y; t++)
+        for (int u = rs.x; u < rs.y; u++) {
+            const real weight = WEIGHT(below[t], fractions[t], z) * WEIGHT(below[od + u], fractions[od + u], r);
+            if (weight == 0) continue;
+            global const stored *row = plane + ((place)t * oh + u) * ow;
+            for (int v = qs.x; v < qs.y; v++) {
+                const real part = WEIGHT(below[od + oh + v], fractions[od + oh + v], q);
+                if (part != 0) sum += weight * part * LOAD(row, v);
+            }
+        }
+    return sum;
+}
+
+#define FINISH(result, at, value) STORE(result, at, accumulate ? (value) + LOAD(result, at) : (value))
+
+// A work-item per element: for every problem, and for GPUs.
+
+kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES, const ulong count) {
+    if (get_global_id(0) >= count) return;
+    OPEN_TABLES
+    const place at = get_global_id(0), line = at / ow, slice = line / oh, number = slice / od;
+    const int q = od + oh + (int)(at % ow), r = od + (int)(line % oh), z = slice % od;
+    global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
+    const real value =
+        value_at(plane, below[z], below[r], below[q], fractions[z], fractions[r], fractions[q], ih, iw);
+    FINISH(OPEN(y), at, value);
+}
+
+kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, SIZES,
+                                   const ulong count) {
+    if (get_global_id(0) >= count) return;
+    OPEN_TABLES
+    const place at = get_global_id(0), line = at / iw, slice = line / ih, number = slice / id;
+    const int q = at % iw, r = line % ih, z = slice % id;
+    global const stored *plane = OPEN(dy) + (ulong)number * od * oh * ow;
+    const int2 zs = (int2)(firsts[z], stops[z]), rs = (int2)(firsts[id + r], stops[id + r]);
+    const int2 qs = (int2)(firsts[id + ih + q], stops[id + ih + q]);
+    const real value = gradient_at(plane, below, fractions, z, r, q, zs, rs, qs, od, oh, ow);
+    FINISH(OPEN(dx), at, value);
+}
+
+// A work-item per some rows: for CPU devices.
+
+kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES,
+                                       const ulong rows, const ulong item_rows) {
+    OPEN_TABLES
+    const ulong begin = get_global_id(0) * item_rows;
+    for (ulong line = begin; line < min(begin + item_rows, rows); line++) {
+        const int r = od + (int)(line % oh), z = (int)(line / oh % od);
+        const real fz = fractions[z], fr = fractions[r];
+        const int lz = below[z], lr = below[r];
+        global const stored *plane = OPEN(x) + line / oh / od * ((ulong)id * ih * iw);
+        global stored *ys = OPEN(y) + line * ow;
+        for (int q = 0; q < ow; q++) {
+            const real value = value_at(plane, lz, lr, below[od + oh + q], fz, fr, fractions[od + oh + q], ih, iw);
+            FINISH(ys, q, value);
+        }
+    }
+}
+
+kernel void interpolation_rows_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, SIZES,
+                                        const ulong rows, const ulong item_rows) {
+    OPEN_TABLES
+    const ulong begin = get_global_id(0) * item_rows;
+    for (ulong line = begin; line < min(begin + item_rows, rows); line++) {
+        const int r = (int)(line % ih), z = (int)(line / ih % id);
+        const int2 zs = (int2)(firsts[z], stops[z]), rs = (int2)(firsts[id + r], stops[id + r]);
+        global const stored *plane = OPEN(dy) + line / ih / id * ((ulong)od * oh * ow);
+        global stored *dxs = OPEN(dx) + line * iw;
+        for (int q = 0; q < iw; q++) {
+            const int2 qs = (int2)(firsts[id + ih + q], stops[id + ih + q]);
+            const real value = gradient_at(plane, below, fractions, z, r, q, zs, rs, qs, od, oh, ow);
+            FINISH(dxs, q, value);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+"""The documentation names files and functions that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FOLDERS = "core|kernels|mxnet_ops|caffe_layers|plugins|tests|benchmarks|examples|docs|clgraft"
+PLACE = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
+STEP = re.compile(rf"^\| \d+ \| `((?:{FOLDERS})/[\w./-]+)` \| `(\w+)` \|", re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_places_exist(page: Path):
+    missing = [place for place in PLACE.findall(page.read_text(encoding="utf-8")) if not (ROOT / place).exists()]
+    assert not missing
+
+
+def test_the_worked_example_names_what_is_there():
+    steps = STEP.findall((ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
+    assert len(steps) >= 10
+    missing = []
+    for place, name in steps:
+        defined = rf"^ *(?:def|class|kernel void|int|clg_status) +{name}\b"
+        if not re.search(defined, (ROOT / place).read_text(encoding="utf-8"), re.M):
+            missing.append(f"{place}: {name}")
+    assert not missing
+
+
+def test_every_environment_variable_is_documented():
+    used = set()
+    for folder in ("core", "mxnet_ops", "caffe_layers", "plugins"):
+        for path in (ROOT / folder).rglob("*.py"):
+            used |= set(re.findall(r"""["'`](CLGRAFT_[A-Z]+)\b""", path.read_text(encoding="utf-8")))
+        for path in (ROOT / folder).rglob("*.c"):
+            used |= set(re.findall(r'getenv\("(CLGRAFT_[A-Z]+)"', path.read_text(encoding="utf-8")))
+    assert {"CLGRAFT_DEVICE", "CLGRAFT_PYTHON"} <= used
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(used) if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("package", ["core", "mxnet_ops", "caffe_layers", "caffe_layers/swap"])
+def test_every_public_name_is_in_the_reference(package: str):
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    values = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in ("__all__", "LAYERS")
+    }
+    page = (ROOT / "docs" / "api" / f"{package.split('/')[0]}.md").read_text(encoding="utf-8")
+    names = [name for public in values.values() for name in public]
+    assert len(names) > 5
+    if "automodule:: clgraft." + package.replace("/", ".") + "\n   :members:" not in page:
+        assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_lines_fit_the_screen():
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not long
