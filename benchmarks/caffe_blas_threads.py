@@ -28,7 +28,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {
 
 def measure(native: tuple[int, ...]) -> dict[str, float]:
     """Return the median times of the layers of one net."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "caffe_layers"))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
     import numpy as np
 
     from tests.caffe_layers.caffe_nets import inputs, layer, load

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import ProblemError
@@ -14,6 +13,8 @@ from clgraft.core.operators.interpolation import InterpolationProblem, elements
 from clgraft.core.operators.interpolation.problem import COORDINATES, METHODS, ROUNDINGS
 from clgraft.core.operators.interpolation.reference import weights
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("interpolation")
 DIRECTIONS = ("forward", "backward")

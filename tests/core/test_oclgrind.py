@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from every_run import SETS
+
+from tests.core.every_run import SETS
+from tests.folders import python_path
 
 SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
 WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
