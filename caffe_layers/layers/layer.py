@@ -34,6 +34,8 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             reason = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
             print(f"clgraft: {self.title()} failed in {step.__name__}: {reason}", file=sys.stderr, flush=True)
+            if isinstance(error, ClgraftError) and self.name():
+                error.args = (f"{error} (in layer {self.name()!r})", *error.args[1:])
             raise
 
     return guarded
@@ -128,7 +130,7 @@ class OclLayer(framework.Layer):
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
-        self.parameters = schema.parse_layer(text)
+        self.parameters = schema.parse("LayerParameter", text, forks=False)
         kind = self.parameters.type
         self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
 
@@ -136,9 +138,13 @@ class OclLayer(framework.Layer):
         """Give the native types that this layer stands for."""
         return (type(self).__name__[len("Ocl") :],)
 
+    def name(self) -> str:
+        """Return the layer's name if its text holds it: Caffe does not show it to a Python layer."""
+        return str(getattr(getattr(self, "parameters", None), "name", ""))
+
     def title(self) -> str:
-        """Name the layer as well as can be told: Caffe does not show a Python layer its name, its text may hold it."""
-        name = getattr(getattr(self, "parameters", None), "name", "")
+        """Return the layer's class and name, or its text if that does not hold the name."""
+        name = self.name()
         text = " ".join(self.param_str.split())
         shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
         return f"{type(self).__name__} {name!r}" if name else f"{type(self).__name__} ({shown})"

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
-from clgraft.core import abi
+from clgraft.core import abi, html
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -57,6 +57,20 @@ class Context(DeviceContext):
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
         self.planner = self._planner()
 
+    def __repr__(self) -> str:
+        count = len(self._plans)
+        return f"Context({self.device}, {count} plan{'' if count == 1 else 's'})"
+
+    def _repr_html_(self) -> str:
+        device = self.device
+        notes = [
+            f"{device.device_class}, {device.compute_units} compute units, {device.vector_width} floats wide, "
+            f"{device.global_memory / 2**30:.1f} GiB of memory ({device.host_access}), driver {device.driver}"
+        ]
+        with self._lock:
+            rows = [(problem, plan.algorithm, plan.tuned) for (problem, _), plan in self._plans.items()]
+        return html.table(["problem", "implementation", "tuned"], rows, repr(self), notes)
+
     @classmethod
     def on(cls, selector: str | None, ffi: Any = abi.ffi, lib: Any = abi.lib) -> Context:
         """Return a new context on the device that a selector names (see `devices.select`)."""
@@ -94,8 +108,11 @@ class Context(DeviceContext):
     def assemble(self, problem: Problem) -> Any:
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
+        began = self.plan_began()
         chosen = self.choose(problem)
-        return self.hand_over(problem, chosen.launches, chosen.algorithm)
+        handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+        self.plan_ended(problem, chosen.algorithm, began)
+        return handle
 
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
         """Return a plan of launches that the caller has; it is not cached."""
@@ -127,10 +144,12 @@ class Context(DeviceContext):
             found = self._plans.get((problem, algorithm))
             if found is None:
                 self.expect_possible(problem)
+                began = self.plan_began()
                 chosen = self.choose(problem, algorithm)
                 handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
+                self.plan_ended(problem, chosen.algorithm, began)
             return found
 
     def compile(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from clgraft.core import html
+
 
 @dataclass(frozen=True)
 class Row:
@@ -22,6 +24,7 @@ class Report:
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
+    note: str = ""
 
     @property
     def replaced(self) -> list[Row]:
@@ -33,10 +36,26 @@ class Report:
         """What was left alone."""
         return [row for row in self.rows if not row.graft]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"Report({self._summary})"
+
+    def _repr_html_(self) -> str:
+        heads, *cells = self._table()
+        return html.table(heads, cells, self._summary)
+
+    @property
+    def _summary(self) -> str:
+        return f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+
+    def _table(self) -> list[tuple[str, str, str, str]]:
         counts = Counter((row.operator, row.graft, row.reason) for row in self.rows)
-        lines = [("operator", "count", "replaced by", "left alone because")]
-        lines += [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        heads = ("operator", "count", "replaced by", "left alone because")
+        cells = [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        return [heads, *cells]
+
+    def __str__(self) -> str:
+        lines = self._table()
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
         table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
-        return f"{table}\n{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        note = f"\n{self.note}" if self.note else ""
+        return f"{table}\n{self._summary}{note}"

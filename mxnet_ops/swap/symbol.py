@@ -10,7 +10,8 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import find_operator
-from clgraft.mxnet_ops.guards.guard import MARK, guard_graph, load_unguarded
+from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
+from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.readers import PASSING
 from clgraft.mxnet_ops.swap.report import Report, Row
@@ -45,6 +46,7 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
     nodes, report = graph["nodes"], Report()
     types = _known_types(symbol)
     used = _used_outputs(graph)
+    unsized = unsized_nodes(nodes)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
@@ -55,6 +57,7 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
                 raise Kept("not selected")
             sources = [nodes[entry[0]] for entry in node["inputs"]]
             _expect_plain(sources, types)
+            _expect_sizes(node, number, unsized)
             if is_typeless(node["op"]):
                 _expect_reals(nodes, node, types)
             op_type, translated = translate(seen, _weight_shape(node["op"], sources))
@@ -68,8 +71,9 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
         report.rows.append(Row(seen.name, seen.operator, op_type))
     if fuse:
         fusion.fuse(graph, report)
+    text = json.dumps(graph)
     report.guards = guard_graph(graph)
-    return load_unguarded(json.dumps(graph)), report
+    return mx.sym.load_json(text), report
 
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
@@ -98,6 +102,12 @@ def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
             raise Kept(f"its inputs are {np.dtype(dtype).name}")
         if source.get("attrs", {}).get("__storage_type__") not in DENSE:
             raise Kept("its inputs are sparse")
+
+
+def _expect_sizes(node: dict[str, Any], number: int, unsized: set[int]) -> None:
+    reads_unsized = any(entry[0] in unsized for entry in node["inputs"])
+    if reads_unsized and (number in unsized or not shares_shape(node)):
+        raise Kept("the sizes of its inputs follow from operators after it")
 
 
 def _expect_reals(nodes: list[dict[str, Any]], node: dict[str, Any], types: dict[str, Any]) -> None:
