@@ -92,7 +92,9 @@ RULES = (
     rule("core/test_grouped_planes.py", "test_touches_*"),
     rule("core/test_deconvolution.py", "test_matches_float64", "twice-3x3-adj-*", "depthwise-fcn-*"),
     rule("core/test_dense.py", "test_matches_float64", "batch-[18]-*this one", "batch-67-*this one"),
-    rule("core/test_pooling.py", "test_matches_float64", "inception-branch-*this one", "average-count-inside-*this one"),
+    rule(
+        "core/test_pooling.py", "test_matches_float64", "inception-branch-*this one", "average-count-inside-*this one"
+    ),
     rule("core/test_pooling.py", "test_not_a_number_*", "*f32"),
     rule("core/test_interpolation.py", "test_matches_float64", "*this one"),
     rule("core/test_batchnorm.py", "test_matches_float64", "*this one*"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.core.abi.build import SOURCES, version_number
+from tests.fuzzing import CLANG, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import textwrap
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
 
 def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
     (tmp_path / "planted.py").write_text(
-        "import mutant, shutil\nfrom clgraft.plugins.command_line.check import core as check_core\n"
+        "import shutil\nfrom tests import mutant\nfrom clgraft.plugins.command_line.check import core as check_core\n"
         "def rows(**arguments):\n"
         "    folder = mutant.plant('pooling/operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
         "    try:\n        yield from check_core.rows(**arguments)\n"
