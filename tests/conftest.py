@@ -1,4 +1,4 @@
-"""Shared by all tests: the device's context, seeded random numbers, the header of a run, the selection of `make test`."""
+"""Shared by all tests: the device's context, random numbers, the header of a run, and what `make test` selects."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ RULES = (
     # sizes past caches and memories, every run of every implementation
     rule("core/test_large.py"),
     rule("core/test_workspace.py"),
+    rule("core/test_first_use.py"),
     rule("core/test_pointwise_past_caches.py"),
     rule("core/*.py", "*past_the_caches*"),
     rule("core/test_tuning_candidates.py", "test_settings_*", "*"),

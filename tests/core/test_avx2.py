@@ -31,6 +31,8 @@ pytestmark = pytest.mark.skipif("avx2" not in devices._cpu_flags(), reason="need
 @pytest.fixture(scope="module")
 def environment(context, tmp_path_factory):
     """What makes the runtime of this run compile for AVX2; PoCL is told by a library in front of LLVM."""
+    if not context.device.is_cpu:
+        pytest.skip("the runtimes of CPU devices compile for AVX2")
     common = {**os.environ, "PYTHONPATH": python_path(), "CLGRAFT_DEVICE": context.device.selector}
     if POCL not in context.device.platform.lower():
         return {**common, INTEL_TARGET: "core-avx2"}

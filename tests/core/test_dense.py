@@ -66,8 +66,9 @@ def test_matches_float64(context, name: str, direction: str, algorithm: str | No
 
 @pytest.mark.parametrize("name", ["batch-17", "batch-64", "batch-67", "f16-batch-20"])
 def test_small_batches_kernel_serves_large_ones(context, name: str) -> None:
-    if context.device.is_cpu:  # on others it declines
-        check(context, core.parse(LINES[name]), "cpu")
+    if not context.device.is_cpu:
+        pytest.skip("the kernel is for CPU devices")
+    check(context, core.parse(LINES[name]), "cpu")
 
 
 def fresh_context(**changes: int) -> Context:

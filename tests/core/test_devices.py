@@ -93,7 +93,7 @@ def test_runtime_from_pip_is_found_without_environment_variables():
 
 def test_a_users_own_driver_list_is_left_alone(tmp_path):
     done = run_python(
-        "import os; from clgraft.core.runtime import devices; print(devices.available(), os.environ['OCL_ICD_VENDORS'])",
+        "import os; from clgraft.core.runtime.devices import available as a; print(a(), os.environ['OCL_ICD_VENDORS'])",
         OCL_ICD_VENDORS=str(tmp_path),
         CLGRAFT_DEVICE="",
     )
