@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
 

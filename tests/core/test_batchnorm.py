@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, ProblemError
 from clgraft.core.operators.batchnorm.problem import DIRECTIONS
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("batchnorm")
 EPS = 1e-5

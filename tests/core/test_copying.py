@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, planning_for
-from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core import ProblemError
+from tests.core.pointwise_checks import MACHINES, planning_for
+from tests.problem_sets import problem_lines
 
 PROBLEMS = problem_lines("copying")
 DTYPES = {"float32": "", "float16": "f16 ", "float64": "f64 "}

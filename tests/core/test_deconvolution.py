@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problem_sets import problem_lines
-from rounding_bounds import hold_to_bound
 
 from clgraft import core
 from clgraft.core import DeconvProblem, ProblemError
+from tests.core.rounding_bounds import hold_to_bound
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("deconvolution")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw", "backward_bias": "db"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import LRNProblem, ProblemError
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("lrn")
 SCALARS = {"alpha": 0.7, "k": 1.5}
@@ -77,10 +78,13 @@ def test_gradients_are_differences() -> None:
     np.testing.assert_allclose((dx * along).sum(), ((high - low) * dy).sum() / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
+        assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"elements", "empty"}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import run
 
 from clgraft import core
 from clgraft.core.operators.pointwise.formulas.norms import MomentNorm
+from tests.core.pointwise_checks import run
 
 EPS = 1e-5
 SHAPES = [

@@ -6,12 +6,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
 from clgraft.core.operators.pooling import elements
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("pooling")
 DIRECTIONS = ("forward", "backward")
@@ -203,11 +204,14 @@ def test_gradients_are_differences(operator: str) -> None:
     np.testing.assert_allclose((dx * along).sum(), ((high - low) * dy).sum() / (2 * h), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
-            assert chosen == {"whole", "planes", "elements", "empty"}
+        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+        assert chosen == {"whole", "planes", "elements", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
         assert chosen == {"whole", "elements", "empty"}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, planning_for, problem_lines, run
-from test_pooling import data, forward, parse, random_problem
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
+from tests.core.pointwise_checks import MACHINES, planning_for, run
+from tests.core.test_pooling import data, forward, parse, random_problem
+from tests.problem_sets import problem_lines
 
 LINES = {name: line for name, line in problem_lines("pooling").items() if " max" in line}
 

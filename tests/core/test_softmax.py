@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import CrossEntropyProblem, ProblemError, SoftmaxProblem
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("softmax")
 LOSSES = problem_lines("crossentropy")
@@ -158,11 +159,14 @@ def test_only_what_is_chosen_is_read(machine: str) -> None:
         assert np.isnan(loss[0])
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            chosen = {context.plan(parse(text, "forward")).algorithm for text in LINES.values()}
-            assert chosen == {"vectors", "empty"}
+        chosen = {context.plan(parse(text, "forward")).algorithm for text in LINES.values()}
+        assert chosen == {"vectors", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         plan = context.plan(parse(LINES["classes"], "forward"))
         assert plan.algorithm == "elements" and plan.declined[0][0] == "vectors"

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.errors import Declined
@@ -15,6 +14,8 @@ from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.tuning import Choice
 from clgraft.core.tuning.search import choices
 from clgraft.core.tuning.trial import Trial
+from tests.core.conv_checks import DIRECTIONS, random_arrays
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
 SPREAD = (
