@@ -178,6 +178,12 @@ FAULTS = {
         "#define BLEND(n, old) y##n = SCALED(SCALED(y##n))",
         "core/test_pointwise.py::test_matches_float64[factors-this one]",
     ),
+    "a reader of a pixel is forgotten": (
+        "interpolation/interpolation.cl",
+        "to / (2 * map.step) + 1;",
+        "to / (2 * map.step);",
+        "core/test_interpolation.py::test_matches_float64[up-and-down-backward-this one]",
+    ),
 }
 FRAMEWORKS = {
     "mxnet": (
