@@ -15,7 +15,7 @@ PRODUCT = {"forward": "y0 = x0 * x1;", "backward": "dx0 = dy0 * x1; dx1 = dy0 * 
 
 
 def pointwise(fields: object, bottoms=("x",), tops=("y",), name: str = "op") -> str:
-    """Give an OclPointwise layer."""
+    """Return an OclPointwise layer."""
     text = fields if isinstance(fields, str) else json.dumps(fields)
     return (
         f'layer {{ name: "{name}" type: "Python" '
