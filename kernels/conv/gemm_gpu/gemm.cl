@@ -1,4 +1,5 @@
-// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B (depth, columns).
+// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B
+// (depth, columns).
 //
 //                   rows              columns                  depth                    loader             target
 // forward           output channels   pixels of y              channels of x * taps     gather             pixels
@@ -35,7 +36,8 @@
 #define PATCH_N 4
 #endif
 
-// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count alone.
+// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
+// alone.
 #ifndef FIXED_GROUP
 #define FIXED_GROUP 1
 #endif

@@ -1,9 +1,10 @@
-// Weights as conv/gemm_gpu/gather.cl reads them: packed (groups, padded depth, padded rows), and what is where in the depth.
+// Weights as conv/gemm_gpu/gather.cl reads them: packed (groups, padded depth, padded rows), and what is where in the
+// depth.
 //
-// depth k is channel * taps + tap, or with TAP_MAJOR tap * channels + channel. taps[k] is (offset, d, h, w): the distance
-// of the source element from the pixel's first one, in elements and per axis. After the depth there are zeros, and a
-// distance that lies outside every source. `met` says which taps of the kernel they are.
-// Global: rows up to a multiple of TILE_M, padded depth / taps rounded up, groups * (taps / TAPS_OF_ITEM rounded up).
+// depth k is channel * taps + tap, or with TAP_MAJOR tap * channels + channel. taps[k] is (offset, d, h, w): the
+// distance of the source element from the pixel's first one, in elements and per axis. After the depth there are zeros,
+// and a distance that lies outside every source. `met` says which taps of the kernel they are. Global: rows up to a
+// multiple of TILE_M, padded depth / taps rounded up, groups * (taps / TAPS_OF_ITEM rounded up).
 
 #ifndef TAP_MAJOR
 #define TAP_MAJOR 0

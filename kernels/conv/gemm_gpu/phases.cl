@@ -1,7 +1,8 @@
 // Backward data of strided convolutions: all phases of the stride in one launch, neighbours of each other in time.
 //
-// Phase a of an axis is the positions u * stride + a of dx. They meet the taps t where a + pad - dilate * t is a multiple of
-// the stride, at u + (a + pad - dilate * t) / stride of dy: every `distance`-th tap, here from the last one down.
+// Phase a of an axis is the positions u * stride + a of dx. They meet the taps t where a + pad - dilate * t is a
+// multiple of the stride, at u + (a + pad - dilate * t) / stride of dy: every `distance`-th tap, here from the last one
+// down.
 
 // Taps that a phase can have.
 #ifndef PHASE_TAPS
@@ -27,7 +28,8 @@ PhaseAxis phase_axis(const int phase, const int target, const int kernel_size, c
     return axis;
 }
 
-// Writes the distances of a phase's taps from its first one, as conv/gemm_gpu/pack.cl's, and their numbers in the kernel.
+// Writes the distances of a phase's taps from its first one, as conv/gemm_gpu/pack.cl's, and their numbers in the
+// kernel.
 void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const PhaseAxis h, const PhaseAxis w,
                const Grid grid, const PhaseGrid phases) {
     for (int i = get_local_id(0); i < d.taps * h.taps * w.taps; i += THREADS) {

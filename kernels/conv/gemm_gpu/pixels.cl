@@ -1,7 +1,8 @@
 // Loader of backward filter: the depth is the pixels of dy. A: dy; B: what each tap of each channel of x meets
 // there.
 //
-// A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each tile.
+// A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each
+// tile.
 
 #define PAD 4
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
