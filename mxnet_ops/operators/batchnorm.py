@@ -166,6 +166,6 @@ class BatchNorm(Operator):
         )
 
     def zero_gradients(self, channels: int, dtype: str) -> tuple[tuple[int, int], ...]:
-        """Give gamma's gradient as one that is zero, if gamma is fixed."""
+        """Return gamma's gradient as one that is zero, if gamma is fixed."""
         nbytes = core.Argument("dgamma", "out", (channels,), dtype).nbytes
         return ((1, nbytes),) if self.fix_gamma else ()

@@ -1,4 +1,4 @@
-"""Softmax with a loss behind it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
+"""Softmax with a loss after it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE,
 from clgraft.mxnet_ops.engine.registration import register
 
 NORMALIZATIONS = ("null", "batch", "valid")
-LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as natively
+LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as in MXNet
 
 
 def nbytes(shape: Shape, dtype: str) -> int:
-    """Give the bytes of an array."""
+    """Return the bytes of an array."""
     return core.Argument("", "in", shape, dtype).nbytes
 
 
@@ -158,7 +158,7 @@ class SoftmaxCrossEntropy(Operator):
 
     Notes
     -----
-    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; natively it
+    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; MXNet's own
     reads beyond the array. The gradient of label is 0; MXNet's own refuses to give one.
     """
 
