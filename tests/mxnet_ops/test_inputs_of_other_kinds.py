@@ -5,9 +5,9 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, evaluate, random
 
 from clgraft.mxnet_ops import swap_symbol
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 
 @pytest.mark.parametrize("stype", ["csr", "row_sparse"])
