@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
+from clgraft.core.operators.pointwise.formulas import losses
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
@@ -145,9 +146,8 @@ class SoftmaxOutput(Operator):
         return Graft(forward, {True: backward, False: backward}, state, zeros)
 
     def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
-        weighted = " * x2" if self.out_grad else ""
-        inputs, arrays = (shape,) * (3 if self.out_grad else 2), [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
-        problem = core.PointwiseProblem(inputs, f"y0 = (x0 - x1) * scale{weighted};", (), ("scale",), dtype=dtype)
+        arrays = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
+        problem = losses.difference(shape, self.out_grad, dtype)
         return Call(problem, (*arrays, (IN_GRAD, 0)), (self.grad_scale,))
 
 
