@@ -32,7 +32,7 @@ from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, Softma
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
-from clgraft.mxnet_ops.swap.translation import Node
+from clgraft.mxnet_ops.swap.table import Node
 
 __all__ = [
     "LRN",
@@ -79,7 +79,7 @@ random_numbers.install()
 backward_writes.install()
 errors.install()
 partial_shapes.install()
-# Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
-# first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
+# Do not finalize Python while an operator is queued: the engine would deadlock. Exit functions run in reverse order,
+# and finalizers, which free the core's plans, are one of them: they must be registered before this one
 weakref.finalize(guard.install, int)
 atexit.register(mxnet.nd.waitall)

@@ -18,7 +18,7 @@ Some = TypeVar("Some", bound="Affine")
 
 
 def single(value: float) -> float:
-    """Give a number as MXNet keeps it."""
+    """Return a number as MXNet keeps it."""
     return float(np.float32(value))
 
 
@@ -34,13 +34,13 @@ class Affine(Operator):
         return ("data", "gamma", "beta")
 
     def without_statistics(self: Some, attributes: Attributes) -> Some:
-        """Give itself, unless mean and variance are asked for as outputs."""
+        """Return itself, unless mean and variance are asked for as outputs."""
         if attributes.flag("output_mean_var", False):
             raise attributes.error("output_mean_var", True, "False")
         return self
 
     def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
-        """Give the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
+        """Return the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
         raise NotImplementedError
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:

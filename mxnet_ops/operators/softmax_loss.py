@@ -1,4 +1,4 @@
-"""Softmax with a loss behind it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
+"""Softmax with a loss after it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
+from clgraft.core.operators.pointwise.formulas import losses
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 NORMALIZATIONS = ("null", "batch", "valid")
-LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as natively
+LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as in MXNet
 
 
 def nbytes(shape: Shape, dtype: str) -> int:
-    """Give the bytes of an array."""
+    """Return the bytes of an array."""
     return core.Argument("", "in", shape, dtype).nbytes
 
 
@@ -145,9 +146,8 @@ class SoftmaxOutput(Operator):
         return Graft(forward, {True: backward, False: backward}, state, zeros)
 
     def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
-        weighted = " * x2" if self.out_grad else ""
-        inputs, arrays = (shape,) * (3 if self.out_grad else 2), [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
-        problem = core.PointwiseProblem(inputs, f"y0 = (x0 - x1) * scale{weighted};", (), ("scale",), dtype=dtype)
+        arrays = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
+        problem = losses.difference(shape, self.out_grad, dtype)
         return Call(problem, (*arrays, (IN_GRAD, 0)), (self.grad_scale,))
 
 
@@ -158,7 +158,7 @@ class SoftmaxCrossEntropy(Operator):
 
     Notes
     -----
-    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; natively it
+    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; MXNet's own
     reads beyond the array. The gradient of label is 0; MXNet's own refuses to give one.
     """
 

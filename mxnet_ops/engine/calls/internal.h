@@ -77,6 +77,7 @@ int clg_mx_create_operator(const char *device, int count, unsigned **shapes, con
                            callback_list *made, clg_mx_call *call);
 
 /* Answered by Python (cffi extern "Python"). They return 0 after an error, which has been shown. */
+/*cdef-begin*/
 int clg_mx_py_describe(clg_mx_call *call, const char *op_type, int count, const char **attributes);
 int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const char **attributes, const int32_t *key,
                      uint32_t key_count);
@@ -87,5 +88,6 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
                             const int32_t *key, uint32_t key_count);
 int clg_mx_py_draw(clg_mx_execution *execution, int train);
 int clg_mx_py_end_numbers(clg_mx_execution *execution);
+/*cdef-end*/
 
 #endif

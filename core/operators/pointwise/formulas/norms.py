@@ -133,3 +133,9 @@ class LengthNorm:
         """Return y dy squares sums -> dx; scalar eps."""
         shapes = (self.shape, self.shape, self.kept, self.kept)
         return PointwiseProblem(shapes, "y0 = (x1 - x0 * x3) / sqrt(x2 + eps);", (), ("eps",), dtype=self.dtype)
+
+
+def mean_and_inverse_deviation(channels: int, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 = mean, x1 = variance -> y0 = mean, y1 = 1 / sqrt(variance + the scalar ``eps``)."""
+    shape = (channels,)
+    return PointwiseProblem((shape, shape), "y0 = x0; y1 = 1 / sqrt(x1 + eps);", (), ("eps",), dtype=dtype)
