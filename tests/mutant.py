@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p mutant`) that runs tests on kernels with a planted fault.
+"""A pytest plugin (`-p tests.mutant`) that runs tests on kernels with a planted fault.
 
 ``CLGRAFT_TEST_FAULT`` holds JSON: the kernel file, the text that is replaced, and by what.
 """

@@ -9,10 +9,8 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, compare  # noqa: E402
-
-from clgraft import core  # noqa: E402
-from clgraft.caffe_layers.layers import (  # noqa: E402
+from clgraft import core
+from clgraft.caffe_layers.layers import (
     activation,
     affine,
     batch_norm,
@@ -22,8 +20,9 @@ from clgraft.caffe_layers.layers import (  # noqa: E402
     loss,
     lrn,
 )
-from clgraft.caffe_layers.layers.layer import buffer  # noqa: E402
-from clgraft.core.operators.pointwise.formulas import functions, sums  # noqa: E402
+from clgraft.caffe_layers.layers.layer import buffer
+from clgraft.core.operators.pointwise.formulas import functions, sums
+from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)
 CONVOLUTION = "convolution_param { num_output: 4 kernel_size: 3 stride: 2 }"

@@ -10,7 +10,7 @@ from clgraft.caffe_layers.swap import swap_net
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import TEST, compare, gradients, inputs, layer, load
 
 WINDOWS = {
     "pair": ("kernel_size: 2 stride: 2", (2, 3, 8, 10)),

@@ -9,12 +9,12 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, load  # noqa: E402
-from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from test_random_nets import Growing  # noqa: E402
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from tests.caffe_layers.caffe_nets import TEST, load
+from tests.caffe_layers.test_random_nets import Growing
 
 LAYER = re.compile(r'type: "(\w+)" bottom: "(\w+)" .*?top: "(\w+)"')
 

@@ -9,11 +9,11 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, inputs, load, written  # noqa: E402
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from clgraft.caffe_layers.swap import swap_back, swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers.caffe_nets import TEST, close, inputs, load, written
 
 ELEMENTWISE = {
     "ReLU": ("", "relu_param { negative_slope: 0.2 }"),

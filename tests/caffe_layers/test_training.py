@@ -7,9 +7,8 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, inputs, layer, load, native_learns, written  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from tests.caffe_layers.caffe_nets import TEST, close, inputs, layer, load, native_learns, written
 
 STATISTICS = "param { lr_mult: 0 decay_mult: 0 } " * 3
 # Without a bias: in front of a batch norm its gradient is rounding, which Adam would scale up to full steps.
