@@ -13,7 +13,7 @@ import numpy as np
 
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.caffe_layers.marks import FORCED
+from clgraft.caffe_layers.prototxt.marks import FORCED
 from clgraft.core.operators.pointwise.formulas import sums
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 
-from clgraft.caffe_layers.marks import FORCED
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
+from clgraft.caffe_layers.prototxt.marks import FORCED
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
