@@ -121,13 +121,13 @@ RULES = (
     rule("mxnet_ops/test_nets.py", "test_every_gradient_in_*"),
     rule("mxnet_ops/test_nets.py", "test_swap_of_a_net_*", "resnet18_v1", "alexnet"),
     rule("mxnet_ops/test_nets_*.py"),
-    rule("mxnet_ops/test_*.py", "*", every=3),
+    rule("mxnet_ops/test_*.py", "*", every=4),
     # Caffe: each layer, one net
     rule("caffe_layers/test_*audit*.py"),
     rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
     rule("caffe_layers/test_net_styles.py", "test_caffe_takes_*"),
     rule("caffe_layers/test_training_nets.py"),
-    rule("caffe_layers/test_*.py", "*", every=3),
+    rule("caffe_layers/test_*.py", "*", every=5),
 )
 
 
