@@ -7,7 +7,8 @@ from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet,
 
 import mxnet
 
-from clgraft.mxnet_ops.engine import backward_writes, random_numbers
+from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
+from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
 from clgraft.mxnet_ops.operators.activation import Activation
@@ -51,6 +52,7 @@ __all__ = [
     "L2Normalization",
     "LayerNorm",
     "Node",
+    "OperatorError",
     "Pad",
     "Pointwise",
     "Pooling",
@@ -75,6 +77,8 @@ guard.install()
 unguard.install()
 random_numbers.install()
 backward_writes.install()
+errors.install()
+partial_shapes.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
 # first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
 weakref.finalize(guard.install, int)

@@ -164,7 +164,7 @@ def intel_driver() -> Path | None:
     if not found:
         problems.append(f"{INTEL_PACKAGE}: is installed, but holds no {INTEL_DRIVER}")
         return None
-    # the libraries lie beside the link that pip made, not beside what it points to
+    # the libraries lie next to the link that pip made, not next to what it points to
     folder = next(Path(str(file.locate())).parent.resolve() for file in files if file.name == INTEL_DRIVER)
     try:
         for name in INTEL_NEEDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from clgraft.core import abi, html
 from clgraft.core.planning.choice import Choice
@@ -17,9 +17,6 @@ from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
 from clgraft.core.session.fork import refuse_after_fork
 from clgraft.core.session.planner import DevicePlanner
-
-if TYPE_CHECKING:
-    from clgraft.core.graph import CompiledGraph, Graph
 
 # recommends a choice for a problem on a context's device; None recommends none
 Advisor = Callable[[Problem, "Context"], "Advice | None"]
@@ -40,9 +37,12 @@ class Context(DeviceContext):
     cl_device, cl_context, queue : pyopencl objects
     advisor : callable
         Recommends a choice for a problem (see `clgraft.core.tuning`); shared by all contexts.
+    compiler : callable
+        Prepares a graph for a context (see `clgraft.core.graph.CompiledGraph`); shared by all contexts.
     """
 
     advisor: Advisor = staticmethod(_no_advice)
+    compiler: Callable[..., Any]
 
     def __init__(
         self,
@@ -152,9 +152,7 @@ class Context(DeviceContext):
                 self.plan_ended(problem, chosen.algorithm, began)
             return found
 
-    def compile(
-        self, graph: Graph, passes: str | None = None, constants: Mapping[str, Any] | None = None
-    ) -> CompiledGraph:
+    def compile(self, graph: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -173,7 +171,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return graph.compile(self, passes, constants)
+        return self.compiler(graph, self, passes, constants)
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""

@@ -26,8 +26,8 @@ from mxnet.base import MXNetError
 
 from clgraft import core
 from clgraft.mxnet_ops.engine import backward_writes
+from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
-from clgraft.mxnet_ops.engine.registration import last_error
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
@@ -96,12 +96,12 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         except MXNetError as failure:
             error = last_error()
             if isinstance(error, core.ClgraftError):
-                raise error from failure
+                raise as_mxnets(error) from failure
             _expect_sizes(operator, names, inputs)
             raise
         if not recording:
             return outputs
-        backward_writes.remember(inputs[len(operator.arguments) :])
+        backward_writes.remember(operator.op_type, inputs[len(operator.arguments) :])
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out
@@ -255,7 +255,8 @@ class CachedOp(backward_writes.CachedOp):
 
 
 def _replace(modules: tuple[Any, ...], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    function = wrap(getattr(modules[0], name))
+    native = getattr(modules[0], name)
+    function = functools.wraps(native)(telling(wrap(native)))
     for module in modules:
         setattr(module, name, function)
 

@@ -118,11 +118,15 @@ class SoftmaxOutput(Operator):
         data, label = shapes
         sizes = self._sizes(data)
         softmax = core.SoftmaxProblem("forward", *sizes, dtype=dtype)
-        forward = (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),)
+        forward = {train: (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),) for train in (True, False)}
+        if len(data) == 1 and dtype == "float32":
+            # MXNet takes a vector for examples of one class each, but in inference oneDNN for one example
+            whole = core.SoftmaxProblem("forward", 1, data[0], 1, dtype=dtype)
+            forward[False] = (Call(whole, ((IN, 0), (OUT, 0)), (1.0,)),)
         zeros = ((1, nbytes(label, dtype)),)
         if label == data:
             backward = (self._towards_probabilities(data, dtype),)
-            return Graft({True: forward, False: forward}, {True: backward, False: backward}, zeros=zeros)
+            return Graft(forward, {True: backward, False: backward}, zeros=zeros)
         count, labels = self.normalization == "valid", math.prod(label)
         ignored = (float(int(self.ignore_label)),)
         gradient = core.CrossEntropyProblem(
@@ -138,7 +142,7 @@ class SoftmaxOutput(Operator):
             calls.insert(0, Call(counted, ((IN, 1), (STATE, 0)), ignored))
         backward = tuple(calls)
         state = (((2,), "int32", 0.0),) if count else ()
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state, zeros)
+        return Graft(forward, {True: backward, False: backward}, state, zeros)
 
     def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
         weighted = " * x2" if self.out_grad else ""

@@ -19,10 +19,12 @@ class Progress:
         Where the lines go.
     total : int, optional
         How much there is to do; without it the bar only shows what is done.
+    still : bool
+        Draw only when something is shown or printed: no thread disturbs what is measured in this process.
     """
 
-    def __init__(self, output: TextIO, total: int | None = None) -> None:
-        self.output = output
+    def __init__(self, output: TextIO, total: int | None = None, still: bool = False) -> None:
+        self.output, self._still = output, still
         # the bar is drawn below the lines, or alone on stderr where the lines go to a pipe
         self._stream = next((stream for stream in (output, sys.stderr) if stream.isatty()), None)
         self._bar: Any = None
@@ -49,6 +51,7 @@ class Progress:
                 TimeElapsedColumn(),
                 console=Console(file=self._stream),
                 transient=True,
+                auto_refresh=not self._still,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -66,7 +69,7 @@ class Progress:
         """Show what is being done, and how much is done already."""
         if self._bar is not None:
             text = description if len(description) <= 60 else description[:57] + "..."
-            self._bar.update(self._task, description=text, completed=done, total=total)
+            self._bar.update(self._task, description=text, completed=done, total=total, refresh=self._still)
 
     def print(self, line: str) -> None:
         """Print a line."""

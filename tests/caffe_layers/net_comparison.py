@@ -117,7 +117,7 @@ def operations(net: Any) -> dict[str, float]:
 
 
 def table() -> str:
-    """Give the rows of docs/caffe-nets.md."""
+    """Return the rows of docs/caffe-nets.md."""
     lines = [
         "| style | layers replaced | arithmetic replaced | left alone | output | worst gradient | its limit |",
         "|---|---|---|---|---|---|---|",

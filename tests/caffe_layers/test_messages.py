@@ -48,9 +48,9 @@ def test_the_reason_is_found_among_other_lines():
 
 
 @pytest.mark.parametrize("name", ["conv1", "a/b c"])
-def test_errors_of_layers_name_the_layer(name, capfd):
+def test_errors_of_layers_name_the_layer(name, caplog):
     fields = "convolution_param { num_output: 2 kernel_size: 9 }"
     text = inputs({"x": (1, 3, 6, 6)}) + layer("Convolution", fields, ours=False, name=name)
     with pytest.raises(Exception, match=rf"\[conv\] got kernel \(9, 9\), expected .* \(in layer '{name}'\)$"):
         load(swap_net(text)[0])
-    assert f"clgraft: OclConvolution '{name}' failed in reshape: [conv] got" in capfd.readouterr().err
+    assert f"clgraft: OclConvolution '{name}' failed in reshape: [conv] got" in caplog.text

@@ -15,7 +15,7 @@ PRODUCT = {"forward": "y0 = x0 * x1;", "backward": "dx0 = dy0 * x1; dx1 = dy0 * 
 
 
 def pointwise(fields: object, bottoms=("x",), tops=("y",), name: str = "op") -> str:
-    """Give an OclPointwise layer."""
+    """Return an OclPointwise layer."""
     text = fields if isinstance(fields, str) else json.dumps(fields)
     return (
         f'layer {{ name: "{name}" type: "Python" '
@@ -112,10 +112,10 @@ def test_without_a_backward_expression_it_predicts():
         ({"forward": "y0 = x0 +"}, "expected"),
     ],
 )
-def test_wrong_expressions_are_told(fields, message, capfd):
+def test_wrong_expressions_are_told(fields, message, caplog):
     with pytest.raises(Exception, match=rf"\[pointwise\] .*{message}"):
         load(inputs({"x": (3, 7)}) + pointwise(fields))
-    assert "clgraft: OclPointwise" in capfd.readouterr().err
+    assert "clgraft: OclPointwise" in caplog.text
 
 
 @pytest.mark.parametrize(

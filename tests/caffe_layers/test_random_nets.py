@@ -1,4 +1,4 @@
-"""Random small nets from a grammar, swapped and run by the real Caffe beside their native selves."""
+"""Random small nets from a grammar, swapped and run by the real Caffe next to the nets that they were."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Growing:
 
 @st.composite
 def nets(draw) -> tuple:
-    """Give a net's text, its last blob and that blob's shape."""
+    """Return a net's text, its last blob and that blob's shape."""
     net = Growing(draw)
     for _ in range(draw(st.integers(1, 7))):
         net.grow()

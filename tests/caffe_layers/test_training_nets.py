@@ -43,7 +43,7 @@ def step(solver, data: dict) -> dict:
 
 
 def with_forks(text: str) -> str:
-    """Give the net its depthwise convolutions under the names that forks of Caffe have for them, in turn."""
+    """Return a net whose depthwise convolutions have the names of two forks of Caffe in turn."""
     lines = text.splitlines(keepends=True)
     found = 0
     for index, line in enumerate(lines):

@@ -31,38 +31,10 @@ def directions(text: str, dtype: str = "float32") -> list:
 
 
 def exact(problem: core.Problem, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the outputs are to hold."""
-    values = list(given.values())
-    if isinstance(problem, core.TransposeProblem):
-        return {"y": values[0].transpose(problem.axes)}
-    if isinstance(problem, core.RepeatProblem):
-        if problem.whole:
-            return {"y": np.tile(values[0], problem.times)}
-        for axis, times in enumerate(problem.times):
-            values[0] = values[0].repeat(times, axis)
-        return {"y": values[0]}
-    if isinstance(problem, core.ConcatProblem):
-        if problem.direction == "forward":
-            return {"y": np.concatenate(values, 1)}
-        parts = np.split(values[0], np.cumsum(problem.extents)[:-1], 1)
-        return {f"dx{i}": part for i, part in enumerate(parts)}
-    if isinstance(problem, core.PadProblem):
-        widths = list(zip(problem.before, problem.behind))
-        if problem.direction == "forward":
-            return {"y": np.pad(values[0], widths, problem.mode)}
-        places = np.pad(np.arange(np.prod(problem.shape)).reshape(problem.shape), widths, problem.mode)
-        sums = np.zeros(places.max() + 1)
-        np.add.at(sums, places.ravel(), values[0].ravel().astype("f8"))
-        return {"dx": sums.reshape(problem.shape).astype(values[0].dtype)}
-    box = tuple(
-        np.s_[b : (b + size * step if b + size * step >= 0 else None) : step]
-        for b, size, step in zip(problem.begin, problem.out_shape, problem.step)
-    )
-    if problem.direction == "forward":
-        return {"y": values[0][box]}
-    whole = np.full(problem.in_shape, 0 if set(problem.step) - {1} else VALUE, values[0].dtype)
-    whole[box] = values[0]
-    return {"dx": whole}
+    """Return what the outputs have to hold."""
+    stepped = isinstance(problem, core.SliceProblem) and set(problem.step) - {1}
+    scalars = dict.fromkeys(problem.scalars(), 0.0 if stepped else VALUE)
+    return {name: value.astype(problem.dtype) for name, value in problem.reference(given, scalars).items()}
 
 
 def check(context, problem: core.Problem, rng) -> None:

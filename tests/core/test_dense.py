@@ -20,14 +20,8 @@ ALGORITHMS = (None, "through_convolution")
 
 def reference(problem: DenseProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Compute the problem's result in float64."""
-    x, w, b, dy = (arrays[name].astype(np.float64) for name in ("x", "w", "b", "dy"))
-    if problem.direction == "forward":
-        return x @ (w if problem.transposed else w.T) + (b if problem.bias else 0)
-    if problem.direction == "backward_data":
-        return dy @ (w.T if problem.transposed else w)
-    if problem.direction == "backward_weight":
-        return x.T @ dy if problem.transposed else dy.T @ x
-    return dy.sum(axis=0)
+    (result,) = problem.reference({a.name: arrays[a.name] for a in problem.arguments() if a.role == "in"}).values()
+    return result
 
 
 def check(
@@ -47,8 +41,7 @@ def check(
     plan = context.plan(problem, algorithm=algorithm)
     given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
     plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
-    terms = {"forward": i, "backward_data": o}.get(problem.direction, n) + 2
-    hold_to_bound(str(problem), result, exact, bound, terms, problem.dtype, 1 + problem.bias)
+    hold_to_bound(str(problem), result, exact, bound, problem.terms + 2, problem.dtype, 1 + problem.bias)
     return result
 
 

@@ -29,7 +29,7 @@ def results(rows):
 
 def test_every_set_can_be_read_and_has_its_groups():
     assert set(set_names()) == {*problem_sets.names(), "elements"}
-    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS)
+    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS) - {"more"}  # of no set
     found = {case.name: case for case in cases(["classic"])}
     assert found["11x11-s4-3-64-224"].group == found["7x7-s2-3-64-224"].group == "strided"
     assert found["depthwise-s2-96-112"].group == "depthwise"

@@ -10,8 +10,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import slice_box
-from clgraft.core.operators.copying.text import expect, listed, read_words
 from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem.words import listed, read_lists
 
 DIRECTIONS = ("forward", "backward")
 
@@ -58,16 +58,16 @@ class SliceProblem(Problem):
         object.__setattr__(self, "step", tuple(self.step) or (1,) * len(self.in_shape))
         for name in ("in_shape", "out_shape", "begin", "step"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        kind, ndim = self.kind, len(self.in_shape)
-        expect(kind, self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
-        expect(kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(kind, all(size >= 0 for size in self.in_shape), "x", self.in_shape, "sizes of at least 0")
+        ndim = len(self.in_shape)
+        self._expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.in_shape), "x", self.in_shape, "sizes of at least 0")
         for name, value in (("y", self.out_shape), ("at", self.begin), ("step", self.step)):
-            expect(kind, len(value) == ndim, name, value, f"{ndim} numbers, as many as x {self.in_shape}")
-        expect(kind, 0 not in self.step, "step", self.step, "numbers other than 0")
+            self._expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as x {self.in_shape}")
+        self._expect(0 not in self.step, "step", self.step, "numbers other than 0")
         bounds = zip(self.in_shape, self.out_shape, self.begin, self.step)
         inside = all(o >= 0 and 0 <= b <= i and (o == 0 or 0 <= b + (o - 1) * s < i) for i, o, b, s in bounds)
-        expect(kind, inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
+        self._expect(inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
 
     def arguments(self) -> tuple[Argument, ...]:
         if self.direction == "forward":
@@ -95,7 +95,7 @@ class SliceProblem(Problem):
         return slice_box(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()}, value)
 
     def boxes(self) -> list[Box]:
-        """Give what is copied: the box and, backward, what lies before and behind it along each axis."""
+        """Return what is copied: the box and, backward, what lies before and after it along each axis."""
         whole, part, first = steps(self.in_shape), steps(self.out_shape), offset(self.begin, self.in_shape)
         strides = tuple(a * s for a, s in zip(whole, self.step))
         if self.direction == "forward":
@@ -103,7 +103,7 @@ class SliceProblem(Problem):
         boxes = [Box(self.out_shape, part, strides, 0, first, "dy", "dx")] if all(self.out_shape) else []
         if set(self.step) - {1}:  # what lies between is no box: all of it first
             return [Box(self.in_shape, (0,) * len(whole), whole, 0, 0, "", "dx"), *boxes]
-        # axis by axis what is left: inside the box along the axes before it, all of it along those behind
+        # axis by axis what is left: inside the box along the axes before it, all of it along those after it
         begin, shape = [0] * len(whole), list(self.in_shape)
         for axis, (at, size) in enumerate(zip(self.begin, self.out_shape)):
             for start, stop in ((0, at), (at + size, self.in_shape[axis])):
@@ -122,5 +122,5 @@ class SliceProblem(Problem):
     @classmethod
     def from_text(cls, text: str) -> SliceProblem:
         choices = {word: word for word in DIRECTIONS}
-        lists, direction, dtype = read_words(cls.kind, text, choices, ("x", "y", "at"), ("step",))
+        lists, direction, dtype = read_lists(cls.kind, text, choices, ("x", "y", "at"), ("step",))
         return cls(direction, lists["x"], lists["y"], lists["at"], dtype, lists.get("step", ()))

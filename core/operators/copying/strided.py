@@ -10,9 +10,9 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import repeat, transpose
-from clgraft.core.operators.copying.text import expect, listed, read_words
 from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
 from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem.words import listed, read_lists
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class TransposeProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("shape", "axes"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         known = list(range(len(self.shape)))
-        expect(self.kind, sorted(self.axes) == known, "axes", self.axes, f"each of {known} once")
+        self._expect(sorted(self.axes) == known, "axes", self.axes, f"each of {known} once")
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class TransposeProblem(Problem):
         return tuple(self.shape[axis] for axis in self.axes)
 
     def back(self) -> TransposeProblem:
-        """Give the transposition of the gradient."""
+        """Return the transposition of the gradient."""
         return TransposeProblem(self.out_shape, tuple(self.axes.index(i) for i in range(len(self.axes))), self.dtype)
 
     def arguments(self) -> tuple[Argument, ...]:
@@ -73,7 +73,7 @@ class TransposeProblem(Problem):
         return transpose(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied, in the order of y."""
+        """Return what is copied, in the order of y."""
         x = steps(self.shape)
         return [Box(self.out_shape, tuple(x[a] for a in self.axes), steps(self.out_shape), 0, 0, "x", "y")]
 
@@ -83,7 +83,7 @@ class TransposeProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> TransposeProblem:
-        lists, _, dtype = read_words(cls.kind, text, {"": ""}, ("x", "axes"))
+        lists, _, dtype = read_lists(cls.kind, text, {"": ""}, ("x", "axes"))
         return cls(lists["x"], lists["axes"], dtype)
 
 
@@ -118,10 +118,10 @@ class RepeatProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("shape", "times"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         good = len(self.times) == len(self.shape) and all(time >= 0 for time in self.times)
-        expect(self.kind, good, "times", self.times, f"{len(self.shape)} numbers of at least 0")
+        self._expect(good, "times", self.times, f"{len(self.shape)} numbers of at least 0")
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class RepeatProblem(Problem):
         return tuple(size * time for size, time in zip(self.shape, self.times))
 
     def split_shape(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give y's shape with an axis of its own for each repetition, and x's, which broadcasts to it."""
+        """Return y's shape with an axis of its own for each repetition, and x's, which broadcasts to it."""
         wide: list[int] = []
         narrow: list[int] = []
         for size, time in zip(self.shape, self.times):
@@ -157,7 +157,7 @@ class RepeatProblem(Problem):
         return repeat(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied: x with steps of 0 along the repetitions."""
+        """Return what is copied: x with steps of 0 along the repetitions."""
         wide, narrow = self.split_shape()
         x_steps = tuple(0 if axis % 2 == (0 if self.whole else 1) else step for axis, step in enumerate(steps(narrow)))
         return [Box(wide, x_steps, steps(wide), 0, 0, "x", "y")]
@@ -168,5 +168,5 @@ class RepeatProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> RepeatProblem:
-        lists, whole, dtype = read_words(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
+        lists, whole, dtype = read_lists(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
         return cls(lists["x"], lists["times"], bool(whole), dtype)

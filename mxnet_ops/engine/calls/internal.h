@@ -27,7 +27,7 @@ extern functions mx;
 
 enum { CALLBACKS = 8 };
 
-/* Inferred shapes for the inputs' shapes in key: per input the number of axes (-1: unknown) and their sizes. */
+/* Inferred shapes for the inputs' shapes in key: per input the number of axes and their sizes (-1: unknown). */
 typedef struct known_shapes {
     struct known_shapes *next;
     uint32_t key_count, shape_count;

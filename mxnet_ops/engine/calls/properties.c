@@ -34,10 +34,8 @@ static int infer_shape(int count, int *ndims, int **shapes, clg_mx_call *call) {
     if (!key) return 0;
     uint32_t length = 0;
     for (int i = 0; i < call->argument_count; i++) {
-        bool known = ndims[i] >= 0;
-        for (int j = 0; j < ndims[i]; j++) known = known && shapes[i][j] >= 0;
-        key[length++] = known ? ndims[i] : -1;
-        for (int j = 0; known && j < ndims[i]; j++) key[length++] = shapes[i][j];
+        key[length++] = ndims[i] < 0 ? -1 : ndims[i];
+        for (int j = 0; j < ndims[i]; j++) key[length++] = shapes[i][j];
     }
     int status = 1;
     known_shapes *found = clg_mx_find_shapes(call, key, length);

@@ -106,7 +106,7 @@ def _measure(options: argparse.Namespace) -> Results:
     )
     print(f"on {device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
     total = operators.pairs(work, names)
-    with terminal.Progress(sys.stdout, total) as progress:
+    with terminal.Progress(sys.stdout, total, still=True) as progress:
         for row in operators.measure(work, names, options.seconds, progress.show):
             if isinstance(row, str):
                 print(f"not measured: {row}", file=sys.stderr, flush=True)

@@ -6,7 +6,6 @@ The time of a problem is estimated from its operations and bytes before anything
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from clgraft.core.problem import parse
 
@@ -16,9 +15,8 @@ OPERATIONS_PER_BYTE = 10.0  # of processors and GPUs alike within a factor of th
 
 def cost(text: str) -> float:
     """Return the estimated time of a problem, in operations."""
-    problem: Any = parse(text)
-    nbytes = sum(argument.nbytes for argument in problem.arguments())
-    return max(float(getattr(problem, "flops", 0)), OPERATIONS_PER_BYTE * nbytes, 1.0)
+    problem = parse(text)
+    return max(float(problem.operations), OPERATIONS_PER_BYTE * problem.nbytes, 1.0)
 
 
 def ordered(problems: Sequence[str]) -> list[str]:
