@@ -31,9 +31,8 @@ def pytest_report_header(config) -> list[str]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items) -> None:
     """Mark what `make test` leaves to `make test-all`."""
-    for item in items:
-        if everyday.is_exhaustive(item):
-            item.add_marker(everyday.MARK)
+    for item in everyday.exhaustive(items):
+        item.add_marker(everyday.MARK)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from clgraft.core.runtime import sources
+from tests import mutant
 from tests.folders import python_path
 
 TESTS = Path(__file__).parent
@@ -47,8 +49,8 @@ FAULTS = {
     ),
     "padding left out": (
         "conv/direct.cl",
-        "v * sw - pw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
-        "v * sw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
+        "v * sw - pw + j * dw; if (q >= 0 && q < iw) part",
+        "v * sw + j * dw; if (q >= 0 && q < iw) part",
         DIRECT % "forward",
     ),
     "stride not divisible": ("conv/direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
@@ -232,3 +234,21 @@ def test_sound_kernels_pass_the_same_way():
     sound = ("common/prelude.cl", "#ifndef STORAGE", "#ifndef STORAGE")
     done = run_on(sound, DIRECT % "forward")
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *FRAMEWORKS])
+def test_a_fault_has_one_place(name):
+    """Every fault's text is found once in the kernels, whatever their line breaks are."""
+    file, old, new, _ = FAULTS.get(name) or FRAMEWORKS[name]
+    _, place = mutant.find(sources.KERNELS, file, old)
+    assert place[0] != new
+
+
+def test_a_fault_is_found_in_other_words(tmp_path):
+    (tmp_path / "conv").mkdir()
+    (tmp_path / "conv" / "moved.cl").write_text("if (a&&b)\n    sum+= c [i] ;\nint ab;\n")
+    path, place = mutant.find(tmp_path, "conv/gone.cl", "if (a && b) sum += c[i];")
+    assert path.name == "moved.cl" and place[0] == "if (a&&b)\n    sum+= c [i] ;"
+    for text in ("int a b;", "absent", "b"):
+        with pytest.raises(ValueError, match="places of"):
+            mutant.find(tmp_path, "conv/gone.cl", text)
