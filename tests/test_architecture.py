@@ -49,10 +49,9 @@ ALLOWED = {
     "mxnet_ops.guards": {"core", "mxnet_ops.engine"},
     "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
     "mxnet_ops.": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators", "mxnet_ops.swap"},
-    "caffe_layers.marks": set(),
     "caffe_layers.prototxt": {"core"},
-    "caffe_layers.layers": {"core", "caffe_layers.marks", "caffe_layers.prototxt"},
-    "caffe_layers.swap": {"core", "caffe_layers.marks", "caffe_layers.prototxt"},
+    "caffe_layers.layers": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.swap": {"core", "caffe_layers.prototxt"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
     "plugins.plugin": {"core"},
     "plugins.registry": {"core", "plugins.plugin"},
@@ -63,7 +62,7 @@ ALLOWED = {
     "plugins.": {"plugins.plugin", "plugins.registry"},
 }
 # modules that stand for a package of their own
-SINGLE = {*LEAVES, "caffe_layers.marks", "plugins.plugin", "plugins.registry"}
+SINGLE = {*LEAVES, "plugins.plugin", "plugins.registry"}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
