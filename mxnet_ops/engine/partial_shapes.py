@@ -40,6 +40,15 @@ def infer_partly(operator: Operator, given: Sequence[Some]) -> Shapes | None:
         shapes = _unified(shapes)
     if not any(shape is not None and UNKNOWN in shape for shape in shapes):
         return operator.infer(tuple(shapes))
+    # a parameter of which only some sizes are known follows from the other inputs; MXNet compares what is known
+    certain = operator.infer([None if shape is None or UNKNOWN in shape else shape for shape in shapes])
+    if certain is not None:
+        return certain
+    parameters = {*operator.inferred, *operator.vectors}
+    shapes = [
+        None if shape and UNKNOWN in shape and name in parameters and operator.inferred != operator.arguments else shape
+        for name, shape in zip(operator.arguments, shapes)
+    ]
     found: list[Shapes] = []
     for size in STANDING_IN:
         try:

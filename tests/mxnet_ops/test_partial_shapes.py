@@ -69,3 +69,11 @@ def test_the_query_of_a_layer():
         symbol = op(mx.sym.var("data", shape=(0, 3, 0, 0)), kernel=(5, 3), num_filter=8, name="c", **keys)
         arguments, outputs, _ = symbol.infer_shape_partial()
         assert arguments[1:] == [(8, 3, 5, 3), (8,)] and outputs == [(0, 8, 0, 0)]
+
+
+def test_a_parameter_of_which_a_part_is_known_follows_from_data():
+    """Gluon's layers declare weights before their inputs are known."""
+    weight = mx.sym.var("w", shape=(8, 0, 3, 3))
+    for op, keys in ((mx.sym.Convolution, {}), (mx.sym.Custom, {"op_type": "ocl_conv"})):
+        symbol = op(mx.sym.var("data"), weight, kernel=(3, 3), num_filter=8, no_bias=True, name="c", **keys)
+        assert symbol.infer_shape(data=(2, 5, 9, 8)) == ([(2, 5, 9, 8), (8, 5, 3, 3)], [(2, 8, 7, 6)], [])
