@@ -83,11 +83,22 @@ class Operator:
     backward_reads_outputs: ClassVar[bool] = False
     # whether backward reads the outputs' gradients; a loss at the end of a net does not, and then needs none
     backward_reads_gradients: ClassVar[bool] = True
+    # whether Python runs it in one call, instead of C call by call
+    runs_in_python: ClassVar[bool] = False
 
     @property
     def absent_in_backward(self) -> tuple[int, ...]:
         """Tags of the arrays that backward does not get."""
         return (OUT,) * (not self.backward_reads_outputs) + (OUT_GRAD,) * (not self.backward_reads_gradients)
+
+    @property
+    def unread_gradients(self) -> int:
+        """Outputs whose gradients backward does not read, as bits; where that is not all or none of them."""
+        return 0
+
+    def value_names(self, name: str) -> tuple[str, ...]:
+        """Return the names of a node's values outside of it, for the node's own name."""
+        return tuple(value_name(name, place) for place in range(len(self.outputs)))
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -131,6 +142,11 @@ class Operator:
         for name, shape, right in zip(self.arguments, given, needed):
             if shape is not None and shape != right:
                 raise self.error(name, f"of shape {shape}", f"shape {right}")
+
+
+def value_name(name: str, output: int) -> str:
+    """Return the name of an operator's value: its first output has the operator's own name."""
+    return name if output == 0 else f"{name}_guard{output}"
 
 
 FAMILIES: dict[str, type[Operator]] = {}

@@ -212,7 +212,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
                 nodes[place[number]]["name"] = free(name + CORE_SUFFIX)
                 add_guard(number, output, name)
             else:
-                add_guard(number, output, free(f"{name}_guard{output}"))
+                add_guard(number, output, free(_operator_of(node).value_names(name)[output]))
     graph["heads"] = [
         guards[e[0], e[1]] if grafts[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]] for e in graph["heads"]
     ]

@@ -27,6 +27,7 @@ def unguard_graph(graph: dict[str, Any]) -> int:
         How many were taken out.
     """
     old = graph["nodes"]
+    heads = {entry[0] for entry in graph["heads"]}
     nodes: list[dict[str, Any]] = []
     entries: dict[int, list[int]] = {}  # a guard's number -> the new entry that it guarded
     place: dict[int, int] = {}  # another node's number -> its new one
@@ -37,7 +38,8 @@ def unguard_graph(graph: dict[str, Any]) -> int:
     for number, node in enumerate(old):
         inputs = [moved(entry) for entry in node["inputs"]]
         attributes = node.get("attrs", {})
-        if MARK not in attributes:
+        # a guard at the end of the graph may carry the name of an operator inside of a region
+        if MARK not in attributes or (number in heads and inputs[0][1] and _is_region(nodes[inputs[0][0]])):
             place[number] = len(nodes)
             nodes.append({**node, "inputs": inputs})
             continue
@@ -50,6 +52,10 @@ def unguard_graph(graph: dict[str, Any]) -> int:
     graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
     graph.pop("node_row_ptr", None)
     return len(entries)
+
+
+def _is_region(node: dict[str, Any]) -> bool:
+    return bool(node.get("attrs", {}).get("op_type") == "ocl_region")
 
 
 def unguard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:

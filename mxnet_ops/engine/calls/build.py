@@ -24,6 +24,11 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
                             const int32_t *key, uint32_t key_count);
 int clg_mx_py_draw(clg_mx_execution *execution, int train);
 int clg_mx_py_end_numbers(clg_mx_execution *execution);
+int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
+                           const int32_t *key, uint32_t key_count);
+int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
+                         const int *requests);
+int clg_mx_py_end_region(clg_mx_execution *execution);
 """
 
 
