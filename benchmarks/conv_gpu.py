@@ -60,7 +60,7 @@ def forced(tile: Any, parts: int) -> Iterator[None]:
     def choose(product: Any, device: Any, size: int, split: bool = True, only: Any = None) -> Any:
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
-        return gpu_gemm_tiles.Choice(tile, -(-steps // length) if steps else 1, length)
+        return gpu_gemm_tiles.TileChoice(tile, -(-steps // length) if steps else 1, length)
 
     usual, gpu_gemm.choose = gpu_gemm.choose, choose
     try:

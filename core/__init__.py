@@ -2,6 +2,7 @@
 
 from clgraft.core import abi, tuning
 from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
+from clgraft.core.graph import CompiledGraph
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
@@ -21,6 +22,7 @@ from clgraft.core.session.context import Context
 from clgraft.core.session.contexts import adopt, context
 
 Context.advisor = staticmethod(tuning.advise)
+Context.compiler = CompiledGraph
 c_callers.serve(abi.ffi, abi.lib)
 
 __all__ = [

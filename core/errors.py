@@ -8,7 +8,7 @@ class ClgraftError(Exception):
 
 
 class ProblemError(ClgraftError, ValueError):
-    """A problem whose text or shapes cannot be."""
+    """A problem whose text cannot be read or whose shapes are inconsistent."""
 
 
 class ArgumentError(ClgraftError, ValueError):
@@ -16,7 +16,7 @@ class ArgumentError(ClgraftError, ValueError):
 
 
 class DeviceError(ClgraftError, ValueError):
-    """A device selector that names nothing, or a runtime that cannot be used."""
+    """A device selector that matches no device, or a runtime that is unusable."""
 
 
 class BuildError(ClgraftError, RuntimeError):

@@ -7,7 +7,7 @@ from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet,
 
 import mxnet
 
-from clgraft.mxnet_ops.engine import random_numbers
+from clgraft.mxnet_ops.engine import backward_writes, random_numbers
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
 from clgraft.mxnet_ops.operators.activation import Activation
@@ -75,6 +75,7 @@ __all__ = [
 guard.install()
 unguard.install()
 random_numbers.install()
+backward_writes.install()
 # Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
 # first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
 weakref.finalize(guard.install, int)

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from clgraft.plugins.registry import Plugin, SwapRequest, SwapResult, find, plugins, register
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+from clgraft.plugins.registry import find, plugins, register
 
-__all__ = ["Plugin", "SwapRequest", "SwapResult", "find", "plugins", "register"]
+__all__ = [
+    "Peer",
+    "Plugin",
+    "PluginError",
+    "SwapRequest",
+    "SwapResult",
+    "Task",
+    "find",
+    "plugins",
+    "register",
+]

@@ -1,82 +1,24 @@
-"""The framework plugins: which files each one swaps, and how. Their frameworks are imported only when used."""
+"""Finds the plugins: ours and those that other distributions declare as entry points."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from clgraft.core.errors import ClgraftError
+import clgraft.plugins
+from clgraft.plugins.plugin import Plugin, PluginError
 
-
-class PluginError(ClgraftError, ValueError):
-    """A file or an option that no plugin, or not this one, can serve."""
-
-
-@dataclass(frozen=True)
-class SwapRequest:
-    """What a user asked for.
-
-    Attributes
-    ----------
-    source : Path
-        The model.
-    target : Path or None
-        Where the result goes; None asks for its text.
-    types, names, exclude : sequence of str or None
-        Which operators, in the framework's own words; None means all.
-    back : bool
-        Restore the native model.
-    root : Path or None
-        Where relative paths inside the model start; the working directory by default.
-    """
-
-    source: Path
-    target: Path | None = None
-    types: Sequence[str] | None = None
-    names: Sequence[str] | None = None
-    exclude: Sequence[str] | None = None
-    back: bool = False
-    root: Path | None = None
-
-
-@dataclass(frozen=True)
-class SwapResult:
-    """The report to print, how many operators changed, and the new text if no target was given."""
-
-    report: str
-    changed: int
-    text: str = ""
-
-
-class Plugin(Protocol):
-    """A framework's side of swap.
-
-    Attributes
-    ----------
-    name : str
-        The framework.
-    models : str
-        What can be swapped, for the command line's help.
-    checker : str
-        The module whose `rows` checks a model (see `command_line.check.runner`); empty if there is none.
-    """
-
-    name: str
-    models: str
-    checker: str
-
-    def recognises(self, path: Path) -> bool:
-        """Tell from a path alone whether the file is this framework's."""
-
-    def swap(self, request: SwapRequest) -> SwapResult:
-        """Swap a model, or restore it; raises `ClgraftError`."""
-
-
-_BUILT_IN = {"caffe": "clgraft.plugins.caffe", "mxnet": "clgraft.plugins.mxnet"}
+GROUP = "clgraft.plugins"
+_log = logging.getLogger("clgraft")
 _registered: dict[str, Plugin] = {}
+_loaded: list[bool] = []
 
 
 def register(plugin: Plugin) -> None:
@@ -85,11 +27,17 @@ def register(plugin: Plugin) -> None:
 
 
 def plugins() -> list[Plugin]:
-    """Return all plugins, the built-in ones first."""
-    for name, module in _BUILT_IN.items():
-        if name not in _registered:
-            register(importlib.import_module(module).PLUGIN)
-    return [_registered[name] for name in sorted(_registered, key=lambda name: (name not in _BUILT_IN, name))]
+    """Return all plugins: ours first, then the others, each by name.
+
+    A plugin that cannot be loaded is left out with a warning.
+    """
+    if not _loaded:
+        _loaded.append(True)
+        for plugin in (*_ours(), *_declared()):
+            if _registered.setdefault(plugin.name, plugin) is not plugin:
+                _log.warning("a second plugin named %s (%s) is left out", plugin.name, type(plugin).__module__)
+    own = GROUP + "."
+    return sorted(_registered.values(), key=lambda plugin: (not type(plugin).__module__.startswith(own), plugin.name))
 
 
 def find(path: Path) -> Plugin:
@@ -103,5 +51,48 @@ def find(path: Path) -> Plugin:
     for plugin in plugins():
         if plugin.recognises(path):
             return plugin
-    known = "; ".join(f"{plugin.name}: {plugin.models}" for plugin in plugins())
-    raise PluginError(f"[swap] got {path}, expected a model of one of the plugins ({known})")
+    raise PluginError(f"[swap] got {path}, expected a model of one of the plugins ({known_models()})")
+
+
+def known_models() -> str:
+    """Return which models the plugins serve, for messages."""
+    return "; ".join(f"{plugin.name}: {plugin.models}" for plugin in plugins() if plugin.models)
+
+
+def environment() -> dict[str, str]:
+    """Return the process's environment with what the plugins' frameworks need; the user's own values stay."""
+    needed: dict[str, str] = {}
+    for plugin in plugins():
+        needed.update(plugin.environment)
+    return {**needed, **os.environ}
+
+
+def _ours() -> Iterator[Plugin]:
+    """Yield the plugins in this folder, which a checkout has without being installed."""
+    for module in pkgutil.iter_modules(clgraft.plugins.__path__):
+        if module.ispkg and module.name != "command_line":
+            yield importlib.import_module(f"{GROUP}.{module.name}.plugin").PLUGIN
+
+
+def _declared() -> Iterator[Plugin]:
+    for entry in _entry_points():
+        try:
+            plugin = entry.load()
+        except Exception as error:  # another distribution's fault must not disable ours
+            _log.warning("plugin %s (%s) cannot be loaded: %r", entry.name, entry.value, error)
+            continue
+        if not isinstance(plugin, Plugin) or not plugin.name:
+            _log.warning(
+                "plugin %s (%s) is left out: got %s, expected a named instance of clgraft.plugins.Plugin",
+                entry.name,
+                entry.value,
+                type(plugin).__name__,
+            )
+            continue
+        yield plugin
+
+
+def _entry_points() -> Any:
+    if sys.version_info >= (3, 10):
+        return metadata.entry_points(group=GROUP)
+    return metadata.entry_points().get(GROUP, ())

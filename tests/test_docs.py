@@ -17,7 +17,11 @@ STEP = re.compile(rf"^\| \d+ \| `((?:{FOLDERS})/[\w./-]+)` \| `(\w+)` \|", re.M)
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_places_exist(page: Path):
-    missing = [place for place in PLACE.findall(page.read_text(encoding="utf-8")) if not (ROOT / place).exists()]
+    missing = [
+        place
+        for place in PLACE.findall(page.read_text(encoding="utf-8"))
+        if "NAME" not in place and not (ROOT / place).exists()
+    ]
     assert not missing
 
 

@@ -6,7 +6,6 @@ guard and prepare; a layer fills in `configure`, `prepare`, `compute` and `diffe
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -18,6 +17,7 @@ from clgraft import core
 from clgraft.caffe_layers.layers import fillers, framework
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.errors import ClgraftError, ProblemError
+from clgraft.core.log import log
 
 MANY = 1 << 30  # blobs: as many as one likes
 SHOWN = 120  # letters of param_str in an error
@@ -25,7 +25,7 @@ SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
 def told(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Print an error before it reaches Caffe, whose command line ends without a word about a Python exception."""
+    """Log an error before it reaches Caffe, whose command line ends without a word about a Python exception."""
 
     @wraps(step)
     def guarded(self: Any, *arguments: Any) -> Any:
@@ -33,7 +33,9 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *arguments)
         except Exception as error:
             reason = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-            print(f"clgraft: {self.title()} failed in {step.__name__}: {reason}", file=sys.stderr, flush=True)
+            log.error("clgraft: %s failed in %s: %s", self.title(), step.__name__, reason)
+            if isinstance(error, ClgraftError) and self.name():
+                error.args = (f"{error} (in layer {self.name()!r})", *error.args[1:])
             raise
 
     return guarded
@@ -128,7 +130,7 @@ class OclLayer(framework.Layer):
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
-        self.parameters = schema.parse_layer(text)
+        self.parameters = schema.parse("LayerParameter", text, forks=False)
         kind = self.parameters.type
         self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
 
@@ -136,9 +138,13 @@ class OclLayer(framework.Layer):
         """Give the native types that this layer stands for."""
         return (type(self).__name__[len("Ocl") :],)
 
+    def name(self) -> str:
+        """Return the layer's name if its text holds it: Caffe does not show it to a Python layer."""
+        return str(getattr(getattr(self, "parameters", None), "name", ""))
+
     def title(self) -> str:
-        """Name the layer as well as can be told: Caffe does not show a Python layer its name, its text may hold it."""
-        name = getattr(getattr(self, "parameters", None), "name", "")
+        """Return the layer's class and name, or its text if that does not hold the name."""
+        name = self.name()
         text = " ".join(self.param_str.split())
         shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
         return f"{type(self).__name__} {name!r}" if name else f"{type(self).__name__} ({shown})"

@@ -19,7 +19,8 @@ class OclPooling(OclLayer):
     """Maximum or average of windows; `global_pooling` takes whole planes.
 
     A second top of MAX gets the mask: where in its plane each maximum stands, as a number; -1 where a window holds
-    nothing. STOCHASTIC is refused. `engine` changes nothing.
+    nothing. STOCHASTIC is refused. `engine` changes nothing. ``ceil_mode: false``, a field of forks, stands for
+    ``round_mode: FLOOR``.
     """
 
     word: ClassVar[str] = "pooling"
@@ -31,6 +32,14 @@ class OclPooling(OclLayer):
         self.expect(given.pool != STOCHASTIC, "pool STOCHASTIC, which draws random elements", "MAX or AVE")
         self.operator = "max" if given.pool == MAX else "average"
         self.expect(self.operator == "max" or self.top_count == 1, "2 top blobs with AVE", "1: an average has no mask")
+        self.rounding = "floor" if given.round_mode == FLOOR else "ceil_inside"
+        if given.HasField("ceil_mode"):
+            self.expect(
+                not given.HasField("round_mode") or given.ceil_mode == (given.round_mode != FLOOR),
+                "a round_mode that contradicts ceil_mode",
+                "one of the two",
+            )
+            self.rounding = "ceil_inside" if given.ceil_mode else "floor"
         self.whole = given.global_pooling
         self.stride = self.per_axis("stride", 1)
         self.pad = self.per_axis("pad", 0)
@@ -68,7 +77,7 @@ class OclPooling(OclLayer):
             kernel=shape[2:] if self.whole else self.kernel,
             stride=self.stride,
             pad_begin=self.pad,
-            rounding="floor" if self.parameters.pooling_param.round_mode == FLOOR else "ceil_inside",
+            rounding=self.rounding,
         )
         self.plans: dict[str, core.Plan] = {}
         self.keeps = self.operator == "max" and self.phase == framework.TRAIN

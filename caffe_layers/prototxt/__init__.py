@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clgraft.caffe_layers.prototxt.build import fill
-from clgraft.caffe_layers.prototxt.check import check
+from clgraft.caffe_layers.prototxt.check import Unknown, check
 from clgraft.caffe_layers.prototxt.edits import Edits, indent_of, newline_of
 from clgraft.caffe_layers.prototxt.tokens import PrototxtError, quote, unquote
 from clgraft.caffe_layers.prototxt.tree import Document, Field, Message, Scalar, Value
@@ -15,6 +15,7 @@ __all__ = [
     "Message",
     "PrototxtError",
     "Scalar",
+    "Unknown",
     "Value",
     "check",
     "fill",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -20,10 +21,37 @@ _LIMITS = {
 }
 
 
-def check(document: Document, name: str, *, strict: bool = False) -> list[Field]:
+@dataclass(frozen=True)
+class Unknown:
+    """A field or an enum value that Caffe's master does not have; a fork may have it, or it may be a typing error.
+
+    Attributes
+    ----------
+    name : str
+        The field.
+    start : int
+        Its offset in the text.
+    value : str
+        The enum value as written; empty if the field itself is unknown.
+    expected : str
+        The values that Caffe's master has.
+    """
+
+    name: str
+    start: int
+    value: str = ""
+    expected: str = ""
+
+    def __str__(self) -> str:
+        if self.value:
+            return f"{self.name}: {self.value} is not one of {self.expected}"
+        return f"{self.name} is not a field of Caffe's"
+
+
+def check(document: Document, name: str) -> list[Unknown]:
     """Check that a document is a message of Caffe's.
 
-    Fields that the schema lacks are a fork's and are left to it.
+    Fields and enum values that the schema lacks are a fork's and are left to it.
 
     Parameters
     ----------
@@ -31,30 +59,28 @@ def check(document: Document, name: str, *, strict: bool = False) -> list[Field]
         What was read.
     name : str
         `NetParameter`, `SolverParameter`, ...
-    strict : bool
-        Refuse enum values that Caffe's master does not have; forks add some.
 
     Returns
     -------
-    list of Field
-        The unknown fields.
+    list of Unknown
+        The fields and enum values that Caffe's master does not have.
 
     Raises
     ------
     PrototxtError
         On a value of the wrong type, or a second value for a field that has one.
     """
-    unknown: list[Field] = []
-    _check_message(document, document.root, schema.descriptor(name), unknown, strict)
+    unknown: list[Unknown] = []
+    _check_message(document, document.root, schema.descriptor(name), unknown)
     return unknown
 
 
-def _check_message(document: Document, message: Message, descriptor: Any, unknown: list[Field], strict: bool) -> None:
+def _check_message(document: Document, message: Message, descriptor: Any, unknown: list[Unknown]) -> None:
     seen: set[str] = set()
     for item in message.fields:
         known = descriptor.fields_by_name.get(item.name)
         if known is None:
-            unknown.append(item)
+            unknown.append(Unknown(item.name, item.start))
             continue
         if not _is_repeated(known):
             if item.is_list:
@@ -66,9 +92,9 @@ def _check_message(document: Document, message: Message, descriptor: Any, unknow
             if known.message_type is not None:
                 if not isinstance(value, Message):
                     raise document.lines.error(f"got {value.raw} for {item.name}, expected a message", value.start)
-                _check_message(document, value, known.message_type, unknown, strict)
+                _check_message(document, value, known.message_type, unknown)
             else:
-                _check_scalar(document, item.name, value, known, strict)
+                _check_scalar(document, item, value, known, unknown)
 
 
 def _is_repeated(known: Any) -> bool:
@@ -77,16 +103,22 @@ def _is_repeated(known: Any) -> bool:
     return bool(known.label == known.LABEL_REPEATED)
 
 
-def _check_scalar(document: Document, name: str, value: Scalar | Message, known: Any, strict: bool) -> None:
+def _check_scalar(document: Document, item: Field, value: Scalar | Message, known: Any, unknown: list[Unknown]) -> None:
     if isinstance(value, Message):
-        raise document.lines.error(f"got a message for {name}, expected a value", value.start)
+        raise document.lines.error(f"got a message for {item.name}, expected a value", value.start)
     expected = ""
     if known.cpp_type == known.CPPTYPE_STRING:
         expected = "" if value.kind == "string" else "text in quotes"
     elif known.cpp_type == known.CPPTYPE_ENUM:
-        named = value.kind == "name" and (not strict or value.value in known.enum_type.values_by_name)
         choices = ", ".join(entry.name for entry in known.enum_type.values)
-        expected = "" if named or _is_integer(value, _INT32) else f"one of {choices}"
+        if value.kind == "name":
+            is_known = value.value in known.enum_type.values_by_name
+        elif _is_integer(value, _INT32):
+            is_known = integer(value.value) in known.enum_type.values_by_number
+        else:
+            is_known, expected = True, f"one of {choices}"
+        if not is_known:
+            unknown.append(Unknown(item.name, value.start, value.raw, choices))
     elif known.cpp_type == known.CPPTYPE_BOOL:
         expected = (
             "" if (value.value in _BOOLS and value.kind == "name") or _is_integer(value, (0, 1)) else "true or false"
@@ -97,7 +129,7 @@ def _check_scalar(document: Document, name: str, value: Scalar | Message, known:
         limits = _LIMITS[known.cpp_type]
         expected = "" if _is_integer(value, limits) else f"a whole number from {limits[0]} to {limits[1]}"
     if expected:
-        raise document.lines.error(f"got {value.raw} for {name}, expected {expected}", value.start)
+        raise document.lines.error(f"got {value.raw} for {item.name}, expected {expected}", value.start)
 
 
 def _is_integer(value: Scalar, limits: tuple[int, int]) -> bool:

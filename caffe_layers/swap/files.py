@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
-from clgraft.caffe_layers.swap.rules import MODULE, Choice, SwapError
+from clgraft.caffe_layers.swap.rules import Choice, SwapError
+from clgraft.caffe_layers.swap.storage import is_stream, read_text, write_files
 
 _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
-_PATHS = ("net", "train_net", "test_net")
+_NETS = ("net", "train_net", "test_net")
+_PREFIX = "snapshot_prefix"
 _INLINE = ("net_param", "train_net_param", "test_net_param")
 _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
 
@@ -33,20 +34,25 @@ def swap_file(
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
     root: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> list[Report]:
     """Swap a net (train/val or deploy), or a solver with all nets that it names.
 
-    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those.
+    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those;
+    `_ocl` is added to its `snapshot_prefix` too, so that native snapshots stay.
     Nothing is written unless everything could be read and swapped.
 
     Parameters
     ----------
     source, target : path
-        What is read, and where the result goes; never the same file.
+        What is read, and where the result goes; never the same file. The source `-` is standard input; symbolic links
+        stay, and pipes and devices are written through.
     types, names, exclude : iterable of str, optional
         As for `swap_net`.
     root : path, optional
         Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
+    force : bool
+        Overwrite files that clgraft did not write.
 
     Returns
     -------
@@ -66,14 +72,16 @@ def swap_file(
         with naming(source):
             new, report = swap_net(text, types=types, names=names, exclude=exclude)
         report.source, report.target = str(source), str(target)
-        _write({target: new}, {source})
+        write_files({target: new}, {source}, force)
         return [report]
     choice = Choice(types, names, exclude)
     base = Path(root) if root is not None else Path()
-    return _swap_solver(source, target, text, choice, (types, names, exclude), base)
+    return _swap_solver(source, target, text, choice, (types, names, exclude), base, force)
 
 
-def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Report]:
+def restore_file(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False
+) -> list[Report]:
     """Undo `swap_file`; a solver names its native nets again, which were never touched.
 
     Raises
@@ -86,23 +94,8 @@ def restore_file(source: str | os.PathLike[str], target: str | os.PathLike[str])
     with naming(source):
         new, report = _restore_solver(text) if is_solver(text) else swap_back(text)
     report.source, report.target = str(source), str(target)
-    _write({target: new}, {source})
+    write_files({target: new}, {source}, force)
     return [report]
-
-
-def read_text(path: Path) -> str:
-    """Read a prototxt so that writing it again gives the same bytes.
-
-    Raises
-    ------
-    SwapError
-        When it cannot be read.
-    """
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except OSError as error:
-        raise SwapError(f"[swap] got {path}, which cannot be read: {error.strerror}") from None
 
 
 def _swap_solver(
@@ -112,7 +105,10 @@ def _swap_solver(
     choice: Choice,
     chosen: tuple[Iterable[str] | None, Iterable[str] | None, Iterable[str] | None],
     root: Path,
+    force: bool,
 ) -> list[Report]:
+    if is_stream(target):
+        raise SwapError(f"[swap] got the solver {source} and {target}, expected a file: its nets are written beside it")
     with naming(source):
         document = Document(text)
         unknown = check(document, "SolverParameter")
@@ -122,7 +118,19 @@ def _swap_solver(
     moved: dict[Path, Path] = {}
     reports = []
     missed: list[set[str]] = []
-    for value in _paths(document):
+    notes = []
+    for name, value in _paths(document):
+        was = (
+            value.raw
+            if "\n" not in value.raw and _WAS.fullmatch(f"  # clgraft was {value.raw}")
+            else quote(value.value)
+        )
+        edits.insert(_line_end(text, value.end), f"  # clgraft was {was}")
+        if name == _PREFIX:
+            prefix = quote(value.value + "_ocl")
+            edits.replace(value.start, value.end, prefix)
+            notes.append(f"snapshots begin with {prefix}: those of the native solver stay")
+            continue
         native = root / value.value
         if native not in moved:
             if not native.is_file():
@@ -145,18 +153,12 @@ def _swap_solver(
             outputs[moved[native]] = new
             inputs.add(native)
         edits.replace(value.start, value.end, quote(_path_text(moved[native], value.value, root)))
-        was = (
-            value.raw
-            if "\n" not in value.raw and _WAS.fullmatch(f"  # clgraft was {value.raw}")
-            else quote(value.value)
-        )
-        edits.insert(_line_end(text, value.end), f"  # clgraft was {was}")
     for message in _inline_nets(document):
         line, _ = document.place(message.start)
         if message.values("layers"):
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
-        swap_layers(document, message, choice, edits, report)
+        swap_layers(document, message, choice, edits, report, unknown)
         missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
         report.notes += missed[-1]
         reports.append(report)
@@ -164,9 +166,9 @@ def _swap_solver(
         raise SwapError(f"[swap] got {source}, which is neither a net nor a solver that names one")
     for report in reports:
         report.notes = [note for note in report.notes if note not in set.union(*missed)]
-    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown)
+    reports[-1].notes += sorted(set.intersection(*missed)) + unknown_notes(document, unknown) + notes
     outputs[target] = edits.apply()
-    _write(outputs, inputs)
+    write_files(outputs, inputs, force)
     return reports
 
 
@@ -175,12 +177,15 @@ def _restore_solver(text: str) -> tuple[str, Report]:
     check(document, "SolverParameter")
     edits = Edits(text)
     report = Report()
-    lines: dict[int, list[Scalar]] = {}
-    for value in _paths(document):
-        lines.setdefault(_line_end(text, value.end), []).append(value)
-    for end, values in lines.items():
-        start = max(value.end for value in values)
+    lines: dict[int, list[tuple[str, Scalar]]] = {}
+    for name, value in _paths(document):
+        lines.setdefault(_line_end(text, value.end), []).append((name, value))
+    for end, named in lines.items():
+        start = max(value.end for _, value in named)
         notes = list(_WAS.finditer(text, start, end))
+        values = [value for _, value in named]
+        if len(notes) < len(values):  # version 0.1 left the prefix as it was
+            values = [value for name, value in named if name != _PREFIX]
         if len(notes) != len(values):
             continue
         for value, note in zip(values, notes):
@@ -192,9 +197,11 @@ def _restore_solver(text: str) -> tuple[str, Report]:
     return edits.apply(), report
 
 
-def _paths(document: Document) -> list[Scalar]:
-    found = [value for name in _PATHS for value in document.root.values(name) if isinstance(value, Scalar)]
-    return sorted(found, key=lambda value: value.start)
+def _paths(document: Document) -> list[tuple[str, Scalar]]:
+    """Return the fields of a solver that name files with their values, in the order of the text."""
+    names = (*_NETS, _PREFIX)
+    found = [(name, value) for name in names for value in document.root.values(name) if isinstance(value, Scalar)]
+    return sorted(found, key=lambda pair: pair[1].start)
 
 
 def _inline_nets(document: Document) -> list[Message]:
@@ -223,38 +230,6 @@ def _path_text(path: Path, native: str, root: Path) -> str:
         if not relative.startswith(os.pardir):
             return Path(relative).as_posix()
     return str(path.absolute())
-
-
-def _write(outputs: dict[Path, str], inputs: set[Path]) -> None:
-    """Write all files, each whole or not at all; refuse to write over what was read or what is not ours."""
-    read = {path.resolve() for path in inputs}
-    for path in outputs:
-        if path.resolve() in read:
-            raise SwapError(f"[swap] got {path} to write to, expected a file other than those read")
-    for path in list(outputs)[:-1]:  # the last is the one that the user named
-        if path.exists() and MODULE not in read_text(path) and read_text(path) != outputs[path]:
-            raise SwapError(
-                f"[swap] got {path}, which exists and was not written by clgraft; expected to write it anew"
-            )
-    for path, text in outputs.items():
-        try:
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                    file.write(text)
-                os.chmod(temporary, 0o666 & ~_umask())
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
-        except OSError as error:
-            raise SwapError(f"[swap] got {path} to write to, which failed: {error.strerror}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class naming:

@@ -18,6 +18,8 @@ _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
 FORCED = "# clgraft force_backward"
 _TRUE = ("true", "t", "1", "True")
 _STATISTICS = 3  # blobs of a batch norm
+# fields of param_str that are copies of what the layer says outside of it
+_ADDED = ("name", "type", "param")
 _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
 
 
@@ -60,7 +62,11 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
     if rule.loss:
         notes += weigh_loss(document, layer, edits)
     one_line = "\n" not in document.span(layer)
-    head = "type: " + document.span(type_value)
+    # Caffe tells a Python layer neither its name nor what is frozen
+    name = layer.text("name")
+    titles = [f"name: {quote(name)}"] if name and _is_utf8(name) else []
+    frozen = _frozen_params(document, layer) if rule.layer != "OclBatchNorm" else []
+    head = " ".join([*titles, "type: " + document.span(type_value), *frozen])
     edits.replace(type_value.start, type_value.end, '"Python"')
     if native is not None:
         indent = indent_of(document.text, native.start)
@@ -118,7 +124,7 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     notes = dict(_NOTE.findall(inner.text))
     for value in layer.values("type"):
         edits.replace(value.start, value.end, inner.span(kinds[0]))
-    native = [item for item in inner.root.fields if item.name != "type"]
+    native = [item for item in inner.root.fields if item.name not in _ADDED]
     if native:
         text = inner.text[native[0].start : native[-1].end]
         if "verbatim" not in notes:
@@ -140,10 +146,28 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     return kinds[0].value
 
 
+def _frozen_params(document: Document, layer: Message) -> list[str]:
+    """Return the `param` messages that tell the layer which of its blobs have a learning rate of zero.
+
+    Caffe computes no gradient for such a blob, and with `clip_gradients` the gradient is no part of the norm; Python
+    layers are not told. A net that forces gradients computes all of them.
+    """
+    if _forces_gradients(document, layer):
+        return []
+    frozen = [_is_zero(message.text("lr_mult", "1")) for message in layer.messages("param")]
+    while frozen and not frozen[-1]:
+        frozen.pop()
+    return ["param { lr_mult: 0 }" if zero else "param { }" for zero in frozen]
+
+
 def _pooling_refusal(layer: Message) -> str:
     """Return why a pooling layer has no counterpart, empty if it has one."""
     if any(parameters.text("pool") in ("STOCHASTIC", "2") for parameters in layer.messages("pooling_param")):
         return "STOCHASTIC draws random elements"
+    for parameters in layer.messages("pooling_param"):
+        rounding, ceil = parameters.text("round_mode"), parameters.text("ceil_mode")
+        if rounding and ceil and (ceil in _TRUE) != (rounding in ("CEIL", "0")):
+            return "its round_mode and ceil_mode contradict each other"
     average = any(parameters.text("pool") in ("AVE", "1") for parameters in layer.messages("pooling_param"))
     if average and len(layer.values("top")) > 1:
         return "an average has no mask for its second top, Caffe refuses it"
@@ -193,10 +217,8 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
     """
     notes, texts = [], []
     tops = len(layer.values("top"))
-    inside = [document.root.messages(f"{prefix}net_param") for prefix in ("", "train_", "test_")]
-    nets = [document.root, *(net for messages in inside for net in messages)]
     if not tops:
-        layers = (other for net in nets for other in net.messages("layer"))
+        layers = (other for net in _nets(document) for other in net.messages("layer"))
         used = {value.value for other in layers for value in other.values("top") if isinstance(value, Scalar)}
         name = layer.text("name") or "loss"
         while name in used:
@@ -208,9 +230,21 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
         notes.append("# clgraft loss_weight was null")
     if texts:
         _insert_behind(document, layer, (layer.all("top") or layer.all("type"))[-1], texts, edits)
-    if any(net.text("force_backward") in _TRUE for net in nets):
+    if _forces_gradients(document, layer):
         notes.append(FORCED)
     return notes
+
+
+def _nets(document: Document) -> list[Message]:
+    """Return the messages that hold layers: the nets inside a solver, and the root last."""
+    inside = [document.root.messages(f"{prefix}net_param") for prefix in ("", "train_", "test_")]
+    return [*(net for messages in inside for net in messages), document.root]
+
+
+def _forces_gradients(document: Document, layer: Message) -> bool:
+    """Tell whether the net that holds the layer computes gradients for everything."""
+    net = next(net for net in _nets(document) if net.start <= layer.start < net.end)
+    return net.text("force_backward") in _TRUE
 
 
 def _set_to_zero(message: Message, names: tuple[str, ...], edits: Edits) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clgraft.caffe_layers.prototxt import Document, Edits, Message, check
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check
 from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
@@ -51,16 +51,30 @@ def swap_net(
     unknown = check(document, "NetParameter")
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
-    swap_layers(document, document.root, choice, edits, report, upgraded.lines)
+    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines)
     report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
 
 
 def swap_layers(
-    document: Document, net: Message, choice: Choice, edits: Edits, report: Report, lines: Sequence[int] = ()
+    document: Document,
+    net: Message,
+    choice: Choice,
+    edits: Edits,
+    report: Report,
+    unknown: Sequence[Unknown],
+    lines: Sequence[int] = (),
 ) -> None:
-    """Collect the changes that swap the layers of one `NetParameter` message; `lines` is where they stood before."""
+    """Collect the changes that swap the layers of one `NetParameter` message.
+
+    Parameters
+    ----------
+    unknown : sequence of Unknown
+        What Caffe's master does not have; a layer that holds any of it stays as it is.
+    lines : sequence of int
+        Where the layers stood before an upgrade.
+    """
     for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
         line = lines[index] if lines else document.place(layer.start)[0]
@@ -73,6 +87,8 @@ def swap_layers(
             if rule is None:
                 reason = "no OpenCL counterpart"
             elif not reason:
+                reason = "; ".join(str(item) for item in unknown if layer.start <= item.start < layer.end)
+            if not reason and rule is not None:
                 reason = swap_layer(document, layer, rule, edits)
         became = rule.layer if rule is not None and not reason else ""
         report.rows.append(Row(name, kind, line, became, reason))
@@ -115,9 +131,9 @@ def restore_layers(document: Document, net: Message, edits: Edits, report: Repor
         report.rows.append(Row(layer.text("name"), shown, line, native or "", reason))
 
 
-def unknown_notes(document: Document, unknown: Iterable) -> list[str]:
-    """Say which fields Caffe's master does not have; they are kept."""
+def unknown_notes(document: Document, unknown: Iterable[Unknown]) -> list[str]:
+    """Return notes on fields and enum values that Caffe's master does not have; they are kept."""
     found: dict[str, int] = {}
     for item in unknown:
-        found.setdefault(item.name, document.place(item.start)[0])
-    return [f"line {line}: {name} is not a field of Caffe's and is kept as it is" for name, line in found.items()]
+        found.setdefault(str(item), document.place(item.start)[0])
+    return [f"line {line}: {text} and is kept as it is" for text, line in found.items()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 from dataclasses import dataclass, field
 
+from clgraft.core import html
+
 
 @dataclass(frozen=True)
 class Row:
@@ -46,10 +48,26 @@ class Report:
         """Layers that were left alone."""
         return [row for row in self.rows if not row.became]
 
+    def __repr__(self) -> str:
+        return f"Report({': '.join(filter(None, [self._files, self._summary]))})"
+
+    def _repr_html_(self) -> str:
+        cells = [(row.line, row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
+        notes = [self._summary, *(f"note: {note}" for note in self.notes)]
+        return html.table(["line", "layer", "type", "became", "reason"], cells, self._files, notes)
+
+    @property
+    def _files(self) -> str:
+        return f"{self.source} -> {self.target}" if self.source and self.target else self.source
+
+    @property
+    def _summary(self) -> str:
+        counts = collections.Counter(row.kind for row in self.swapped)
+        changed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        return f"{len(self.swapped)} of {len(self.rows)} layers changed" + (f": {changed}" if changed else "")
+
     def __str__(self) -> str:
-        lines = []
-        if self.source:
-            lines.append(f"{self.source} -> {self.target}" if self.target else self.source)
+        lines = [self._files] if self.source else []
         if self.rows:
             cells = [("line", "layer", "type", "became", "")]
             cells += [(str(row.line), row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
@@ -61,10 +79,6 @@ class Report:
                     row[4],
                 ]
                 lines.append("  ".join(padded).rstrip())
-            counts = collections.Counter(row.kind for row in self.swapped)
-            summary = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-            lines.append(
-                f"{len(self.swapped)} of {len(self.rows)} layers changed" + (f": {summary}" if summary else "")
-            )
+            lines.append(self._summary)
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -31,6 +31,9 @@ typedef struct clg_affinity {
 void clg_affinity_keep(clg_affinity *kept);
 void clg_affinity_restore(const clg_affinity *kept);
 
+/* verbose.c: what CLGRAFT_VERBOSE asked for when the library was loaded; usually 0 */
+extern uint32_t clg_verbose_flags;
+
 /* context.c */
 typedef struct clg_pooled {
     cl_object mem;
@@ -64,7 +67,7 @@ enum { CLG_OWN_NOTHING = 0, CLG_OWN_POOLED = 1, CLG_OWN_WRAPPED = 2 };
 
 struct clg_plan_s {
     struct clg_context_s *context;
-    char *description;
+    char *description, *label;
     clg_argument *arguments;
     clg_launch *launches;
     clg_binding *bindings;

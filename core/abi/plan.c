@@ -22,6 +22,7 @@ static void plan_free(void *object) {
         if (p->launches[i].kernel) cl_release_kernel(p->launches[i].kernel);
     struct clg_context_s *context = p->context;
     free(p->description);
+    free(p->label);
     free(p->arguments);
     free(p->launches);
     free(p->bindings);
@@ -38,7 +39,7 @@ static void *copy(const void *from, size_t count, size_t size) {
 }
 
 /* What never changes between runs is set here, once. */
-static clg_status set_constants(struct clg_plan_s *p) {
+static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) {
     for (uint32_t l = 0; l < p->launch_count; l++) {
         const clg_launch *launch = &p->launches[l];
         uint32_t position = 0;
@@ -46,6 +47,7 @@ static clg_status set_constants(struct clg_plan_s *p) {
             const clg_binding *binding = &p->bindings[launch->first_binding + b];
             int32_t code = 0;
             if (binding->kind == CLG_BIND_CONSTANT) code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
+            if (binding->kind == CLG_BIND_STRUCT) code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
             if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
             if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
             position += binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_WORKSPACE ? 2 : 1;
@@ -69,7 +71,10 @@ static clg_status check_spec(const clg_plan_spec *spec) {
             uint32_t limit = binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
                              : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
                                                                                                       : UINT32_MAX;
-            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_LOCAL || binding->index >= limit)
+            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_STRUCT || binding->index >= limit ||
+                (binding->kind == CLG_BIND_CONSTANT && binding->bytes > sizeof binding->value) ||
+                (binding->kind == CLG_BIND_STRUCT && (binding->value > spec->constant_bytes || !binding->bytes ||
+                                                      binding->bytes > spec->constant_bytes - binding->value)))
                 return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got binding %u of launch %u malformed", b, l);
         }
     }
@@ -94,12 +99,13 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->scalar_count = spec->scalar_count;
     p->workspace_bytes = spec->workspace_bytes;
     p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
+    p->label = copy(spec->label ? spec->label : ",", strlen(spec->label ? spec->label : ",") + 1, 1);
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
     p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
     p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
     p->resolved = calloc((size_t)spec->argument_count + 1, sizeof *p->resolved);
-    if (!p->description || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
+    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
@@ -109,7 +115,7 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     pthread_mutex_lock(&c->mutex);
     status = clg_context_reserve(c, p->workspace_bytes);
     pthread_mutex_unlock(&c->mutex);
-    if (!status) status = set_constants(p);
+    if (!status) status = set_constants(p, spec->constants);
     if (!status && !(*plan = clg_handle_new(CLG_KIND_PLAN, p, plan_free)))
         status = clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a handle");
     if (status) plan_free(p);

@@ -15,7 +15,8 @@ enum {
     CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
     CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
-    CLG_BIND_LOCAL = 6       /* bytes of local memory */
+    CLG_BIND_LOCAL = 6,      /* bytes of local memory */
+    CLG_BIND_STRUCT = 7      /* bytes of the spec's constants, from byte number value on: a struct by value */
 };
 
 typedef struct clg_binding {
@@ -35,13 +36,19 @@ typedef struct clg_plan_spec {
     const clg_argument *arguments;
     const clg_launch *launches;
     const clg_binding *bindings;
-    const uint32_t *writes; /* numbers of the buffers that the launches write */
+    const uint32_t *writes;   /* numbers of the buffers that the launches write */
+    const uint8_t *constants; /* read only while the plan is assembled */
+    const char *label;        /* of verbose lines: IMPLEMENTATION,PROBLEM */
     uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
+/* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line. */
+enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4 };
+double clg_verbose_begin(uint32_t what);
+void clg_verbose_end(uint32_t what, const char *label, double begin);
 /* Sets this thread's message, so that the planner's own errors reach clg_last_error(). */
 void clg_set_error(const char *message);
 /* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool. */

@@ -181,7 +181,7 @@ static clg_status run_locked(struct clg_plan_s *p, const clg_buffer *buffers, co
     }
     if (!status) status = launch_all(p, buffers, scalars);
     if (!status) status = bring_back(p, buffers);
-    if (host || status) {
+    if (host || status || clg_verbose_flags & CLG_VERBOSE_RUN) { /* a verbose line counts the device's work too */
         /* also after an error: nothing may still use the caller's memory when this returns */
         int32_t code = cl_finish(c->queue);
         if (code && !status) status = clg_cl_fail("clFinish", code);
@@ -210,7 +210,9 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
         pthread_mutex_lock(&p->context->mutex);
+        double begin = clg_verbose_flags ? clg_verbose_begin(CLG_VERBOSE_RUN) : 0;
         status = run_locked(p, buffers, scalars);
+        if (begin != 0 && !status) clg_verbose_end(CLG_VERBOSE_RUN, p->label, begin);
         pthread_mutex_unlock(&p->context->mutex);
         clg_affinity_restore(&affinity);
     }

@@ -2,9 +2,9 @@
 
 from clgraft.core.graph.compiled import CompiledGraph, Report
 from clgraft.core.graph.differentiate import gradients
-from clgraft.core.graph.graph import Graph, GraphBuilder, Node, Value
+from clgraft.core.graph.graph import Graph, GraphBuilder, parse_graph
 from clgraft.core.graph.passes import optimise
-from clgraft.core.graph.text import parse_graph
+from clgraft.core.graph.structure import Node, Value
 
 __all__ = [
     "CompiledGraph",

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from clgraft.core.errors import ArgumentError, ProblemError
-from clgraft.core.graph.graph import SKIPPED, Graph, Node
+from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.passes import optimise
+from clgraft.core.graph.structure import SKIPPED, Node
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.planning.choose import Chosen
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
-from clgraft.core.problem import Argument
+from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
 
-if TYPE_CHECKING:
-    from clgraft.core.session.context import Context
+
+class Context(Protocol):
+    """What a graph is compiled for: `clgraft.core.session.Context` is one."""
+
+    lifetime: Any
+    lib: Any
+    ffi: Any
+    queue: Any
+
+    @property
+    def device(self) -> DeviceInfo: ...
+
+    def choose(self, problem: Problem) -> Chosen:
+        """Return the implementation that serves a problem, with its launches."""
+
+    def expect_possible(self, problem: Problem) -> None:
+        """Check that the device can hold a problem."""
+
+    def hand_over(self, problem: Any, launches: Launches, name: str) -> Any:
+        """Hand launches to the C runtime and return the plan's handle."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.graph.graph import SKIPPED, Graph, Node, Value
+from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure, Value
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Gradient
 
@@ -16,7 +16,7 @@ def gradient_name(name: str) -> str:
     return f"d.{name}"
 
 
-def gradients(graph: Graph, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Graph:
+def gradients(graph: Some, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Some:
     """Return a graph that computes gradients of outputs in addition to the outputs themselves.
 
     For each differentiated output y it has a new input ``d.y``, the gradient that comes in, and for each x in `wrt` a
@@ -39,13 +39,16 @@ def gradients(graph: Graph, wrt: Sequence[str], outputs: Sequence[str] | None = 
     for name in (*wrt, *differentiated):
         if name not in graph.values:
             raise ProblemError(f"[graph] got {name!r}, expected one of the values {sorted(graph.values)}")
-    return _Tape(graph, tuple(wrt), differentiated).graph()
+    tape = _Tape(graph, tuple(wrt), differentiated)
+    nodes, results = tape.run()
+    inputs, results = (*graph.inputs, *tape.inputs), (*graph.outputs, *results)
+    return replace(graph, nodes=nodes, inputs=inputs, outputs=results)
 
 
 class _Tape:
     """The nodes of the backward pass, collected from the last node to the first."""
 
-    def __init__(self, graph: Graph, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    def __init__(self, graph: Structure, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.source, self.wrt, self.outputs = graph, wrt, outputs
         self.forward = list(graph.nodes)
         self.backward: list[Node] = []
@@ -71,8 +74,8 @@ class _Tape:
         self.taken.add(found)
         return found
 
-    def graph(self) -> Graph:
-        """Return the graph with the backward pass."""
+    def run(self) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+        """Return the nodes of both passes, and the names of the gradients."""
         for name in self.outputs:
             value = self.source.values[name]
             given = self.fresh(gradient_name(name))
@@ -86,13 +89,7 @@ class _Tape:
             if result in {value.name for value in self.inputs}:
                 result = self._copy(name, result)  # an output of the graph is the input itself
             results.append(result)
-        return Graph(
-            (*self.forward, *self.backward),
-            (*self.source.inputs, *self.inputs),
-            (*self.source.outputs, *results),
-            self.source.states,
-            self.source.scalars,
-        )
+        return (*self.forward, *self.backward), tuple(results)
 
     def _differentiate(self, i: int) -> None:
         node = self.forward[i]

@@ -1,105 +1,18 @@
-"""Graphs: a frozen list of problems that read and write named values."""
+"""Graphs: problems that share named values, with their text, their gradients, and a builder."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, Problem
-
-if TYPE_CHECKING:
-    from clgraft.core.graph.compiled import CompiledGraph
-
-NAME = re.compile(r"[A-Za-z_][\w.]*")
-SKIPPED = "_"  # the name of an output that nobody wants
-Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
+from clgraft.core.graph.differentiate import gradients
+from clgraft.core.graph.structure import Node, Number, Structure, Value, expect
+from clgraft.core.graph.text import read_graph, write_graph
+from clgraft.core.problem import Problem, parse
 
 
 @dataclass(frozen=True)
-class Value:
-    """A named array of a graph.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        As its first user sees it; other problems may see another shape with as many elements.
-    dtype : str
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self.size * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class Node:
-    """A problem whose arguments are values of a graph.
-
-    Attributes
-    ----------
-    problem : Problem
-    arguments : tuple of str
-        Names of values, in the order of the problem's arguments; ``_`` for an output that nobody wants. An argument
-        with the role ``inout`` is a state of the graph, which the node changes in place.
-    scalars : tuple of float or str
-        The values of the problem's scalars, in their order; a string names a scalar of the graph.
-    """
-
-    problem: Problem
-    arguments: tuple[str, ...]
-    scalars: tuple[Number, ...] = ()
-
-    def _with_role(self, *roles: str) -> tuple[str, ...]:
-        pairs = zip(self.problem.arguments(), self.arguments)
-        return tuple(name for argument, name in pairs if argument.role in roles and name != SKIPPED)
-
-    @cached_property
-    def reads(self) -> tuple[str, ...]:
-        """Values that the node reads."""
-        return self._with_role("in", "inout")
-
-    @cached_property
-    def writes(self) -> tuple[str, ...]:
-        """Values that the node writes."""
-        return self._with_role("out", "inout")
-
-    @cached_property
-    def changes(self) -> tuple[str, ...]:
-        """States that the node changes in place."""
-        return self._with_role("inout")
-
-    def named(self, argument: str) -> str:
-        """Return the value that an argument of the problem stands for."""
-        for found, name in zip(self.problem.arguments(), self.arguments):
-            if found.name == argument:
-                return name
-        raise ProblemError(f"[graph] got argument {argument!r} of {self.problem}, expected one of its own")
-
-
-def _expect(good: bool, got: str, expected: str) -> None:
-    if not good:
-        raise ProblemError(f"[graph] got {got}, expected {expected}")
-
-
-@dataclass(frozen=True)
-class Graph:
+class Graph(Structure):
     """Problems in the order in which they run, and the values that they share.
 
     Every value is an input, a state, or an output of exactly one node that comes before all its readers. States are
@@ -110,7 +23,7 @@ class Graph:
     nodes : tuple of Node
     inputs : tuple of Value
     outputs : tuple of str
-        Names of values that a run hands out. An input may be an output as well.
+        Names of values that a run hands out, computed by nodes.
     states : tuple of Value, optional
     scalars : tuple of str, optional
         Numbers that every run needs.
@@ -121,102 +34,23 @@ class Graph:
         If a name is invalid or unknown, a value is written twice, or sizes or dtypes differ.
     """
 
-    nodes: tuple[Node, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[str, ...]
-    states: tuple[Value, ...] = ()
-    scalars: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("nodes", "inputs", "outputs", "states", "scalars"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        values = self.values
-        for name in (*values, *self.scalars):
-            _expect(bool(NAME.fullmatch(name)) and name != SKIPPED, f"the name {name!r}", "letters, digits, _ and .")
-        for name in self.outputs:
-            _expect(name in values, f"output {name!r}", f"one of the values {sorted(values)}")
-            _expect(name not in {state.name for state in self.states}, f"output {name!r}", "no state")
-        _expect(len(set(self.outputs)) == len(self.outputs), f"outputs {self.outputs}", "each name once")
-
-    @cached_property
-    def values(self) -> Mapping[str, Value]:
-        """All values by name, in the order of their definition."""
-        found: dict[str, Value] = {}
-
-        def define(value: Value) -> None:
-            _expect(value.name not in found, f"a second definition of {value.name!r}", "one")
-            _expect(value.dtype in DTYPES, f"dtype {value.dtype!r} of {value.name}", f"one of {DTYPES}")
-            found[value.name] = value
-
-        for value in (*self.inputs, *self.states):
-            define(value)
-        states = {state.name for state in self.states}
-        for node in self.nodes:
-            arguments = node.problem.arguments()
-            text = f"{node.problem}"
-            _expect(
-                len(arguments) == len(node.arguments), f"{len(node.arguments)} values for {text}", f"{len(arguments)}"
-            )
-            names = node.problem.scalars()
-            _expect(len(names) == len(node.scalars), f"{len(node.scalars)} scalars for {text}", f"{names}")
-            for number in node.scalars:
-                known = not isinstance(number, str) or number in self.scalars
-                _expect(known, f"scalar {number!r} for {text}", f"a number or one of {self.scalars}")
-            for argument, name in zip(arguments, node.arguments):
-                if argument.role == "out":
-                    if name != SKIPPED:
-                        define(Value(name, argument.shape, argument.dtype))
-                    continue
-                _expect(name in found, f"{name!r} for {argument.name} of {text}", "a value that was defined before")
-                _expect(argument.role == "in" or name in states, f"{name!r} for {argument.name} of {text}", "a state")
-                value = found[name]
-                _expect(
-                    (value.size, value.dtype) == (argument.size, argument.dtype),
-                    f"{name} of shape {value.shape} and {value.dtype} for {argument.name} of {text}",
-                    f"{argument.shape} and {argument.dtype}",
-                )
-        return found
-
-    @cached_property
-    def writers(self) -> Mapping[str, int]:
-        """The number of the node that writes each value; states and inputs are left out."""
-        return {name: i for i, node in enumerate(self.nodes) for name in node.writes if name not in node.changes}
-
-    @cached_property
-    def readers(self) -> Mapping[str, tuple[int, ...]]:
-        """The numbers of the nodes that read each value, in order."""
-        found: dict[str, list[int]] = {name: [] for name in self.values}
-        for i, node in enumerate(self.nodes):
-            for name in dict.fromkeys(node.reads):
-                found[name].append(i)
-        return {name: tuple(numbers) for name, numbers in found.items()}
-
-    def with_nodes(self, nodes: Iterable[Node]) -> Graph:
-        """Return the same graph with other nodes."""
-        return replace(self, nodes=tuple(nodes))
-
-    def with_outputs(self, outputs: Iterable[str]) -> Graph:
-        """Return the same graph with other outputs."""
-        return replace(self, outputs=tuple(outputs))
-
     def gradients(self, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Graph:
-        """Return the graph that also computes gradients (see `clgraft.core.graph.gradients`)."""
-        from clgraft.core.graph.differentiate import gradients
-
+        """Return the graph that also computes gradients (see `clgraft.core.graph.differentiate.gradients`)."""
         return gradients(self, wrt, outputs)
 
-    def compile(
-        self, context: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None
-    ) -> CompiledGraph:
-        """Return the graph prepared for a context (see `Context.compile`)."""
-        from clgraft.core.graph.compiled import CompiledGraph
-
-        return CompiledGraph(self, context, passes, constants)
-
     def __str__(self) -> str:
-        from clgraft.core.graph.text import write_graph
-
         return write_graph(self)
+
+
+def parse_graph(text: str) -> Graph:
+    """Return the graph of a text, which is what ``str(graph)`` returns.
+
+    Raises
+    ------
+    ProblemError
+        Naming the line that cannot be read, or what does not fit together.
+    """
+    return Graph(**read_graph(text))
 
 
 class GraphBuilder:
@@ -269,15 +103,13 @@ class GraphBuilder:
         ProblemError
             If a count or a name does not fit.
         """
-        from clgraft.core.problem import parse
-
         if isinstance(problem, str):
             problem = parse(problem)
         arguments = problem.arguments()
         wanted = sum(argument.role != "out" for argument in arguments)
-        _expect(len(reads) == wanted, f"{len(reads)} values to read for {problem}", f"{wanted}")
+        expect(len(reads) == wanted, f"{len(reads)} values to read for {problem}", f"{wanted}")
         given = dict(scalars or {})
-        _expect(set(given) == set(problem.scalars()), f"scalars {sorted(given)} for {problem}", f"{problem.scalars()}")
+        expect(set(given) == set(problem.scalars()), f"scalars {sorted(given)} for {problem}", f"{problem.scalars()}")
         left, names, written = iter(reads), [], []
         for argument in arguments:
             if argument.role == "out":

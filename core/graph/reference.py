@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from clgraft.core.graph.graph import Graph
+from clgraft.core.graph.structure import Structure
 
 
 def evaluate(
-    graph: Graph, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    graph: Structure, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
 ) -> dict[str, np.ndarray]:
     """Compute every value of a graph in float64 with NumPy.
 

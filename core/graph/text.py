@@ -13,9 +13,10 @@ numbers or as names of the graph's scalars. Lines that start with ``#`` are comm
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from clgraft.core.errors import ClgraftError, ProblemError
-from clgraft.core.graph.graph import SKIPPED, Graph, Node, Number, Value
+from clgraft.core.graph.structure import SKIPPED, Node, Number, Structure, Value
 from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, parse
 
 VALUE = re.compile(r"([A-Za-z_][\w.]*)(?::([a-z]\d+))?\[([\d,]*)\]")
@@ -31,8 +32,8 @@ def _number(value: Number) -> str:
     return value if isinstance(value, str) else repr(float(value))
 
 
-def write_graph(graph: Graph) -> str:
-    """Return the text of a graph, which `parse_graph` reads back."""
+def write_graph(graph: Structure) -> str:
+    """Return the text of a graph, which `read_graph` reads."""
     lines = []
     for word, values in (("input", graph.inputs), ("state", graph.states)):
         if values:
@@ -51,8 +52,8 @@ def write_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse_graph(text: str) -> Graph:
-    """Read a graph from its text.
+def read_graph(text: str) -> dict[str, Any]:
+    """Return the parts of the graph of a text, by the names of `Graph`'s parameters.
 
     Raises
     ------
@@ -82,7 +83,7 @@ def parse_graph(text: str) -> Graph:
                 nodes.append(_node(line))
         except ClgraftError as error:
             raise ProblemError(f"[graph] line {number}: {error}") from None
-    return Graph(tuple(nodes), tuple(inputs), tuple(outputs), tuple(states), tuple(scalars))
+    return {"nodes": nodes, "inputs": inputs, "outputs": outputs, "states": states, "scalars": scalars}
 
 
 def _values(text: str) -> list[Value]:

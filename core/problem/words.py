@@ -39,13 +39,13 @@ class Words:
         return DTYPE_WORDS[self.choices["dtype"]] if "dtype" in self.choices else "float32"
 
     def take(self, word: str, default: int | None = None) -> int:
-        """Give a whole number and take it out; without a default it has to be there."""
+        """Return a whole number and take it out; without a default it has to be there."""
         if word not in self.numbers and default is None:
             raise ProblemError(f"[{self.kind}] got {self.text!r}, expected a word {word}N in it")
         return int(self.numbers.pop(word, default or 0))
 
     def axes(self) -> list[str]:
-        """Give the letters of the spatial axes, by the input sizes that are there."""
+        """Return the letters of the spatial axes, by the input sizes that are there."""
         found = [axis for axis in AXES if f"i{axis}" in self.numbers]
         if not found or found != list(AXES[3 - len(found) :]):
             raise ProblemError(f"[{self.kind}] got {self.text!r}, expected iw, or ih iw, or id ih iw")

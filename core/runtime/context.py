@@ -13,7 +13,7 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 from clgraft.core.runtime import devices, drivers, program_cache, sources
-from clgraft.core.runtime.handover import plan_spec
+from clgraft.core.runtime.handover import label, plan_spec
 
 LARGEST = 2**47  # bytes of an argument
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
@@ -150,11 +150,20 @@ class DeviceContext:
                     f" at most {LARGEST}: no machine addresses more"
                 )
 
+    def plan_began(self) -> float:
+        """Return the clock where ``CLGRAFT_VERBOSE`` asks for plans, else 0."""
+        began: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PLAN)
+        return began
+
+    def plan_ended(self, problem: Problem, name: str, began: float) -> None:
+        """Print the line of a plan if it is asked for."""
+        if began:
+            self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)
+
     def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
         """Hand launches to the C runtime and return the handle of the plan that it made of them."""
         keep: list[Any] = []
-        description = f"{problem} | {name} on {self.device.name}"
-        spec = plan_spec(self.ffi, self.lib, problem, description, launches, keep)
+        spec = plan_spec(self.ffi, self.lib, problem, name, self.device.name, launches, keep)
         out = self.ffi.new("clg_plan *")
         self._check(self.lib.clg_plan_assemble(self.handle, spec, out))
         return out[0]

@@ -16,6 +16,7 @@ GPU_CLASSES = (("nvidia", "nvidia"), ("advanced micro", "amd"), ("amd", "amd"), 
 CPU_ORDER = ("intel", POCL)
 # what Intel's CPU runtime is told to compile for -> lanes of float32, where that is not AVX-512
 INTEL_TARGET = "CL_CONFIG_CPU_TARGET_ARCH"
+PYOPENCL_VARIABLE = "PYOPENCL_CTX"
 INTEL_TARGETS = {"core-avx2": 8, "corei7-avx": 8, "corei7": 4}
 
 
@@ -167,7 +168,8 @@ def select(selector: str | None = None) -> Any:
     ----------
     selector : str, optional
         ``cpu``, ``gpu``, part of a platform's or a device's name, or ``platform:device`` numbers as ``clgraft devices``
-        shows them. By default what ``CLGRAFT_DEVICE`` says, else the best device.
+        shows them. By default what ``CLGRAFT_DEVICE`` says, else ``PYOPENCL_CTX`` as pyopencl reads it (``0``, ``0:1``
+        or parts of the platform's and the device's name), else the best device.
 
     Returns
     -------
@@ -180,10 +182,37 @@ def select(selector: str | None = None) -> Any:
     """
     word = (selector or os.environ.get("CLGRAFT_DEVICE") or "").strip().lower()
     devices = sorted(_all(), key=_rank)
+    answers = "" if word else os.environ.get(PYOPENCL_VARIABLE, "").strip()
+    if answers:
+        found = _as_pyopencl(answers)
+        if found is None:
+            word = f"{PYOPENCL_VARIABLE}={answers}"
+            raise DeviceError(_what_there_is(word, devices))
+        return found
     for device in devices:
         if not word or _matches(describe(device), word):
             return device
     raise DeviceError(_what_there_is(word, devices))
+
+
+def _as_pyopencl(answers: str) -> Any | None:
+    """Return the device that pyopencl's variable names; of several the first. None if it names none."""
+    platform_word, _, device_word = answers.partition(":")
+    if not _all():
+        return None
+    platforms = _cl().get_platforms()
+    named = [item for item in platforms if platform_word.lower() in item.name.lower()]
+    platform = _numbered(platforms, platform_word) or (named[-1] if named else None)  # pyopencl takes the last one
+    if platform is None:
+        return None
+    devices = _devices_of(platform)
+    device_word = device_word.split(",")[0]
+    named = [item for item in devices if device_word.lower() in item.name.lower()]
+    return _numbered(devices, device_word) or (named[0] if named else None)
+
+
+def _numbered(items: list[Any], word: str) -> Any | None:
+    return items[int(word)] if word.isdigit() and int(word) < len(items) else None
 
 
 def _what_there_is(word: str, devices: list[Any]) -> str:

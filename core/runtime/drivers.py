@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from clgraft.core.log import warn_once
+
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_PACKAGE = "intel-opencl-rt"
 INTEL_DRIVER = "libintelocl.so"
@@ -33,19 +35,28 @@ _prepared: list[bool] = []
 
 
 def cache_folder() -> Path | None:
-    """Give the user's clgraft cache folder, made on first use; None if there is none to be had or it is another's.
+    """Return the user's clgraft cache folder, made on first use; None if there is none.
 
-    ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it.
+    ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it. A folder that
+    cannot be made or that others may change is not used; a warning says why and what to do, once.
     """
     chosen = os.environ.get("CLGRAFT_CACHE", "")
     if chosen == "off":
         return None
     folder = Path(chosen) if chosen else _home_cache() / "clgraft"
+    return folder if made_private(folder) else None
+
+
+def made_private(folder: Path) -> bool:
+    """Return whether a folder of the cache can be used, and make it where it is missing; if not, say why, once."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if owned(folder) else None
+        reason = refusal(folder)
+    except OSError as error:
+        reason = f"it cannot be made ({error.strerror}): set CLGRAFT_CACHE to a folder that can"
+    if reason:
+        warn_once(f"[cache] {folder} is not used, so kernels are compiled anew in every process: {reason}")
+    return not reason
 
 
 def _writable(folder: Path) -> bool:
@@ -97,7 +108,7 @@ def _pin_threads() -> None:
 
 @contextlib.contextmanager
 def affinity_kept() -> Iterator[None]:
-    """Give the calling thread its affinity back: Intel's runtime pins every thread that enters it, not only its own."""
+    """Restore the calling thread's affinity: Intel's runtime pins every thread that enters it, not only its own."""
     if not hasattr(os, "sched_getaffinity"):
         yield
         return
@@ -109,13 +120,26 @@ def affinity_kept() -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def owned(path: Path) -> bool:
-    """Whether a path is no link, belongs to this user, and nobody else may write to it."""
+def refusal(path: Path) -> str:
+    """Return why a file or a folder is not trusted, with the remedy; empty if it belongs to this user alone."""
     try:
         found = path.lstat()
-    except OSError:
-        return False
-    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link; set CLGRAFT_CACHE to the folder itself"
+    if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
+        return "it is neither a folder nor a regular file; remove it"
+    if found.st_uid != os.getuid():
+        return f"it belongs to user {found.st_uid}, not to {os.getuid()}; set CLGRAFT_CACHE to a folder of your own"
+    if found.st_mode & 0o022:
+        return f"others may write to it; run `chmod go-w {path}`"
+    return ""
+
+
+def owned(path: Path) -> bool:
+    """Return whether a regular file or a folder belongs to this user, and nobody else may write to it."""
+    return not refusal(path)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -131,7 +155,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def intel_driver() -> Path | None:
-    """Give Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
+    """Return Intel's CPU driver where pip put it, its libraries loaded; None where it is not installed."""
     try:
         files = distribution(INTEL_PACKAGE).files or []
     except PackageNotFoundError:
@@ -140,7 +164,7 @@ def intel_driver() -> Path | None:
     if not found:
         problems.append(f"{INTEL_PACKAGE}: is installed, but holds no {INTEL_DRIVER}")
         return None
-    # the libraries lie beside the link that pip made, not beside what it points to
+    # the libraries lie next to the link that pip made, not next to what it points to
     folder = next(Path(str(file.locate())).parent.resolve() for file in files if file.name == INTEL_DRIVER)
     try:
         for name in INTEL_NEEDS:
@@ -154,7 +178,7 @@ def intel_driver() -> Path | None:
 
 
 def vendors_folder(driver: Path) -> Path | None:
-    """Give a folder that lists the installed drivers and this one."""
+    """Return a folder that lists the installed drivers and this one."""
     entries = {"clgraft-intel-cpu.icd": f"{driver}\n".encode()}
     if SYSTEM_VENDORS.is_dir():
         for icd in sorted(SYSTEM_VENDORS.glob("*.icd")):

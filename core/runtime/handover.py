@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.plan import DTYPE_CODES
 
@@ -19,15 +20,15 @@ COUNTS = {
 ROLES = {"in": "CLG_IN", "out": "CLG_OUT", "inout": "CLG_INOUT"}
 
 
-def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: Launches, keep: list[Any]) -> Any:
+def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, planned: Launches, keep: list[Any]) -> Any:
     """Return launches as the C runtime's `clg_plan_spec`.
 
     Parameters
     ----------
     ffi, lib : cffi module objects
     problem : Problem
-    description : str
-        For the runtime's messages.
+    name, device : str
+        The implementation and the device, for the runtime's messages.
     planned : Launches
     keep : list
         Receives the memory that the struct points to.
@@ -36,13 +37,14 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: L
     places = {argument.name: i for i, argument in enumerate(arguments)}
     scalars = {name: i for i, name in enumerate(problem.scalars())}
     bindings: list[dict[str, int]] = []
+    constants = bytearray()
     launches: list[dict[str, Any]] = []
     writes: list[int] = []
     for launch in planned.launches:
         if 0 in launch.global_size:
             continue
         first = len(bindings)
-        bindings += [_binding(lib, item, places, scalars) for item in launch.arguments]
+        bindings += [_binding(lib, item, places, scalars, constants) for item in launch.arguments]
         launches.append(_launch(ffi, launch, first, len(writes)))
         writes += [places[name] for name in launch.writes]
     spec = ffi.new("clg_plan_spec *")
@@ -56,12 +58,22 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, description: str, planned: L
         keep.append(block)
         setattr(spec, field, block)
         setattr(spec, COUNTS[field], len(items))
-    text = ffi.new("char[]", description.encode())
-    keep.append(text)
-    spec.description = text
+    texts = {"description": f"{problem} | {name} on {device}", "label": label(problem, name)}
+    for field, text in texts.items():
+        block = ffi.new("char[]", text.encode())
+        keep.append(block)
+        setattr(spec, field, block)
     spec.scalar_count = len(scalars)
+    block = ffi.new("uint8_t[]", bytes(constants))
+    keep.append(block)
+    spec.constants, spec.constant_bytes = block, len(constants)
     spec.workspace_bytes = planned.workspace_bytes
     return spec
+
+
+def label(problem: Problem, name: str) -> str:
+    """Return what a line of ``CLGRAFT_VERBOSE`` says of a plan: its implementation and its problem."""
+    return f"{name},{problem}"
 
 
 def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
@@ -90,7 +102,9 @@ def _launch(ffi: Any, launch: Launch, first_binding: int, first_write: int) -> d
     }
 
 
-def _binding(lib: Any, item: Any, places: dict[str, int], scalars: dict[str, int]) -> dict[str, int]:
+def _binding(
+    lib: Any, item: Any, places: dict[str, int], scalars: dict[str, int], constants: bytearray
+) -> dict[str, int]:
     if isinstance(item, Buffer):
         return {"kind": lib.CLG_BIND_BUFFER, "index": places[item.name]}
     if isinstance(item, Workspace):
@@ -98,6 +112,11 @@ def _binding(lib: Any, item: Any, places: dict[str, int], scalars: dict[str, int
     if isinstance(item, Constant):
         raw = np.asarray(item.value).tobytes()
         return {"kind": lib.CLG_BIND_CONSTANT, "bytes": len(raw), "value": int.from_bytes(raw, "little")}
+    if isinstance(item, StructConstant):
+        constants += bytes(-len(constants) % 8)
+        start = len(constants)
+        constants += item.value
+        return {"kind": lib.CLG_BIND_STRUCT, "bytes": len(item.value), "value": start}
     if isinstance(item, Scalar):
         return {"kind": lib.CLG_BIND_SCALAR, "index": scalars[item.name], "bytes": np.dtype(item.dtype).itemsize}
     if isinstance(item, Accumulate):

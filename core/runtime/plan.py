@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from clgraft.core import html
 from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError
 from clgraft.core.problem import Argument, Problem
@@ -100,7 +101,15 @@ class Plan:
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
     def __repr__(self) -> str:
-        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r})"
+        tuned = f", tuned={self.tuned!r}" if self.tuned else ""
+        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r}{tuned})"
+
+    def _repr_html_(self) -> str:
+        rows = [(a.name, a.role, "x".join(map(str, a.shape)), a.dtype) for a in self.arguments]
+        rows += [(name, "scalar", "", "") for name in self.scalars]
+        notes = [f"tuned: {self.tuned}"] if self.tuned else []
+        notes += [f"{name} declined: {reason}" for name, reason in self.declined]
+        return html.table(["argument", "role", "shape", "dtype"], rows, f"{self.problem}: {self.algorithm}", notes)
 
     @property
     def address(self) -> int:

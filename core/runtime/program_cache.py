@@ -6,6 +6,7 @@ belongs to another key is built anew. Without a usable folder everything works, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
+from clgraft.core.runtime import cache_limit
 from clgraft.core.runtime import drivers as runtimes
 
 MAGIC = b"clgraft program 1\n"
@@ -24,26 +26,23 @@ STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")
 STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # of those that start like it
 
 
-def _folder() -> Path | None:
+def folder() -> Path | None:
+    """Return the folder of the programs, made on first use; None if there is none."""
     base = runtimes.cache_folder()
     if base is None:
         return None
-    folder = base / FOLDER
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return None
-    return folder if runtimes.owned(folder) else None
+    programs = base / FOLDER
+    return programs if runtimes.made_private(programs) else None
 
 
 def steering() -> list[tuple[str, str]]:
-    """Give the environment variables that change what compilers make of a source, with their values, sorted."""
+    """Return the environment variables that change what compilers make of a source, with their values, sorted."""
     names = (name for name in os.environ if name.startswith(STEERING) and name not in STEERING_NOTHING)
     return [(name, os.environ[name]) for name in sorted(names)]
 
 
 def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
-    """Give the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
+    """Return the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
     platform = cl_device.platform
     return json.dumps(
         {
@@ -59,13 +58,13 @@ def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
 
 
 def pack(key: str, binary: bytes) -> bytes:
-    """Give a cache file's content."""
+    """Return a cache file's content."""
     body = len(key.encode()).to_bytes(8, "little") + key.encode() + binary
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def unpack(content: bytes, key: str) -> bytes | None:
-    """Give a cache file's binary, or None if the file is damaged or another key's."""
+    """Return a cache file's binary, or None if the file is damaged or another key's."""
     head = len(MAGIC) + 32
     body = content[head:]
     if not content.startswith(MAGIC) or hashlib.sha256(body).digest() != content[len(MAGIC) : head]:
@@ -74,14 +73,20 @@ def unpack(content: bytes, key: str) -> bytes | None:
     return body[8 + length :] if body[8 : 8 + length] == key.encode() else None
 
 
+def _built(program: Any, options: tuple[str, ...]) -> Any:
+    import pyopencl as cl
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when all is well
+        no_cache: Any = False  # pyopencl's own cache would know less than our key
+        return program.build(options=list(options), cache_dir=no_cache)
+
+
 def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
     import pyopencl as cl
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when all is well
-            no_cache: Any = False  # pyopencl's own cache would know less than our key
-            return cl.Program(cl_context, source).build(options=list(options), cache_dir=no_cache)
+        return _built(cl.Program(cl_context, source), options)
     except cl.RuntimeError as error:
         raise BuildError(
             f"[kernel] got a compiler error, expected a program (options {' '.join(options)}):\n{error}"
@@ -93,13 +98,18 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
 
     try:
         binary = unpack(path.read_bytes(), key) if runtimes.owned(path) else None
-        return cl.Program(cl_context, [cl_device], [binary]).build(options=list(options)) if binary else None
+        if not binary:
+            return None
+        program = _built(cl.Program(cl_context, [cl_device], [binary]), options)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the program that was used least recently goes first
+        return program
     except (OSError, cl.Error):
         return None
 
 
 def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any:
-    """Give a built program, from the cache where it is there.
+    """Return a built program, from the cache where it is there.
 
     Parameters
     ----------
@@ -118,25 +128,38 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
     BuildError
         With the compiler's log.
     """
-    folder = _folder()
-    if folder is None:
+    place = folder()
+    if place is None:
         return _compile(cl_context, source, options)
     key = key_of(cl_device, source, options)
-    path = folder / hashlib.sha256(key.encode()).hexdigest()
+    path = place / hashlib.sha256(key.encode()).hexdigest()
     program = _load(cl_context, cl_device, path, key, options)
     if program is not None:
         return program
     program = _compile(cl_context, source, options)
     try:
-        binary = program.get_info(_binaries())[0]
+        import pyopencl as cl
+
+        binary = program.get_info(cl.program_info.BINARIES)[0]
         if binary:
-            runtimes.write_atomically(path, pack(key, binary))
+            content = pack(key, binary)
+            cache_limit.make_room(place, path, len(content))
+            runtimes.write_atomically(path, content)
     except Exception:  # a full disk or a driver without binaries: the next process compiles again
         pass
     return program
 
 
-def _binaries() -> Any:
-    import pyopencl as cl
-
-    return cl.program_info.BINARIES
+def key_in(path: Path) -> dict[str, Any] | None:
+    """Return the key that a cache file holds; None if it is no cache file."""
+    try:
+        if not runtimes.owned(path):
+            return None
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC) + 32 + 8)
+            if not head.startswith(MAGIC):
+                return None
+            found: dict[str, Any] = json.loads(file.read(int.from_bytes(head[-8:], "little")))
+            return found
+    except (OSError, ValueError, OverflowError, MemoryError):
+        return None

@@ -12,7 +12,7 @@ from clgraft.core.session.contexts import adopt
 
 
 def status_of(error: BaseException, lib: Any) -> int:
-    """Give the ABI's status for a Python error."""
+    """Return the ABI's status for a Python error."""
     if isinstance(error, ExecutionError) and error.status:
         return error.status
     if isinstance(error, ProblemError):
@@ -25,7 +25,7 @@ def status_of(error: BaseException, lib: Any) -> int:
 
 
 def serve(ffi: Any, lib: Any) -> None:
-    """Put the planner behind a runtime's `clg_context_create` and `clg_plan_create`.
+    """Let Python answer a runtime's `clg_context_create` and `clg_plan_create`.
 
     Parameters
     ----------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-from clgraft.core import abi
+from clgraft.core import abi, html
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -17,9 +17,6 @@ from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
 from clgraft.core.session.fork import refuse_after_fork
 from clgraft.core.session.planner import DevicePlanner
-
-if TYPE_CHECKING:
-    from clgraft.core.graph import CompiledGraph, Graph
 
 # recommends a choice for a problem on a context's device; None recommends none
 Advisor = Callable[[Problem, "Context"], "Advice | None"]
@@ -40,9 +37,12 @@ class Context(DeviceContext):
     cl_device, cl_context, queue : pyopencl objects
     advisor : callable
         Recommends a choice for a problem (see `clgraft.core.tuning`); shared by all contexts.
+    compiler : callable
+        Prepares a graph for a context (see `clgraft.core.graph.CompiledGraph`); shared by all contexts.
     """
 
     advisor: Advisor = staticmethod(_no_advice)
+    compiler: Callable[..., Any]
 
     def __init__(
         self,
@@ -56,6 +56,20 @@ class Context(DeviceContext):
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
         self.planner = self._planner()
+
+    def __repr__(self) -> str:
+        count = len(self._plans)
+        return f"Context({self.device}, {count} plan{'' if count == 1 else 's'})"
+
+    def _repr_html_(self) -> str:
+        device = self.device
+        notes = [
+            f"{device.device_class}, {device.compute_units} compute units, {device.vector_width} floats wide, "
+            f"{device.global_memory / 2**30:.1f} GiB of memory ({device.host_access}), driver {device.driver}"
+        ]
+        with self._lock:
+            rows = [(problem, plan.algorithm, plan.tuned) for (problem, _), plan in self._plans.items()]
+        return html.table(["problem", "implementation", "tuned"], rows, repr(self), notes)
 
     @classmethod
     def on(cls, selector: str | None, ffi: Any = abi.ffi, lib: Any = abi.lib) -> Context:
@@ -94,8 +108,11 @@ class Context(DeviceContext):
     def assemble(self, problem: Problem) -> Any:
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
+        began = self.plan_began()
         chosen = self.choose(problem)
-        return self.hand_over(problem, chosen.launches, chosen.algorithm)
+        handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+        self.plan_ended(problem, chosen.algorithm, began)
+        return handle
 
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
         """Return a plan of launches that the caller has; it is not cached."""
@@ -127,15 +144,15 @@ class Context(DeviceContext):
             found = self._plans.get((problem, algorithm))
             if found is None:
                 self.expect_possible(problem)
+                began = self.plan_began()
                 chosen = self.choose(problem, algorithm)
                 handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
+                self.plan_ended(problem, chosen.algorithm, began)
             return found
 
-    def compile(
-        self, graph: Graph, passes: str | None = None, constants: Mapping[str, Any] | None = None
-    ) -> CompiledGraph:
+    def compile(self, graph: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -154,7 +171,7 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return graph.compile(self, passes, constants)
+        return self.compiler(graph, self, passes, constants)
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""

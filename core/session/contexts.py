@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from clgraft.core import abi
+from clgraft.core.runtime import devices
 from clgraft.core.session.context import Context
 from clgraft.core.session.fork import owner, refuse_after_fork
 
@@ -21,7 +22,7 @@ def context(selector: str | None = None) -> Context:
     ----------
     selector : str, optional
         ``cpu``, ``gpu``, part of a platform's or a device's name, or ``platform:device`` numbers.
-        By default what ``CLGRAFT_DEVICE`` says, else the best device.
+        By default what ``CLGRAFT_DEVICE`` or ``PYOPENCL_CTX`` says, else the best device.
 
     Raises
     ------
@@ -30,10 +31,10 @@ def context(selector: str | None = None) -> Context:
     ExecutionError
         In a child that was forked after OpenCL was used.
     """
-    name = selector or os.environ.get("CLGRAFT_DEVICE") or ""
+    name = selector or os.environ.get("CLGRAFT_DEVICE") or os.environ.get(devices.PYOPENCL_VARIABLE) or ""
     with _contexts_lock:
         if name not in _contexts or owner() != os.getpid():
-            _contexts[name] = Context.on(name or None)
+            _contexts[name] = Context.on(selector)
         return _contexts[name]
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from clgraft.core import log
 from clgraft.core.planning.choice import Choice
 from clgraft.core.runtime import drivers as runtimes
 from clgraft.core.tuning.rows import Row
@@ -33,7 +33,6 @@ create table if not exists winners (
     mean real, median real, spread real, measured real not null,
     primary key (device, problem));
 """
-_warned: set[str] = set()
 
 Result = TypeVar("Result")
 
@@ -87,15 +86,8 @@ class Winner:
     complete: bool = True
 
 
-def warn_once(text: str) -> None:
-    """Warn the user, once in a process."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(f"clgraft tuning: {text}", RuntimeWarning, stacklevel=3)
-
-
 def location() -> Path | None:
-    """Give where the database is or would be; None where there is no cache folder."""
+    """Return where the database is or would be; None where there is no cache folder."""
     folder = runtimes.cache_folder()
     return folder / FILE if folder else None
 
@@ -116,7 +108,7 @@ class Database:
         self.path = path or location()
 
     def winners(self) -> tuple[Winner, ...]:
-        """Give the winners of all searches; none where the file is missing or cannot be read."""
+        """Return the winners of all searches; none where the file is missing or cannot be read."""
 
         def read(connection: sqlite3.Connection) -> tuple[Winner, ...]:
             columns = "problem, choice, complete, before_mean, before_median, before_spread, mean, median, spread"
@@ -129,11 +121,11 @@ class Database:
         return self._read(read, ())
 
     def rows(self) -> tuple[Row, ...]:
-        """Give the winners as rows."""
+        """Return the winners as rows."""
         return tuple(Row(winner.problem, winner.choice) for winner in self.winners())
 
     def candidates(self, problem: str) -> dict[Choice, Candidate]:
-        """Give what is known of a problem's candidates."""
+        """Return what is known of a problem's candidates."""
 
         def read(connection: sqlite3.Connection) -> dict[Choice, Candidate]:
             columns = "choice, outcome, reason, error, runs, mean, median, spread, least"
@@ -176,36 +168,36 @@ class Database:
         if self.path is None or not self.path.exists():
             return otherwise
         if not runtimes.owned(self.path):
-            warn_once(f"{self.path} is a link, or others may write to it: not used")
+            log.warn_once(f"[tuning] {self.path} is a link or not a regular file, or others may write to it: not used")
             return otherwise
         try:
             with self._open() as connection:
                 return work(connection)
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            warn_once(f"{self.path} cannot be read ({error}): shipped rows and heuristics serve instead")
+            log.warn_once(f"[tuning] {self.path} cannot be read ({error}): shipped rows and heuristics serve instead")
             return otherwise
 
     def _write(self, table: str, row: tuple) -> bool:
         if self.path is None:
-            warn_once("there is no cache folder to keep results in")
+            log.warn_once("[tuning] there is no cache folder to keep results in")
             return False
         places = ", ".join("?" * len(row))
         for attempt in range(2):
             try:
                 if self.path.exists() and not runtimes.owned(self.path):
-                    raise PermissionError("it is a link, or others may write to it")
+                    raise PermissionError("it is a link or not a regular file, or others may write to it")
                 with self._open() as connection:
                     connection.executescript(TABLES)
                     connection.execute(f"insert or replace into {table} values ({places})", row)
                 return True
             except sqlite3.OperationalError as error:  # full, locked, read-only
-                warn_once(f"{self.path} cannot be written ({error}): results are not kept")
+                log.warn_once(f"[tuning] {self.path} cannot be written ({error}): results are not kept")
                 return False
             except sqlite3.DatabaseError as error:
                 if attempt or not self._set_aside(error):
                     return False
             except OSError as error:
-                warn_once(f"{self.path} cannot be written ({error}): results are not kept")
+                log.warn_once(f"[tuning] {self.path} cannot be written ({error}): results are not kept")
                 return False
         return False
 
@@ -215,9 +207,9 @@ class Database:
         try:
             self.path.replace(broken)
         except OSError:
-            warn_once(f"{self.path} is damaged ({error}) and cannot be moved: results are not kept")
+            log.warn_once(f"[tuning] {self.path} is damaged ({error}) and cannot be moved: results are not kept")
             return False
-        warn_once(f"{self.path} was damaged ({error}); it is now {broken.name}, and a new one begins")
+        log.warn_once(f"[tuning] {self.path} was damaged ({error}); it is now {broken.name}, and a new one begins")
         return True
 
     @contextmanager

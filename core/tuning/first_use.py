@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
 from typing import TYPE_CHECKING
 
+from clgraft.core.log import log
 from clgraft.core.planning.choice import HEURISTIC
 from clgraft.core.tuning.database import Database
 from clgraft.core.tuning.identity import device_key
@@ -24,7 +23,7 @@ FINAL_SECONDS = 1.0
 def search_at_first_use(problem: Problem, context: Context) -> None:
     """Search the best choice for a problem and keep it in the user's database.
 
-    A line on stderr explains the delay. After `SECONDS` no further candidate is tried.
+    A line of the logger ``clgraft`` explains the delay. After `SECONDS` no further candidate is tried.
 
     Parameters
     ----------
@@ -46,6 +45,5 @@ def search_at_first_use(problem: Problem, context: Context) -> None:
         remember(text, search.winner.choice, device)
         times = search.winner.before.median / search.winner.after.median
         found = "the heuristic stays" if search.winner.choice == HEURISTIC else f"{search.winner.choice}, {times:.2f}x"
-    with contextlib.suppress(OSError, AttributeError):  # a process may have no stderr
-        seconds = time.perf_counter() - start
-        print(f"[tuning] {text}: {found} ({tried} tried in {seconds:.1f} s)", file=sys.stderr, flush=True)
+    # a warning, so that it is seen without any configuration: it explains why the first use took so long
+    log.warning("[tuning] %s: %s (%d tried in %.1f s)", text, found, tried, time.perf_counter() - start)

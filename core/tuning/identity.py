@@ -21,7 +21,7 @@ INSTRUCTIONS = {16: "avx512", 8: "avx2"}
 
 
 def device_words(device: DeviceInfo) -> tuple[str, ...]:
-    """Give the words that a row's device pattern may hold, the class first: ``cpu avx512 pocl units2 amd epyc``."""
+    """Return the words that a row's device pattern may hold, the class first: ``cpu avx512 pocl units2 amd epyc``."""
     words = ["cpu" if device.is_cpu else "gpu"]
     if device.is_cpu:
         words += [INSTRUCTIONS.get(device.vector_width, f"vector{device.vector_width}")]
@@ -33,7 +33,7 @@ def device_words(device: DeviceInfo) -> tuple[str, ...]:
 
 
 def device_class(device: DeviceInfo) -> str:
-    """Give the pattern under which results of a device are shipped, such as ``cpu avx512 pocl`` or ``gpu nvidia``."""
+    """Return the pattern under which results of a device are shipped, such as ``cpu avx512 pocl`` or ``gpu nvidia``."""
     return " ".join(device_words(device)[: 3 if device.is_cpu else 2])
 
 
@@ -60,7 +60,7 @@ def source_digest() -> str:
 
 
 def device_key(device: DeviceInfo) -> str:
-    """Give the text that has to be equal for a result to count: device, driver, what steers it, sources, version."""
+    """Return the text that has to be equal for a result to count: device, driver, what steers it, sources, version."""
     return json.dumps(
         {
             "clgraft": program_cache.VERSION,

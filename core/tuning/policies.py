@@ -11,7 +11,7 @@ VARIABLE = "CLGRAFT_TUNE"
 
 
 def policy() -> str:
-    """Give the policy.
+    """Return the policy.
 
     Returns
     -------

@@ -31,7 +31,7 @@ class Advice:
 
 
 def _user(device: DeviceInfo) -> tuple[tuple[DeviceInfo, str], dict[str, Choice]]:
-    """Give the user's results by problem; the database is read once in a process."""
+    """Return the user's results by problem; the database is read once in a process."""
     path = database.location()
     key = (device, str(path))
     if key not in _databases:
@@ -59,7 +59,7 @@ def forget_database() -> None:
 
 
 def advice(text: str, device: DeviceInfo) -> Advice | None:
-    """Give the best choice that is known for a problem: the user's, a shipped one, then the nearest of both.
+    """Return the best choice that is known for a problem: the user's, a shipped one, then the nearest of both.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class Effort:
 
 
 def choices(problem: Problem, context: Context) -> list[Choice]:
-    """Give what can be tried: the heuristic, every implementation's own choice, then all their settings in turn."""
+    """Return what can be tried: the heuristic, every implementation's own choice, then all their settings in turn."""
     found, settings = [HEURISTIC], []
     if not any(argument.size for argument in problem.arguments() if argument.role != "in"):
         return found
@@ -223,7 +223,7 @@ class Search:
         )
 
     def _digest(self, kernel: Any) -> Any:
-        """Give what tells a kernel's program from others: its binary; where a driver gives none the program."""
+        """Return what tells a kernel's program from others: its binary; where a driver gives none the program."""
         import pyopencl as cl
 
         program = kernel.program

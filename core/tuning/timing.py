@@ -78,7 +78,7 @@ class Buffers:
                 cl.enqueue_copy(self.context.queue, self.on_device[a.name], self.sets[0][a.name])
 
     def fetch(self) -> dict[str, np.ndarray]:
-        """Give what was written to the first copy."""
+        """Return what was written to the first copy."""
         outputs = {a.name: self.sets[0][a.name] for a in self.arguments if a.role != "in"}
         if self.staged:
             import pyopencl as cl

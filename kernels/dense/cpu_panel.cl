@@ -2,26 +2,18 @@
 //
 //     c[n][s]  =  bias[s] + sum over t of a[n][t] * b[s][t]
 //
-// turned    real, [block of COLS of the batch][t][COLS], made by dense_turn: a transposed; zeros beyond the batch
+// transposed    real, [block of COLS of the batch][t][COLS], made by dense_transpose: a transposed; zeros beyond the batch
 // b         (rows, columns), read in place: MR elements of b, each in all lanes, times NV vectors of the batch
 // c         (batch, rows)
 //
 // A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns at
-// a time, whose part of `turned` stays in the first level's cache; its results stay in local memory.
+// a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
 
-#ifndef MR
-#define MR 6
-#endif
-#ifndef NV
-#define NV 4
-#endif
-#define COLS (NV * VL)
-
-kernel void dense_turn(CONST_TENSOR(a), TENSOR_OF(real, turned), const int batch, const int columns, const int range) {
+kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns, const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
-    global real *out = OPEN(turned) + (long)block * columns * COLS;
+    global real *out = OPEN(transposed) + (long)block * columns * COLS;
     for (int lane = 0; lane < COLS; lane += VL) {
         const int first = block * COLS + lane, count = min(batch - first, VL);
         global const stored *as = OPEN(a) + (long)first * columns;
@@ -40,7 +32,7 @@ kernel void dense_turn(CONST_TENSOR(a), TENSOR_OF(real, turned), const int batch
     }
 }
 
-kernel void dense_panel(TENSOR_OF(const real, turned), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
+kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                         const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
                         const int item_rows, const int part_columns, const int chunk, local real *sums) {
     const int first = get_global_id(0) * item_rows, count = min(item_rows, rows - first);
@@ -51,39 +43,23 @@ kernel void dense_panel(TENSOR_OF(const real, turned), CONST_TENSOR(b), CONST_TE
     for (int from = begin; from < end; from += chunk) {
         const int length = min(chunk, end - from);
         for (int tile = 0; tile < tiles; tile++) {
-            global const real *x = OPEN(turned) + ((long)block * columns + from) * COLS;
+            global const real *x = OPEN(transposed) + ((long)block * columns + from) * COLS;
             global const stored *w[MR];
 #pragma unroll
             for (int i = 0; i < MR; i++) w[i] = OPEN(b) + (long)(first + min(tile * MR + i, count - 1)) * columns + from;
             local real *kept = sums + tile * MR * COLS;
             realv acc[MR][NV];
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-#pragma unroll
-                for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(kept + i * COLS + v * VL);
-            }
+            TILE_LOAD(acc, kept, COLS)
             for (int k = 0; k < length;) {
                 const int stop = min(k + 16, length);
 #pragma unroll
                 for (int i = 0; i < MR; i++) __builtin_prefetch(w[i] + k + chunk, 0, 2);  // the next chunk
                 for (; k < stop; k++) {
-                    realv column[NV];
-#pragma unroll
-                    for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(x + v * VL);
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-                        const realv weight = LOAD(w[i], k);
-#pragma unroll
-                        for (int v = 0; v < NV; v++) acc[i][v] = fma(weight, column[v], acc[i][v]);
-                    }
+                    TILE_STEP(acc, LOAD(w[i_], k), vector_[v_] = LOAD_REALS(x + v_ * VL))
                     x += COLS;
                 }
             }
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-#pragma unroll
-                for (int v = 0; v < NV; v++) STORE_REALS(kept + i * COLS + v * VL, acc[i][v]);
-            }
+            TILE_STORE(acc, kept, COLS)
         }
     }
     for (int lane = 0; lane < COLS && block * COLS + lane < batch; lane++) {

@@ -96,10 +96,6 @@ class Operator:
         """Outputs whose gradients backward does not read, as bits; where that is not all or none of them."""
         return 0
 
-    def value_names(self, name: str) -> tuple[str, ...]:
-        """Return the names of a node's values outside of it, for the node's own name."""
-        return tuple(value_name(name, place) for place in range(len(self.outputs)))
-
     @property
     def inferred(self) -> tuple[str, ...]:
         """Names of the inputs whose shapes follow from others: their guards have to let shapes through backwards."""
@@ -142,11 +138,6 @@ class Operator:
         for name, shape, right in zip(self.arguments, given, needed):
             if shape is not None and shape != right:
                 raise self.error(name, f"of shape {shape}", f"shape {right}")
-
-
-def value_name(name: str, output: int) -> str:
-    """Return the name of an operator's value: its first output has the operator's own name."""
-    return name if output == 0 else f"{name}_guard{output}"
 
 
 FAMILIES: dict[str, type[Operator]] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 import threading
 import traceback
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP
 
 from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
+from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.execution import prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
@@ -66,7 +66,7 @@ def _answer(function: Callable[..., None]) -> Callable[..., int]:
         except Exception as error:
             _errors.error = error
             text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-            print(f"clgraft: {text}", file=sys.stderr, flush=True)
+            log.error("clgraft: %s", text)
             return 0
         return 1
 

@@ -9,8 +9,8 @@ shape, values and gradients, and shares its input's memory wherever MXNet plans 
 more than one axis, and one behind each output: that one guards the gradient that comes back. A parameter whose shape
 is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
 
-They get there by themselves: `mx.nd.Custom` and `mx.sym.Custom` put them around every ``op_type="ocl_..."``, and
-loading a symbol adds those that are missing.
+They get there by themselves: `mx.nd.Custom` puts them around every ``op_type="ocl_..."``, and a symbol gets them when
+a cached graph is made of it. Symbols themselves have none, so names, attributes and the number of nodes stay.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import mxnet as mx
 from mxnet.base import MXNetError
 
 from clgraft import core
+from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.engine.registration import last_error
+from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
 CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node's own name
@@ -99,6 +101,7 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not recording:
             return outputs
+        backward_writes.remember(inputs[len(operator.arguments) :])
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out
@@ -113,15 +116,6 @@ def _current_names() -> mx.name.NameManager:
         return mx.name.NameManager.current
 
 
-def guarded(symbol: mx.sym.Symbol, name: str, inferred: bool = False) -> mx.sym.Symbol:
-    """Give a symbol with a guard behind it; itself if it is a guard."""
-    if symbol.attr(MARK):
-        return symbol
-    if inferred and symbol.get_children() is None:
-        return mx.sym._internal._mul_scalar(symbol, scalar=1.0, name=name, attr={MARK: "1"})
-    return mx.sym.squeeze(symbol, axis=(), name=name, attr={MARK: "1"})
-
-
 def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def Custom(*data: Any, **kwargs: Any) -> Any:
@@ -130,21 +124,11 @@ def _sym_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         operator, named, attributes = _sort(kwargs, mx.sym.Symbol)
         inputs = _arrange(operator, data, named)
         name = _current_names().get(kwargs.get("name"), operator.op_type)
-        arguments = len(operator.arguments)
         with mx.name.NameManager():  # names are whole from here on, whatever prefix is in force
             for place, key in enumerate(operator.arguments + operator.auxiliary):
                 if inputs[place] is None:
                     inputs[place] = mx.sym.var(f"{name}_{key}")
-                if place < arguments and key not in operator.vectors:
-                    inputs[place] = guarded(inputs[place], f"{name}_{key}_guard", key in operator.inferred)
-            node = original(
-                *inputs, name=name + CORE_SUFFIX, op_type=operator.op_type, attr=kwargs.get("attr"), **attributes
-            )
-            if len(operator.outputs) == 1:
-                return guarded(node, name)
-            return mx.sym.Group(
-                [guarded(node[i], name if i == 0 else f"{name}_{key}") for i, key in enumerate(operator.outputs)]
-            )
+            return original(*inputs, name=name, op_type=operator.op_type, attr=kwargs.get("attr"), **attributes)
 
     return Custom
 
@@ -161,6 +145,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
         How many were added.
     """
     old = graph["nodes"]
+    added = sum(guard_graph(part) for node in old for part in node.get("subgraphs", ()))
     nodes: list[dict[str, Any]] = []
     place: list[int] = []  # old number -> new number
     guards: dict[tuple[int, int], list[int]] = {}  # (old number, output) -> its guard's entry
@@ -171,8 +156,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
     for number, node in enumerate(old):
         if not grafts[number]:
             native_readers |= {(e[0], e[1]) for e in node["inputs"] if not _is_guard(node)}
-    inferred = _inferred_variables(old, grafts)
-    added = 0
+    inferred = _inferred_sources(old, grafts)
 
     def free(name: str) -> str:
         while name in names:
@@ -212,7 +196,7 @@ def guard_graph(graph: dict[str, Any]) -> int:
                 nodes[place[number]]["name"] = free(name + CORE_SUFFIX)
                 add_guard(number, output, name)
             else:
-                add_guard(number, output, free(_operator_of(node).value_names(name)[output]))
+                add_guard(number, output, free(f"{name}_guard{output}"))
     graph["heads"] = [
         guards[e[0], e[1]] if grafts[e[0]] and (e[0], e[1]) in guards else [place[e[0]], *e[1:]] for e in graph["heads"]
     ]
@@ -236,46 +220,38 @@ def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
 
 
-def _inferred_variables(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
-    """Give the variables whose shapes a grafted operator infers."""
-    found = set()
+def _inferred_sources(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]) -> set[int]:
+    """Return the variables, and the arrays of unknown sizes, whose shapes a grafted operator infers."""
+    found, unsized = set(), unsized_nodes(nodes)
     for node, graft in zip(nodes, grafts):
         if graft:
             operator = _operator_of(node)
             pairs = zip(node["inputs"], operator.arguments)
-            found |= {e[0] for e, name in pairs if name in operator.inferred and nodes[e[0]]["op"] == "null"}
+            sources = {entry[0] for entry, name in pairs if name in operator.inferred}
+            found |= {source for source in sources if nodes[source]["op"] == "null" or source in unsized}
     return found
 
 
-def load_unguarded(text: str) -> mx.sym.Symbol:
-    """Give the symbol of a JSON text as it stands."""
-    return _LOAD_JSON(text)
-
-
 def guard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """Give a symbol in which every grafted operator is guarded; the same object if nothing was missing.
+    """Return a symbol in which every grafted operator is guarded; the same object if nothing was missing.
 
     Parameters
     ----------
     symbol : mx.sym.Symbol
-        Such as one that was put together from JSON by a program that knows nothing of guards.
+        Such as one from which a program that is not written in Python makes a cached graph.
     """
     text = symbol.tojson()
-    if '"ocl_' not in text:
+    if "ocl_" not in text:
         return symbol
     graph = json.loads(text)
-    return _LOAD_JSON(json.dumps(graph)) if guard_graph(graph) else symbol
+    return mx.sym.load_json(json.dumps(graph)) if guard_graph(graph) else symbol
 
 
-_LOAD_JSON = mx.sym.load_json
+class CachedOp(backward_writes.CachedOp):
+    """MXNet's cached graph, of the guarded symbol."""
 
-
-def _loading(original: Callable[..., mx.sym.Symbol]) -> Callable[..., mx.sym.Symbol]:
-    @functools.wraps(original)
-    def load(*arguments: Any, **kwargs: Any) -> mx.sym.Symbol:
-        return guard_symbol(original(*arguments, **kwargs))
-
-    return load
+    def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
+        super().__init__(guard_symbol(sym), *arguments, **kwargs)
 
 
 def _replace(modules: tuple[Any, ...], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -290,5 +266,4 @@ def install() -> None:
         return
     _replace((mx.nd, mx.nd.op, mx.nd.gen_op), "Custom", _nd_custom)
     _replace((mx.sym, mx.sym.op, mx.sym.gen_op), "Custom", _sym_custom)
-    for name in ("load", "load_json"):
-        _replace((mx.sym.symbol, mx.sym), name, _loading)
+    mx.nd.CachedOp = CachedOp

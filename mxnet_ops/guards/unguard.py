@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, is_grafted, load_unguarded
+from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, is_grafted
 
 
 def unguard_graph(graph: dict[str, Any]) -> int:
@@ -27,7 +27,6 @@ def unguard_graph(graph: dict[str, Any]) -> int:
         How many were taken out.
     """
     old = graph["nodes"]
-    heads = {entry[0] for entry in graph["heads"]}
     nodes: list[dict[str, Any]] = []
     entries: dict[int, list[int]] = {}  # a guard's number -> the new entry that it guarded
     place: dict[int, int] = {}  # another node's number -> its new one
@@ -38,8 +37,7 @@ def unguard_graph(graph: dict[str, Any]) -> int:
     for number, node in enumerate(old):
         inputs = [moved(entry) for entry in node["inputs"]]
         attributes = node.get("attrs", {})
-        # a guard at the end of the graph may carry the name of an operator inside of a region
-        if MARK not in attributes or (number in heads and inputs[0][1] and _is_region(nodes[inputs[0][0]])):
+        if MARK not in attributes:
             place[number] = len(nodes)
             nodes.append({**node, "inputs": inputs})
             continue
@@ -54,23 +52,23 @@ def unguard_graph(graph: dict[str, Any]) -> int:
     return len(entries)
 
 
-def _is_region(node: dict[str, Any]) -> bool:
-    return bool(node.get("attrs", {}).get("op_type") == "ocl_region")
+def executor_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """Return a symbol for an executor: no guards but inside of control flow, whose parts run as cached graphs.
 
-
-def unguard_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """Give a symbol without guards, for an executor alone; the same object if there are none."""
+    The same object if nothing changes.
+    """
     text = symbol.tojson()
-    if MARK not in text:
+    if MARK not in text and '"subgraphs"' not in text:
         return symbol
     graph = json.loads(text)
-    return load_unguarded(json.dumps(graph)) if unguard_graph(graph) else symbol
+    changed = sum(guard_graph(part) for node in graph["nodes"] for part in node.get("subgraphs", ()))
+    return mx.sym.load_json(json.dumps(graph)) if unguard_graph(graph) + changed else symbol
 
 
 def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def bind(self: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> Any:
-        return original(unguard_symbol(self), *arguments, **kwargs)
+        return original(executor_symbol(self), *arguments, **kwargs)
 
     return bind
 

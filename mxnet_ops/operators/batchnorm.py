@@ -55,8 +55,7 @@ class BatchNorm(Operator):
 
     Notes
     -----
-    The moving statistics are updated once per backward, with the biased variance, as by MXNet's own: read them
-    after `mx.nd.waitall`.
+    The moving statistics are updated once per backward, with the biased variance, as by MXNet's own operator.
     """
 
     op_type: ClassVar[str] = "ocl_batchnorm"

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core import PointwiseProblem, ProblemError
 from clgraft.core.graph import Graph, Node, Value
-from clgraft.core.graph.graph import SKIPPED
+from clgraft.core.graph.structure import SKIPPED
 from clgraft.mxnet_ops.engine.operator import AUX, IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Shape
 from clgraft.mxnet_ops.regions.region import OUTSIDE, Entry, Region
 

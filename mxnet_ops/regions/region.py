@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, find_operator, value_name
+from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, find_operator
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -55,7 +55,6 @@ class Region(Operator):
     heads: tuple[Entry, ...]
     names: tuple[str, ...]
     auxiliary_names: tuple[str, ...]
-    head_names: tuple[str, ...]
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -68,9 +67,6 @@ class Region(Operator):
     @property
     def auxiliary(self) -> tuple[str, ...]:
         return self.auxiliary_names
-
-    def value_names(self, name: str) -> tuple[str, ...]:
-        return (name, *self.head_names[1:])
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -139,7 +135,6 @@ class Region(Operator):
             tuple((part_of[entry[0]], entry[1]) for entry in graph["heads"]),
             tuple(nodes[number]["name"] for number in variables),
             tuple(nodes[number]["name"] for number in auxiliary),
-            tuple(value_name(nodes[entry[0]]["name"], entry[1]) for entry in graph["heads"]),
         )
 
     def infer_all(self, shapes: Sequence[Shape | None]) -> tuple[dict[Entry, Shape], dict[int, Shape]]:

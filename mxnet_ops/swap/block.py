@@ -1,12 +1,13 @@
 """Swap of a Gluon net, in place: blocks keep their names, parameters and structure, and compute with grafted operators.
 
 Hybridized, a block's traced graph is swapped as a Symbol is, so that the arithmetic written with Python's own operators
-counts too. Not hybridized, a block sees an `F` whose functions are the grafted ones.
+counts too. Not hybridized, the functions of `mx.nd` are the grafted ones while a block of the net computes.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from typing import Any, Callable
 
@@ -23,20 +24,13 @@ NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
 class _Functions:
-    """Stands in for `mx.nd` as the `F` of a block: operators that can be grafted are, the others are MXNet's."""
+    """What the functions of `mx.nd` do while a block computes: operators that can be grafted are."""
 
     def __init__(self, select: Select, prefix: str) -> None:
         self._select, self._prefix = select, prefix
 
-    def __getattr__(self, name: str) -> Any:
-        native = getattr(mx.nd, name)
-        if not is_translatable(name):
-            return native
-        function = functools.wraps(native)(functools.partial(self._call, name, native))
-        setattr(self, name, function)
-        return function
-
-    def _call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, operator: str, native: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call the grafted operator that does what one of MXNet's does, or that one."""
         arrays = [value for value in args if _is_array(value)]
         named = {NAMED.get(key, key): value for key, value in kwargs.items() if _is_array(value) and key != "out"}
         try:
@@ -57,6 +51,32 @@ class _Functions:
         return mx.nd.Custom(*arrays, **named, out=kwargs.get("out"), op_type=op_type, **translated)
 
 
+_computing = threading.local()  # functions: of the block that computes in this thread
+
+
+def _switching(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of `mx.nd` that is grafted while a block of a swapped net computes."""
+
+    @functools.wraps(native)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        functions = getattr(_computing, "functions", None)
+        return native(*args, **kwargs) if functions is None else functions.call(name, native, *args, **kwargs)
+
+    function._switches = True  # type: ignore[attr-defined]
+    return function
+
+
+def _install() -> None:
+    """Replace the functions of `mx.nd` that can be grafted; once per process.
+
+    Blocks compare their `F` with `mx.nd` and use it as a key, so no other object can take its place.
+    """
+    for name in [name for name in dir(mx.nd) if is_translatable(name)]:
+        native = getattr(mx.nd, name)
+        if not hasattr(native, "_switches"):
+            setattr(mx.nd, name, _switching(name, native))
+
+
 def _is_array(value: Any) -> bool:
     return isinstance(value, mx.nd.NDArray)
 
@@ -73,13 +93,29 @@ def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], ar
     return {key: str(value) for key, value in given.items() if value is not None}
 
 
+class _GraftKind(type):
+    """Makes the blocks of a native class instances of its grafted one.
+
+    Gluon lets an attribute that holds a block change only to a block of the same class: a layer of a swapped net may
+    still be replaced by a native one, such as the last one for fine-tuning.
+    """
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.__bases__)
+
+
 def _graft_class(base: Any) -> type:
-    """Give the subclass of a block's class that computes with grafted operators; one per class."""
+    """Return the subclass of a block's class that computes with grafted operators."""
 
     def hybrid_forward(self: Any, F: Any, *args: Any, **kwargs: Any) -> Any:
-        if F is mx.nd:
-            F = _settings(self)["_grafted_functions"]
-        return base.hybrid_forward(self, F, *args, **kwargs)
+        if F is not mx.nd:
+            return base.hybrid_forward(self, F, *args, **kwargs)
+        before = getattr(_computing, "functions", None)
+        _computing.functions = _settings(self)["_grafted_functions"]
+        try:
+            return base.hybrid_forward(self, F, *args, **kwargs)
+        finally:
+            _computing.functions = before
 
     def _get_graph(self: Any, *args: Any) -> Any:
         if not self._cached_graph:
@@ -89,7 +125,7 @@ def _graft_class(base: Any) -> type:
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
     # the name stays too: Gluon makes prefixes of it
-    return types.new_class(base.__name__, (base,), {}, lambda body: body.update(members))
+    return types.new_class(base.__name__, (base,), {"metaclass": _GraftKind}, lambda body: body.update(members))
 
 
 _classes: dict[type, type] = {}
@@ -100,7 +136,7 @@ def _settings(block: gluon.Block) -> dict[str, Any]:
     found = block.__dict__
     if "_grafted_options" not in found:
         parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
-        options = next((part for part in parts if part is not None), {"select": None, "fuse": False})
+        options = next((part for part in parts if part is not None), {"select": None, "fuse": False, "regions": False})
         _settle(block, options)
     return found
 
@@ -110,7 +146,7 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
     block.__dict__["_grafted_options"] = options
 
 
-def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) -> Report:
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = False) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -123,14 +159,24 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) ->
     fuse : bool
         As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
 
+    regions : bool
+        As of `swap_symbol`; only hybridized nets have regions.
+
     Returns
     -------
     Report
         What is replaced once the net is hybridized. Without, sums and products that are written with Python's operators
         (``x + y``) stay MXNet's.
+
+    Notes
+    -----
+    A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
+    when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
-    options = {"select": select, "fuse": fuse}
+    _install()
+    options = {"select": select, "fuse": fuse, "regions": regions}
     report = _describe(net, options)
+    report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
     _swap(net, options)
     return report
 
@@ -166,4 +212,5 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
         part = _describe(child, options)
         report.rows += part.rows
         report.guards += part.guards
+        report.regions.update(part.regions)
     return report

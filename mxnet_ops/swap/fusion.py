@@ -16,6 +16,7 @@ from typing import Any
 
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS, Activation
 from clgraft.mxnet_ops.operators.batchnorm import FOLLOWING, BatchNorm
 from clgraft.mxnet_ops.operators.eltwise import Eltwise
@@ -106,9 +107,11 @@ def _activated(norm: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, An
 def _fuse_chains(graph: dict[str, Any], report: Report) -> None:
     nodes = graph["nodes"]
     formulas = [formula_of(node) for node in nodes]
+    unsized = unsized_nodes(nodes)
     for number, node in enumerate(nodes):
-        # shapes of variables may follow from the other input, which an expression does not know of
-        if len(node["inputs"]) > 1 and any(nodes[entry[0]]["op"] == "null" for entry in node["inputs"]):
+        # shapes of variables and of arrays of unknown sizes may follow from the other input, unknown to an expression
+        sources = [entry[0] for entry in node["inputs"]]
+        if len(sources) > 1 and any(nodes[source]["op"] == "null" or source in unsized for source in sources):
             formulas[number] = None
     readers: dict[int, set[int]] = defaultdict(set)
     for number, node in enumerate(nodes):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator, value_name
+from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator
 from clgraft.mxnet_ops.swap.report import Report
 
 REGION = "ocl_region"
@@ -22,12 +22,12 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
     the symbol, are its outputs. One operator alone stays as it is.
     """
     nodes = graph["nodes"]
-    groups = [group for group in _convex(nodes) if len(group) > 1]
+    heads = {(entry[0], entry[1]) for entry in graph["heads"]}
+    groups = [group for group in _convex(nodes, _joinable(nodes, heads)) if len(group) > 1]
     readers: dict[Entry, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes):
         for entry in node["inputs"]:
             readers[entry[0], entry[1]].append(number)
-    heads = {(entry[0], entry[1]) for entry in graph["heads"]}
     made: list[tuple[list[int], dict[str, Any], list[Entry]]] = []
     for group in groups:
         members = set(group)
@@ -40,7 +40,7 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
         inputs, auxiliary = _inputs(group, nodes)
         if not outputs or len(outputs) > MOST_OUTPUTS or set(inputs) & set(auxiliary):
             continue
-        name = value_name(nodes[outputs[0][0]]["name"], outputs[0][1])
+        name = nodes[outputs[0][0]]["name"]
         region = {
             "op": "Custom",
             "name": name,
@@ -62,7 +62,17 @@ def _is_grafted(node: Mapping[str, Any]) -> bool:
     return node["op"] == "Custom" and op_type in FAMILIES and op_type != REGION
 
 
-def _convex(nodes: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def _joinable(nodes: Sequence[Mapping[str, Any]], heads: Collection[Entry]) -> set[int]:
+    """Return the nodes that can be in a region: grafted operators, unless outputs of the symbol have names of theirs.
+
+    MXNet names outputs after their node. An operator of several outputs, one of which is the symbol's, stays a node.
+    """
+    shown = {entry[0] for entry in heads}
+    grafted = {number for number, node in enumerate(nodes) if _is_grafted(node)}
+    return {number for number in grafted if number not in shown or len(_operator(nodes[number]).outputs) == 1}
+
+
+def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> list[list[int]]:
     """Return the grafted operators in groups: joined along edges as long as no path leaves a group and comes back."""
     group_of = list(range(len(nodes)))
     members = {number: {number} for number in range(len(nodes))}
@@ -84,16 +94,16 @@ def _convex(nodes: Sequence[Mapping[str, Any]]) -> list[list[int]]:
             seen |= found
         return False
 
-    for number, node in enumerate(nodes):
-        if not _is_grafted(node):
+    for number in range(len(nodes)):
+        if number not in joinable:
             continue
         for source in sorted(sources[number]):
             first, second = group_of[source], group_of[number]
-            if first != second and _is_grafted(nodes[source]) and not leads_around(first, second):
+            if first != second and source in joinable and not leads_around(first, second):
                 for member in members.pop(second):
                     group_of[member] = first
                     members[first].add(member)
-    return [sorted(group) for group in members.values() if _is_grafted(nodes[min(group)])]
+    return [sorted(group) for group in members.values() if min(group) in joinable]
 
 
 def _inputs(group: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Entry], list[Entry]]:
@@ -139,12 +149,24 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[list[int], dict[str, Any], 
     nodes: list[dict[str, Any]] = []
     place: dict[int, int] = {}
     region_place: dict[int, int] = {}
+    copies: dict[Entry, int] = {}
 
     def moved(entry: Sequence[int]) -> list[int]:
         index = region_of.get(entry[0])
         if index is None:
             return [place[entry[0]], *entry[1:]]
         return [region_place[index], made[index][2].index((entry[0], entry[1])), *entry[2:]]
+
+    def named(entry: Sequence[int]) -> list[int]:
+        """Return a head; a copy gives it the name of its operator if the region does not."""
+        found = moved(entry)
+        if entry[0] not in region_of or not found[1]:
+            return found
+        key = (entry[0], entry[1])
+        if key not in copies:
+            copies[key] = len(nodes)
+            nodes.append({"op": "_copy", "name": old[entry[0]]["name"], "inputs": [found]})
+        return [copies[key], 0, 0]
 
     def visit(number: int) -> None:
         waiting = [number]
@@ -172,7 +194,7 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[list[int], dict[str, Any], 
 
     for entry in graph["heads"]:
         visit(entry[0])
-    graph["heads"] = [moved(entry) for entry in graph["heads"]]
+    graph["heads"] = [named(entry) for entry in graph["heads"]]
     graph["nodes"] = nodes
     graph["arg_nodes"] = [i for i, node in enumerate(nodes) if node["op"] == "null"]
     graph.pop("node_row_ptr", None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from clgraft.core import html
+
 
 @dataclass(frozen=True)
 class Row:
@@ -18,10 +20,20 @@ class Row:
 
 @dataclass
 class Report:
-    """The rows of a swap, in the order of the graph. ``str(report)`` is a table of counts."""
+    """The rows of a swap, in the order of the graph. ``str(report)`` is a table of counts.
+
+    Attributes
+    ----------
+    rows : list of Row
+    guards : int
+    regions : dict of str to list of str
+        The operators inside of each region; their values are not seen outside of it, but for its outputs.
+    """
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
+    note: str = ""
+    regions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def replaced(self) -> list[Row]:
@@ -33,10 +45,30 @@ class Report:
         """What was left alone."""
         return [row for row in self.rows if not row.graft]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"Report({self._summary})"
+
+    def _repr_html_(self) -> str:
+        heads, *cells = self._table()
+        return html.table(heads, cells, self._summary)
+
+    @property
+    def _summary(self) -> str:
+        text = f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        if self.regions:
+            joined = ", ".join(f"{name} ({len(inside)} operators)" for name, inside in self.regions.items())
+            text += f"; regions: {joined}"
+        return text
+
+    def _table(self) -> list[tuple[str, str, str, str]]:
         counts = Counter((row.operator, row.graft, row.reason) for row in self.rows)
-        lines = [("operator", "count", "replaced by", "left alone because")]
-        lines += [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        heads = ("operator", "count", "replaced by", "left alone because")
+        cells = [(operator, str(count), graft or "-", reason) for (operator, graft, reason), count in counts.items()]
+        return [heads, *cells]
+
+    def __str__(self) -> str:
+        lines = self._table()
         widths = [max(len(line[column]) for line in lines) for column in range(4)]
         table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
-        return f"{table}\n{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        note = f"\n{self.note}" if self.note else ""
+        return f"{table}\n{self._summary}{note}"

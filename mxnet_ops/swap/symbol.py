@@ -11,8 +11,9 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import find_operator
-from clgraft.mxnet_ops.guards.guard import MARK, guard_graph, load_unguarded
+from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
+from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.readers import PASSING
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
@@ -53,6 +54,7 @@ def swap_symbol(
     nodes, report = graph["nodes"], Report()
     types = _known_types(symbol)
     used = _used_outputs(graph)
+    unsized = unsized_nodes(nodes)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
@@ -63,6 +65,7 @@ def swap_symbol(
                 raise Kept("not selected")
             sources = [nodes[entry[0]] for entry in node["inputs"]]
             _expect_plain(sources, types)
+            _expect_sizes(node, number, unsized)
             if is_typeless(node["op"]):
                 _expect_reals(nodes, node, types)
             op_type, translated = translate(seen, _weight_shape(node["op"], sources))
@@ -79,19 +82,20 @@ def swap_symbol(
     if regions:
         unguard_graph(graph)
         graph = _with_regions(graph, report)
+    text = json.dumps(graph)
     report.guards = guard_graph(graph)
-    return load_unguarded(json.dumps(graph)), report
+    return mx.sym.load_json(text), report
 
 
 def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
     """Return the graph with regions, or itself if they would change the order of the symbol's arguments."""
     joined = copy.deepcopy(graph)
     form_regions(joined, report)
-    before, after = (load_unguarded(json.dumps(found)) for found in (graph, joined))
-    for names in ("list_arguments", "list_auxiliary_states"):
+    before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
+    for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
         if getattr(before, names)() != getattr(after, names)():
             report.regions.clear()
-            report.rows.append(Row("", REGION, reason="regions would change the order of the arguments"))
+            report.rows.append(Row("", REGION, reason="regions would change the order or names of arguments or outputs"))
             return graph
     return joined
 
@@ -122,6 +126,12 @@ def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
             raise Kept(f"its inputs are {np.dtype(dtype).name}")
         if source.get("attrs", {}).get("__storage_type__") not in DENSE:
             raise Kept("its inputs are sparse")
+
+
+def _expect_sizes(node: dict[str, Any], number: int, unsized: set[int]) -> None:
+    reads_unsized = any(entry[0] in unsized for entry in node["inputs"])
+    if reads_unsized and (number in unsized or not shares_shape(node)):
+        raise Kept("the sizes of its inputs follow from operators after it")
 
 
 def _expect_reals(nodes: list[dict[str, Any]], node: dict[str, Any], types: dict[str, Any]) -> None:

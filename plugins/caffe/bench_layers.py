@@ -18,7 +18,7 @@ _TYPES = {"relu": "ReLU", "sigmoid": "Sigmoid", "tanh": "TanH", "softrelu": "BNL
 
 
 def sides(case: Case) -> dict[str, Side]:
-    """Give both sides of a case."""
+    """Return both sides of a case."""
     native, shape, inputs = layer(case.work)
     bottoms = [f"x{i}" for i in range(inputs)]
     dims = " ".join(f"dim: {size}" for size in shape)
@@ -61,7 +61,7 @@ def _side(text: str, bottoms: list[str]) -> Side:
 
 
 def layer(work: Any) -> tuple[str, tuple[int, ...], int]:
-    """Give a problem in Caffe's words: type and parameters, shape and number of bottoms."""
+    """Return a problem in Caffe's words: type and parameters, shape and number of bottoms."""
     if isinstance(work, Element):
         return f'type: "{_TYPES[work.function]}"', (*work.shape, 1), work.inputs
     if isinstance(work, BatchNormProblem):

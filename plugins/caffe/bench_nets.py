@@ -1,4 +1,4 @@
-"""Whole nets in Caffe: training steps of a ResNet-18 and a MobileNet, native and with all layers swapped."""
+"""Whole nets in Caffe: inference and training of a ResNet-18 and a MobileNet, as they are and swapped."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import caffe
+
 from clgraft.caffe_layers.swap import swap_net
 from clgraft.plugins.caffe.bench_layers import load
 from clgraft.plugins.command_line.bench.peers import random
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 CLASSES = 1000
+
+
+def _fill(net: Any) -> None:
+    net.blobs["data"].data[...] = random(net.blobs["data"].data.shape, 1)
+    for blobs in net.params.values():
+        if len(blobs) == 3:  # a BatchNorm's: a mean of 0 and a variance of 1, once
+            blobs[1].data[...] = blobs[2].data[...] = 1
+
+
+def _forward(net: Any) -> None:
+    net.forward()
 
 
 def _step(net: Any) -> None:
@@ -68,7 +81,7 @@ class _Text:
 
 
 def resnet18(batch: int, learn: bool = True, pixels: int = 224) -> str:
-    """Give a ResNet-18 (He et al. 2016): two blocks of two 3x3 convolutions at each of four sizes."""
+    """Return a ResNet-18 (He et al. 2016): two blocks of two 3x3 convolutions at each of four sizes."""
     net = _Text(batch, pixels, learn)
     x = net.pool(net.conv("data", 64, 7, 2), "pool: MAX kernel_size: 3 stride: 2")
     width = 64
@@ -83,7 +96,7 @@ def resnet18(batch: int, learn: bool = True, pixels: int = 224) -> str:
 
 
 def mobilenet(batch: int, learn: bool = True, pixels: int = 224) -> str:
-    """Give a MobileNet (Howard et al. 2017): depthwise and 1x1 convolutions in turn."""
+    """Return a MobileNet (Howard et al. 2017): depthwise and 1x1 convolutions in turn."""
     net = _Text(batch, pixels, learn)
     x, width = net.conv("data", 32, 3, 2), 32
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -108,7 +121,7 @@ def computes_statistics() -> bool:
 
 
 def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3) -> Iterator[Row]:
-    """Measure forward and backward of nets, a row at a time.
+    """Measure nets, a row at a time: inference and training (forward and backward), for each batch size.
 
     Where the native BatchNorm computes no statistics of a batch (that of the pip wheel), both sides use given ones:
     activations would overflow otherwise, and the native max pooling writes out of bounds on NaN.
@@ -134,17 +147,15 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
         for batch in batches:
             text = NETS[name](batch, learn)
-            nets = {"native": load(text), "clgraft": load(swap_net(text)[0])}
-            for net in nets.values():
-                net.blobs["data"].data[...] = random(net.blobs["data"].data.shape, 1)
-                for blobs in net.params.values():
-                    if len(blobs) == 3:  # of BatchNorm: a mean of 0 and a variance of 1, once
-                        blobs[1].data[...] = blobs[2].data[...] = 1
-            calls = {side: partial(_step, net) for side, net in nets.items()}
-            times = compare(calls, seconds, least)
-            a, b = times["native"], times["clgraft"]
             label = f"{name} style batch {batch}"
-            text = label + ("" if learn else ", batch norm with given statistics")
-            yield Row("nets", label, text, "net", "training", "caffe", a.median, b.median, a.spread, b.spread)
-            del nets, calls
-            gc.collect()
+            note = label + ("" if learn else ", batch norm with given statistics")
+            for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
+                nets = {"native": load(text, phase), "clgraft": load(swap_net(text)[0], phase)}
+                for net in nets.values():
+                    _fill(net)
+                calls = {side: partial(call, net) for side, net in nets.items()}
+                times = compare(calls, seconds, least)
+                a, b = times["native"], times["clgraft"]
+                yield Row("nets", label, note, "net", what, "caffe", a.median, b.median, a.spread, b.spread)
+                del nets, calls
+                gc.collect()

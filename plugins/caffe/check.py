@@ -1,4 +1,4 @@
-"""Checks a swapped net in Caffe layer by layer: each of ours gets what its native twin got, so no errors add up."""
+"""Check a swapped net in Caffe layer by layer: each layer gets the inputs of Caffe's own, so errors do not add up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.plugins.command_line.check.runner import CheckError, CheckRow, relative_error
 
@@ -75,6 +75,25 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
         for top in tops:
             our_blobs[top].reshape(*blobs[top].data.shape)
             our_blobs[top].data[...] = blobs[top].data
+
+
+_READING = re.compile(r"\[libprotobuf ERROR [^\]]*\] Error parsing text-format caffe\.\w+: (?:(\d+):(\d+): )?(.*)")
+_FATAL = re.compile(r"F\d+ \S+ +\d+ \S+\] (.*)")
+
+
+def explain(lines: list[str], path: str, **_: Any) -> str:
+    """Return why Caffe ended the process: it aborts on a net that it rejects, and its reason is in what it printed."""
+    found: list[str] = []
+    for line in lines:
+        reading, fatal = _READING.match(line), _FATAL.match(line)
+        if reading:
+            row, column, text = reading.groups()
+            found.append(f"line {row}, column {column}: {text}" if row else text)
+        elif fatal and not (found and "Failed to parse" in fatal[1]):
+            found.append(fatal[1])
+    if not found:
+        return ""
+    return f"[check] got {path}, which this Caffe rejects: {'; '.join(found)}"
 
 
 def _check(
@@ -162,7 +181,7 @@ def _labels(text: str) -> set[str]:
 
 def _forced(text: str) -> str:
     """Return a net that computes gradients even without a loss; the swap of losses has to see that."""
-    return re.sub(r"(?m)^\s*force_backward\s*:\s*\w+\s*[;,]?", "", text) + "\nforce_backward: true\n"
+    return re.sub(r"(?m)^[ \t]*force_backward\s*:\s*\w+[ \t]*[;,]?", "", text) + "\nforce_backward: true\n"
 
 
 def _load(caffe: Any, text: str, phase: int) -> Any:
@@ -176,7 +195,7 @@ def _load(caffe: Any, text: str, phase: int) -> Any:
 
 
 def _set_weights(net: Any, rng: np.random.Generator) -> None:
-    """Give random values to weights that no filler gave any."""
+    """Return random values to weights that no filler gave any."""
     for layer in net.layers:
         for number, blob in enumerate(layer.blobs):
             shape = blob.data.shape

@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
-from clgraft.caffe_layers.swap.files import read_text
-from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
+from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
+from clgraft.plugins.caffe import run
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+
+_STDOUT = (STDIN, "/dev/stdout")
 
 
-class CaffePlugin:
-    """Nets (train/val, deploy) and solvers in text form. Caffe itself is not needed to swap them."""
+class CaffePlugin(Plugin):
+    """Nets (train/val, deploy) and solvers in text form; also from standard input. Caffe is not needed to swap them."""
 
     name = "caffe"
     models = "a net's or a solver's .prototxt"
-    checker = "clgraft.plugins.caffe.check"
+    examples = (
+        "clgraft check train_val.prototxt",
+        "clgraft swap train_val.prototxt -o train_val_ocl.prototxt",
+        "clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU",
+        "clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt",
+        "clgraft tune train_val.prototxt",
+    )
+    # the pure Python protobuf, which Caffe's generated classes need, and no log of every layer
+    environment = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}  # noqa: RUF012
 
     def recognises(self, path: Path) -> bool:
-        return path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        named = path.suffix in (".prototxt", ".pbtxt", ".pt") or path.name.endswith(".prototxt.txt")
+        return named or (not path.suffix and is_stream(path))
 
     def swap(self, request: SwapRequest) -> SwapResult:
         chosen = {"types": request.types, "names": request.names, "exclude": request.exclude}
         if request.back and any(value is not None for value in chosen.values()):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
-        if request.target is not None:
+        force = request.force
+        if request.target is not None and str(request.target) not in _STDOUT:
             if request.back:
-                reports = swap.restore_file(request.source, request.target)
+                reports = swap.restore_file(request.source, request.target, force=force)
             else:
-                reports = swap.swap_file(request.source, request.target, root=request.root, **chosen)
+                reports = swap.swap_file(request.source, request.target, root=request.root, force=force, **chosen)
             text = ""
         else:
             text, reports = self._as_text(request)
         changed = sum(len(report.swapped) for report in reports)
         return SwapResult("\n\n".join(map(str, reports)), changed, text)
+
+    def add_check_arguments(self, parser: argparse._ActionsContainer) -> None:
+        parser.add_argument("--phase", choices=["train", "test"], default="train", help="of a net (default: train)")
+
+    def check(self, model: Path, options: argparse.Namespace) -> Task:
+        arguments = {"path": str(model), "phase": options.phase, "repeats": options.repeats}
+        return Task("clgraft.plugins.caffe.check", arguments)
+
+    def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        return Task("clgraft.plugins.caffe.tune", {"path": str(model), "training": training})
+
+    def peers(self) -> Sequence[Peer]:
+        return [
+            Peer(
+                "caffe",
+                "caffe",
+                "clgraft.plugins.caffe.bench_layers",
+                ("resnet18", "mobilenet"),
+                "clgraft.plugins.caffe.bench_nets",
+            )
+        ]
+
+    def add_commands(self, commands: Any) -> None:
+        """Add `clgraft caffe` to the subparsers of the command line."""
+        run.add_command(commands)
 
     @staticmethod
     def _as_text(request: SwapRequest) -> tuple[str, list[Report]]:
@@ -41,7 +82,7 @@ class CaffePlugin:
         with swap.naming(request.source):
             if swap.is_solver(native):
                 raise PluginError(
-                    f"[swap] got the solver {request.source}, expected -o: its nets are written beside it"
+                    f"[swap] got the solver {request.source}, expected -o: its nets are written next to it"
                 )
             if request.back:
                 text, report = swap.swap_back(native)

@@ -7,15 +7,15 @@ from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.files import read_text
+from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
 from clgraft.plugins.caffe.check import _forced, _load
 from clgraft.plugins.command_line.tune.supervise import TuneError
 
 
-def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
-    """Give what a net's swapped layers plan, forward and, in training, backward.
+def problems(path: str, training: bool = True, passes: int = 1) -> tuple[Problem, ...]:
+    """Return what a net's swapped layers plan, forward and, in training, backward.
 
     Parameters
     ----------
@@ -23,6 +23,8 @@ def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
         A net, swapped or not.
     training : bool
         The phase; without it only forward.
+    passes : int
+        How often the net is run.
     """
     try:
         import caffe
@@ -36,10 +38,10 @@ def problems(path: str, training: bool = True) -> tuple[Problem, ...]:
         swapped, _ = swap_net(_forced(native) if training else native)
     caffe.set_mode_cpu()
     net: Any = _load(caffe, swapped, caffe.TRAIN if training else caffe.TEST)
-    net.forward()
-    if training:
-        last = len(net.layers) - 1
-        net._backward(last, 0)
+    for _ in range(passes):
+        net.forward()
+        if training:
+            net._backward(len(net.layers) - 1, 0)
     found = core.context().problems()
     if not found:
         raise TuneError(f"[tune] got {path}, in which no layer has an OpenCL counterpart")

@@ -1,7 +1,8 @@
-"""What `clgraft devices` shows."""
+"""The command `clgraft devices`."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -15,6 +16,25 @@ _HOST_ACCESS = {
     "use_host_ptr": "host memory wrapped without a copy",
     "staged": "memory of its own",
 }
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "devices",
+        help="show the OpenCL devices",
+        description="Show the OpenCL devices that were found, best first, what each can do, and why a runtime "
+        "cannot be used. Exit status 1 if there is none.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the devices."""
+    found, problems = gather()
+    print(as_json(found, problems) if options.json else as_text(found, problems))
+    return 0 if found else 1
 
 
 def gather() -> tuple[list[devices.DeviceInfo], list[str]]:
@@ -41,9 +61,10 @@ def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
     if not found:
         lines.append("no OpenCL device was found; `pip install clgraft[cpu]` brings one for x86 CPUs")
     lines += [f"not usable: {problem}" for problem in problems]
-    wanted = os.environ.get("CLGRAFT_DEVICE")
+    variable = "CLGRAFT_DEVICE" if os.environ.get("CLGRAFT_DEVICE") else devices.PYOPENCL_VARIABLE
+    wanted = os.environ.get(variable)
     if wanted and default is None and found:
-        lines.append(f"CLGRAFT_DEVICE is {wanted!r}, which fits none of them")
+        lines.append(f"{variable} is {wanted!r}, which fits none of them")
     return "\n".join(lines)
 
 

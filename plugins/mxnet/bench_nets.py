@@ -1,4 +1,4 @@
-"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, native and with all operators swapped."""
+"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, as they are and swapped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxnet.gluon.model_zoo import vision
 from clgraft.mxnet_ops import swap_block
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 NETS = {
     "alexnet": "alexnet",
@@ -45,7 +45,7 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
     Raises
     ------
     PluginError
-        If there is no such net.
+        If a name is not in `NETS`.
     """
     for name in names:
         if name not in NETS:
@@ -73,9 +73,9 @@ class _Net:
         x = mx.nd.array(rng.standard_normal((batch, 3, PIXELS, PIXELS)).astype(np.float32))
         labels = mx.nd.array(rng.integers(0, CLASSES, batch).astype(np.float32))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of compilers
+            warnings.simplefilter("ignore")  # compilers warn
             net.hybridize(static_alloc=True, static_shape=True)
-            net(x).wait_to_read()  # shapes, before operators are replaced
+            net(x).wait_to_read()  # shapes have to be known before operators are replaced
             if grafted:
                 self.report = swap_block(net)
                 net.hybridize(static_alloc=True, static_shape=True)

@@ -1,4 +1,4 @@
-"""MXNet's operators, native and grafted, each as the one operator of a symbol with an executor."""
+"""MXNet's operators and ours, each as the only operator of a symbol with an executor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 from typing import Any
 
-os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # a line for each executor otherwise
+os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet prints a line for each executor otherwise
 
 import mxnet as mx
 import numpy as np
@@ -18,7 +18,7 @@ from clgraft.plugins.command_line.bench.peers import Side, random
 
 
 def sides(case: Case) -> dict[str, Side]:
-    """Give both sides of a case."""
+    """Return both sides of a case."""
     return {"native": _side(case, False), "clgraft": _side(case, True)}
 
 
@@ -56,7 +56,7 @@ def _side(case: Case, grafted: bool) -> Side:
 
 
 def operator(work: Any) -> tuple[str, str, dict[str, Any], tuple[int, ...], int]:
-    """Give a problem in MXNet's words: native name, ours, attributes, shape and number of inputs."""
+    """Return a problem in MXNet's words: native name, ours, attributes, shape and number of inputs."""
     if isinstance(work, Element):
         shape = (work.shape[0], work.shape[1], work.shape[2], 1)
         if work.function == "sum":

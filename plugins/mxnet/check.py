@@ -1,6 +1,6 @@
-"""Checks a swapped symbol in MXNet: the whole net, forward and backward, against the native one in float64.
+"""Check a swapped symbol in MXNet: the whole net, forward and backward, against the original one in float64.
 
-Errors of whole nets grow from operator to operator, so the native net in float32 is the measure of what is usual.
+Errors of whole nets grow from operator to operator, so the error of the original net in float32 tells what is usual.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
 
-# how much worse than the native net in float32 passes, and what always passes
+# the factor of the original net's error in float32 that passes, and the error that always passes
 FACTOR, FLOOR = 5.0, 1e-4
 
 

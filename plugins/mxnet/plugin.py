@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clgraft.plugins.registry import PluginError, SwapRequest, SwapResult
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
 
 
-class MXNetPlugin:
+class MXNetPlugin(Plugin):
     """Symbols saved as JSON; parameters load into the swapped symbol unchanged."""
 
     name = "mxnet"
     models = "a symbol's .json"
-    checker = "clgraft.plugins.mxnet.check"
+    examples = (
+        "clgraft check model-symbol.json --shape data=1,3,224,224",
+        "clgraft swap model-symbol.json -o model_ocl-symbol.json",
+    )
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".json"
@@ -43,6 +47,25 @@ class MXNetPlugin:
             text = ""
         notes = [f"note: no operator matches {pattern}" for pattern in sorted(selection.unused)]
         return SwapResult("\n".join([str(report), *notes]), len(report.replaced), text)
+
+    def check(self, model: Path, options: argparse.Namespace) -> Task:
+        arguments = {"path": str(model), "shapes": options.shapes, "repeats": options.repeats}
+        return Task("clgraft.plugins.mxnet.check", arguments)
+
+    def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        arguments = {"path": str(model), "shapes": dict(shapes), "training": training}
+        return Task("clgraft.plugins.mxnet.tune", arguments)
+
+    def peers(self) -> Sequence[Peer]:
+        return [
+            Peer(
+                "mxnet",
+                "mxnet",
+                "clgraft.plugins.mxnet.bench_operators",
+                ("alexnet", "resnet18", "resnet50", "vgg16", "mobilenet", "mobilenetv2"),
+                "clgraft.plugins.mxnet.bench_nets",
+            )
+        ]
 
 
 class _Selection:

@@ -10,17 +10,21 @@ from clgraft.core.problem import Problem
 from clgraft.plugins.command_line.tune.supervise import TuneError
 
 
-def problems(path: str, shapes: Mapping[str, Sequence[int]], training: bool = True) -> tuple[Problem, ...]:
-    """Give what a symbol's swapped operators plan, forward and, in training, backward.
+def problems(
+    path: str, shapes: Mapping[str, Sequence[int]], training: bool = True, passes: int = 1
+) -> tuple[Problem, ...]:
+    """Return what a symbol's swapped operators plan, forward and, in training, backward.
 
     Parameters
     ----------
     path : str
         A symbol's JSON, swapped or not.
     shapes : mapping
-        Of its inputs.
+        Shapes of its inputs, by name.
     training : bool
         Without it only forward.
+    passes : int
+        How often the symbol is run.
     """
     try:
         from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
@@ -39,10 +43,11 @@ def problems(path: str, shapes: Mapping[str, Sequence[int]], training: bool = Tr
             raise TuneError(f"[tune] got no shape of {missing[0]}, expected --shape {missing[0]}=N,N,...")
         swapped, _ = swap_symbol(symbol)
         executor = swapped.simple_bind(mxnet.cpu(), grad_req="write" if training else "null", **given)
-        outputs = executor.forward(is_train=training)
-        if training:
-            executor.backward([mxnet.nd.ones_like(output) for output in outputs])
-        mxnet.nd.waitall()
+        for _ in range(passes):
+            outputs = executor.forward(is_train=training)
+            if training:
+                executor.backward([mxnet.nd.ones_like(output) for output in outputs])
+            mxnet.nd.waitall()
     except (mxnet.MXNetError, UnicodeDecodeError) as error:
         raise TuneError(f"[tune] got {path}: {str(error).strip().splitlines()[0]}") from None
     found = core.context().problems()

@@ -10,6 +10,14 @@ def test_c_program_convolves_and_takes_gradients(run_program):
     assert "errors: y" in done.stdout
 
 
+def test_verbose_lines_come_from_c(run_program, monkeypatch):
+    monkeypatch.setenv("CLGRAFT_VERBOSE", "plan,run")
+    done = run_program("convolve.c")
+    lines = [line.split(",") for line in done.stderr.splitlines() if line.startswith("clgraft,")]
+    assert {words[1] for words in lines} == {"plan", "run"}
+    assert all(words[3].startswith("conv ") and float(words[4]) >= 0 for words in lines)
+
+
 def test_every_function_refuses_misuse(run_program):
     done = run_program("misuse.c")
     assert done.returncode == 0, done.stdout + done.stderr

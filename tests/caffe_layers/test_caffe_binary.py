@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -18,7 +20,13 @@ from clgraft.caffe_layers.swap import swap_file
 needs_command = pytest.mark.skipif(not shutil.which("caffe"), reason="this Caffe comes without the caffe command")
 
 
-def train(folder, parameters: str, ours: bool) -> subprocess.CompletedProcess:
+RUN = (
+    "import argparse; from clgraft.plugins.caffe import run; parser = argparse.ArgumentParser(); "
+    "run.add_command(parser.add_subparsers()); options = parser.parse_args(); options.run(options)"
+)
+
+
+def train(folder, parameters: str, ours: bool, command=("env", "GLOG_minloglevel=0", "caffe")):
     """Train a net of DummyData, one convolution and a Euclidean loss for some steps."""
     data = "shape { dim: 4 dim: 3 dim: 6 dim: 6 } data_filler { type: 'gaussian' }"
     (folder / "net.prototxt").write_text(
@@ -33,8 +41,8 @@ def train(folder, parameters: str, ours: bool) -> subprocess.CompletedProcess:
         f'net: "{folder}/net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 4 display: 1 random_seed: 3 '
         f'solver_mode: CPU snapshot_after_train: false snapshot_prefix: "{folder}/snap"'
     )
-    command = ["caffe", "train", f"--solver={folder}/solver.prototxt"]
-    return subprocess.run(["env", "GLOG_minloglevel=0", *command], capture_output=True, text=True)
+    line = [*command, "train", f"--solver={folder}/solver.prototxt"]
+    return subprocess.run(line, capture_output=True, text=True)
 
 
 @needs_command
@@ -47,6 +55,21 @@ def test_trains_as_natively(tmp_path):
         curves.append([float(loss) for loss in re.findall(r"Iteration \d+.*, loss = (\S+)", done.stderr)])
     assert len(curves[0]) >= 4
     assert curves[1] == pytest.approx(curves[0], rel=1e-4)
+
+
+@needs_command
+def test_clgraft_caffe_sets_up_the_environment(tmp_path):
+    """From a shell in which nothing was activated or exported."""
+    clean = [
+        "env",
+        "-i",
+        "PATH=/usr/bin:/bin",
+        "HOME=/nonexistent",
+        f"CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')}",
+    ]
+    done = train(tmp_path, "num_output: 2 kernel_size: 3", True, [*clean, sys.executable, "-c", RUN, "caffe"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Optimization Done" in done.stderr
 
 
 @needs_command
@@ -100,8 +123,12 @@ def test_a_swapped_solver_trains_tests_and_is_timed_as_natively(tmp_path):
         return done.stderr
 
     seen = []
-    for solver, net in (("native", "net"), ("ours", "net_ocl")):
-        files = [f"--model={tmp_path}/{net}.prototxt", f"--weights={tmp_path}/snap_iter_6.caffemodel", "--iterations=3"]
+    for solver, net, snapshot in (("native", "net", "snap"), ("ours", "net_ocl", "snap_ocl")):
+        files = [
+            f"--model={tmp_path}/{net}.prototxt",
+            f"--weights={tmp_path}/{snapshot}_iter_6.caffemodel",
+            "--iterations=3",
+        ]
         trained = command("train", f"--solver={tmp_path}/{solver}.prototxt")
         tested = command("test", *files)
         timed = command("time", f"--model={tmp_path}/{net}.prototxt", "--iterations=1")

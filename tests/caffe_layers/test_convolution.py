@@ -223,10 +223,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("parameters", WRONG)
-def test_wrong_parameters_are_told_and_printed(parameters, capfd):
+def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     with pytest.raises(Exception, match=r"\[conv\] got .*, expected"):
         load(inputs({"x": (2, 3, 7, 5)}) + layer("Convolution", parameters, ours=True))
-    printed = capfd.readouterr().err
+    printed = caplog.text
     assert "clgraft: OclConvolution 'op' failed in" in printed
     assert f"[conv] got {WRONG[parameters]}" in printed
 
@@ -238,10 +238,10 @@ def python_layer(cls: str, text: str) -> str:
     )
 
 
-def test_text_that_is_no_layer_is_told(capfd):
+def test_text_that_is_no_layer_is_told(caplog):
     with pytest.raises(Exception, match=r"got .*many"):
         load(inputs({"x": (2, 3, 7, 5)}) + python_layer("OclConvolution", "convolution_param { num_output: many }"))
-    assert "clgraft: OclConvolution (convolution_param { num_output: many })" in capfd.readouterr().err
+    assert "clgraft: OclConvolution (convolution_param { num_output: many })" in caplog.text
 
 
 def test_parameters_of_another_type_are_refused():

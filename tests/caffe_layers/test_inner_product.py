@@ -112,10 +112,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("parameters", WRONG)
-def test_wrong_parameters_are_told_and_printed(parameters, capfd):
+def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     with pytest.raises(Exception, match=r"\[dense\] got .*, expected"):
         load(inputs({"x": (2, 3, 5)}) + layer("InnerProduct", parameters, ours=True))
-    printed = capfd.readouterr().err
+    printed = caplog.text
     assert "clgraft: OclInnerProduct 'op' failed in" in printed
     assert f"[dense] got {WRONG[parameters]}" in printed
 

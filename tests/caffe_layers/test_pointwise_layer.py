@@ -112,10 +112,10 @@ def test_without_a_backward_expression_it_predicts():
         ({"forward": "y0 = x0 +"}, "expected"),
     ],
 )
-def test_wrong_expressions_are_told(fields, message, capfd):
+def test_wrong_expressions_are_told(fields, message, caplog):
     with pytest.raises(Exception, match=rf"\[pointwise\] .*{message}"):
         load(inputs({"x": (3, 7)}) + pointwise(fields))
-    assert "clgraft: OclPointwise" in capfd.readouterr().err
+    assert "clgraft: OclPointwise" in caplog.text
 
 
 @pytest.mark.parametrize(

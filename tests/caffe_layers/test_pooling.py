@@ -96,6 +96,35 @@ def test_round_mode(pool, fields):
     np.testing.assert_allclose(y, native.blobs["y"].data[:, :, : y.shape[2], : y.shape[3]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+def test_ceil_mode_of_forks_is_round_mode(pool):
+    """DenseNet-121's prototxt says `ceil_mode: false`, which stock Caffe cannot read."""
+    x = np.random.default_rng(1).standard_normal((2, 3, 8, 9)).astype(np.float32)
+    results = {}
+    for fields in ("ceil_mode: false", "round_mode: FLOOR", "ceil_mode: true", ""):
+        parameters = f"pooling_param {{ pool: {pool} kernel_size: 3 stride: 2 pad: 1 {fields} }}"
+        net = load(inputs({"x": x.shape}) + layer("Pooling", parameters, ours=True))
+        net.blobs["x"].data[...] = x
+        net.forward()
+        results[fields] = net.blobs["y"].data.copy()
+    np.testing.assert_array_equal(results["ceil_mode: false"], results["round_mode: FLOOR"])
+    np.testing.assert_array_equal(results["ceil_mode: true"], results[""])
+    assert results[""].shape != results["round_mode: FLOOR"].shape
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("kernel_size: 2 ceil_mode: true round_mode: FLOOR", "expected one of the two"),
+        ("kernel_size: 2 strid: 2", "got strid, expected a field of Caffe's"),
+        ("kernel_size: 2 pool: MAXIMUM", "got MAXIMUM for pool, expected one of MAX, AVE, STOCHASTIC"),
+    ],
+)
+def test_parameters_that_are_refused_at_load(fields, words):
+    with pytest.raises(Exception, match=words):
+        load(inputs({"x": (1, 1, 6, 6)}) + layer("Pooling", f"pooling_param {{ {fields} }}", ours=True))
+
+
 def test_shapes_may_change():
     net = load(inputs({"x": (2, 3, 8, 8)}) + layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 }", ours=True))
     for shape in ((1, 3, 9, 5), (4, 2, 6, 6)):

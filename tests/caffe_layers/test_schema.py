@@ -33,7 +33,7 @@ WHEEL_ONLY_MESSAGES = {
 
 # What ours knows by name, of Caffes later than these or of forks; a fork's own number for it is not ours.
 LATER = {"clip_param"}
-OF_FORKS = {"permute_param", "norm_param"}
+OF_FORKS = {"LayerParameter": {"permute_param", "norm_param"}, "PoolingParameter": {"ceil_mode"}}
 
 
 def caffe_definition():
@@ -85,7 +85,7 @@ def test_every_field_is_caffes():
         got = fields(our_messages[name], ours.package)
         for extra in WHEEL_ONLY.get(name, ()):
             expected.pop(extra, None)
-        for extra in OF_FORKS if name == "LayerParameter" else ():
+        for extra in OF_FORKS.get(name, ()):
             expected.pop(extra, None)
             assert got.pop(extra)[0] > 10**8, "a number that a file may hold"
         later = set(got) - set(expected)
@@ -126,6 +126,10 @@ def test_errors_name_line_and_column():
         schema.parse_layer('type: "ReLU"\nrelu_param { negative_slope: steep }')
     with pytest.raises(PrototxtError, match="got MEAN for operation, expected one of PROD, SUM, MAX"):
         schema.parse_layer("eltwise_param { operation: MEAN }")
+    with pytest.raises(PrototxtError, match="got 9 for pool, expected one of MAX, AVE, STOCHASTIC"):
+        schema.parse_layer("pooling_param { pool: 9 }")
+    with pytest.raises(PrototxtError, match="line 1, column 35: got strid, expected a field of Caffe's"):
+        schema.parse("LayerParameter", "convolution_param { num_output: 2 strid: 2 }", forks=False)
     with pytest.raises(schema.SchemaError):
         schema.parse_bytes("NetParameter", b"\xff\xff\xff")
 

@@ -88,7 +88,8 @@ def test_the_form_that_the_layers_rely_on():
     swapped, _ = swap_net(text)
     assert swapped == (
         'layer { name: "c" type: "Python" bottom: "x" top: "y" python_param { module: "clgraft.caffe_layers" '
-        'layer: "OclConvolution" param_str: \'type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
+        'layer: "OclConvolution" '
+        'param_str: \'name: "c" type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
     )
 
 
@@ -109,7 +110,7 @@ def test_layout_of_a_layer_in_lines():
   python_param {
     module: "clgraft.caffe_layers"
     layer: "OclConvolution"
-    param_str: 'type: "Convolution"\n'
+    param_str: 'name: "c" type: "Convolution"\n'
                'convolution_param {\n'
                '  num_output: 2  # two\n'
                '\n'
@@ -192,6 +193,33 @@ def test_batch_norms_that_are_left_alone(params, reason):
     assert reason in report.rows[0].reason
 
 
+FROZEN = {
+    "param { lr_mult: 0 } param { lr_mult: 0 }": "param { lr_mult: 0 } param { lr_mult: 0 } ",
+    "param { lr_mult: 0.0 decay_mult: 1 } param { lr_mult: 2 }": "param { lr_mult: 0 } ",
+    "param { name: 'w' } param { lr_mult: 0f }": "param { } param { lr_mult: 0 } ",
+    "param [{ lr_mult: 1 }, { lr_mult: 0 }]": "param { } param { lr_mult: 0 } ",
+    "param { lr_mult: 1 } param { lr_mult: 2 }": "",
+}
+
+
+@pytest.mark.parametrize("params", FROZEN)
+def test_the_layer_is_told_which_blobs_are_frozen(params):
+    text = f"layer {{ name: 'c' type: 'Convolution' {params} convolution_param {{ num_output: 2 }} }}"
+    swapped, _ = swap_net(text)
+    (layer,) = layers_of(swapped)
+    assert f"{FROZEN[params]}convolution_param" in layer.python_param.param_str
+    expected = [spec.lr_mult for spec in layer.param][: FROZEN[params].count("param")]
+    told = schema.parse_layer(layer.python_param.param_str).param
+    assert [spec.lr_mult == 0 for spec in told] == [rate == 0 for rate in expected]
+    assert swap_back(swapped)[0] == text
+
+
+def test_a_net_that_forces_gradients_has_those_of_frozen_blobs_too():
+    layer = "layer { name: 'c' type: 'Convolution' param { lr_mult: 0 } }"
+    (forced,) = layers_of(swap_net(f"force_backward: true {layer}")[0])
+    assert "lr_mult" not in forced.python_param.param_str
+
+
 def test_choosing():
     text = net_text("mobilenet_deploy")
 
@@ -263,6 +291,55 @@ def test_refusals_name_line_and_column(text, place):
     with pytest.raises(PrototxtError) as caught:
         swap_net(text)
     assert (caught.value.line, caught.value.column) == place
+
+
+STAYING = {
+    "convolution_param { num_output: 2 strid: 2 dilaton: 2 }": "strid is not a field of Caffe's; dilaton is not",
+    "convolution_param { num_output: 2 weight_filler { typ: 'msra' } }": "typ is not a field of Caffe's",
+    "convolution_param { num_output: 2 } quantize: true": "quantize is not a field of Caffe's",
+    "convolution_param { num_output: 2 engine: MKLDNN }": "engine: MKLDNN is not one of DEFAULT, CAFFE, CUDNN",
+    "convolution_param { num_output: 2 engine: 3 }": "engine: 3 is not one of DEFAULT, CAFFE, CUDNN",
+}
+
+
+@pytest.mark.parametrize("fields", STAYING)
+def test_a_layer_with_an_unknown_field_or_value_stays(fields):
+    """It is a fork's or a typing error: ours would compute something else than the user's Caffe, or nothing."""
+    text = f"layer {{ name: 'c' type: 'Convolution' {fields} }} layer {{ name: 'r' type: 'ReLU' }}"
+    swapped, report = swap_net(text)
+    assert fields in swapped
+    assert [row.became for row in report.rows] == ["", "OclReLU"]
+    assert report.rows[0].reason.startswith(STAYING[fields])
+    assert report.notes and all("and is kept as it is" in note for note in report.notes)
+
+
+def test_pooling_of_unknown_kind_stays():
+    text = "layer { name: 'p' type: 'Pooling' pooling_param { pool: MAXIMUM kernel_size: 2 } }"
+    swapped, report = swap_net(text)
+    assert swapped == text
+    assert report.rows[0].reason == "pool: MAXIMUM is not one of MAX, AVE, STOCHASTIC"
+
+
+@pytest.mark.parametrize(
+    ("fields", "became"),
+    [
+        ("ceil_mode: false", "OclPooling"),
+        ("ceil_mode: true round_mode: CEIL", "OclPooling"),
+        ("ceil_mode: false round_mode: CEIL", ""),
+        ("ceil_mode: true round_mode: FLOOR", ""),
+    ],
+)
+def test_ceil_mode_of_forks_is_served(fields, became):
+    _, report = swap_net(f"layer {{ name: 'p' type: 'Pooling' pooling_param {{ kernel_size: 2 {fields} }} }}")
+    assert report.rows[0].became == became
+    assert not report.notes
+
+
+def test_an_unknown_field_inside_a_solvers_net(tmp_path):
+    layers = "layer { name: 'a' type: 'ReLU' relu_param { steep: 1 } } layer { name: 'b' type: 'ReLU' }"
+    (tmp_path / "s.prototxt").write_text(f"net_param {{ {layers} }}\nbase_lr: 1\n")
+    (report,) = swap_file(tmp_path / "s.prototxt", tmp_path / "o.prototxt")
+    assert [row.became for row in report.rows] == ["", "OclReLU"]
 
 
 def test_back_refuses_a_layer_that_does_not_say_what_it_was():
@@ -399,6 +476,34 @@ def test_solver_with_its_net(tmp_path, monkeypatch):
     restore_file("out.prototxt", "back.prototxt")
     assert (tmp_path / "back.prototxt").read_bytes() == (tmp_path / "solver.prototxt").read_bytes()
     swap_file("solver.prototxt", "out.prototxt")  # its own files may be written anew
+
+
+def test_snapshots_of_the_native_solver_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.prototxt").write_text(net_text("lenet"))
+    text = "net: 'net.prototxt' base_lr: 1 snapshot_prefix: 'snaps/lenet'\nsnapshot: 5000\n"
+    (tmp_path / "s.prototxt").write_text(text)
+    (report,) = swap_file("s.prototxt", "o.prototxt")
+    solver = schema.parse("SolverParameter", (tmp_path / "o.prototxt").read_text())
+    assert (solver.snapshot_prefix, solver.snapshot) == ("snaps/lenet_ocl", 5000)
+    assert any("snaps/lenet_ocl" in note for note in report.notes)
+    restore_file("o.prototxt", "back.prototxt")
+    assert (tmp_path / "back.prototxt").read_text() == text
+    # a solver that version 0.1 has swapped
+    old = "net: 'net_ocl.prototxt' snapshot_prefix: 's'  # clgraft was 'net.prototxt'\nbase_lr: 1\n"
+    (tmp_path / "old.prototxt").write_text(old)
+    restore_file("old.prototxt", "native.prototxt")
+    assert (tmp_path / "native.prototxt").read_text() == "net: 'net.prototxt' snapshot_prefix: 's'\nbase_lr: 1\n"
+
+
+@pytest.mark.parametrize("name", ["conv/1", "a \\'quoted\\' \"name\"", "zwei\\nZeilen", "é", ""])
+def test_the_layer_is_told_its_name(name):
+    literal = name.replace('"', '\\"')
+    text = f"layer {{ type: 'ReLU' name: \"{literal}\" relu_param {{ negative_slope: 0.5 }} }}"
+    swapped, _ = swap_net(text)
+    (layer,) = layers_of(swapped)
+    assert schema.parse_layer(layer.python_param.param_str).name == layer.name
+    assert swap_back(swapped)[0] == text
 
 
 def test_solver_with_several_nets_of_one_name(tmp_path, monkeypatch):

@@ -268,7 +268,7 @@ def test_training_goes_on_from_the_other_sides_solver_state(kind, tmp_path, monk
         learner.snapshot()
         for second in ("native", "swapped"):
             other = solver(second)
-            other.restore("state_iter_3.solverstate")
+            other.restore("state_iter_3.solverstate" if first == "native" else "state_ocl_iter_3.solverstate")
             for got, expected in zip(weights(other), weights(learner)):
                 np.testing.assert_array_equal(got, expected)
             other.step(3)

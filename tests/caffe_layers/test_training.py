@@ -9,12 +9,18 @@ caffe = pytest.importorskip("caffe")
 
 from caffe_nets import TEST, close, inputs, layer, load, native_learns, written  # noqa: E402
 
+from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+
 STATISTICS = "param { lr_mult: 0 decay_mult: 0 } " * 3
 # Without a bias: in front of a batch norm its gradient is rounding, which Adam would scale up to full steps.
 WEIGHTS = "param { lr_mult: 1.5 decay_mult: 1 }"
 XAVIER = 'weight_filler { type: "xavier" } bias_filler { type: "uniform" min: -0.1 max: 0.1 }'
 SHAPE = (8, 3, 12, 12)
 CLASSES = 4
+SOLVER_OF_ONE_STEP = (
+    'net: "{}" base_lr: 1 lr_policy: "fixed" random_seed: 4 clip_gradients: 0.01 solver_mode: CPU '
+    "snapshot_after_train: false"
+)
 
 
 def network(ours: bool, batch_norm: bool) -> str:
@@ -166,3 +172,44 @@ def test_two_trainings_give_the_same_bits(tmp_path):
         train(solver, range(4))
         runs.append(parameters(solver.net))
     assert all(np.array_equal(first, second) for first, second in zip(*runs))
+
+
+FREEZABLE = {
+    "Convolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
+    "Deconvolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
+    "InnerProduct": ("inner_product_param { num_output: 3 %s }" % XAVIER, 2),
+    "Scale": ("scale_param { bias_term: true }", 2),
+    "Bias": ("", 1),
+    "PReLU": ("", 1),
+}
+
+
+@pytest.mark.parametrize("forced", [False, True], ids=["", "forced"])
+@pytest.mark.parametrize("frozen", ["all", "first"])
+@pytest.mark.parametrize("kind", FREEZABLE)
+def test_gradients_of_frozen_blobs_take_no_part_in_clipping(kind, frozen, forced):
+    """`clip_gradients` scales a step by the norm of all gradients: one that Caffe does not compute must not count."""
+    parameters, blobs = FREEZABLE[kind]
+    count = blobs if frozen == "all" else 1
+    params = "param { lr_mult: 0 } " * count + "param { lr_mult: 2 } " * (blobs - count)
+    ending = f"inner_product_param {{ num_output: 2 {XAVIER} }}"
+    text = (
+        inputs({"x": (4, 3, 6, 6), "t": (4, 2)})
+        + layer("InnerProduct", f"inner_product_param {{ num_output: 5 axis: 3 {XAVIER} }}", ours=False, name="first")
+        + layer(kind, parameters, ours=False, name="frozen", bottoms=["y"], tops=["z"], frame=params)
+        + layer("InnerProduct", ending, ours=False, name="last", bottoms=["z"], tops=["s"])
+        + layer("EuclideanLoss", ours=False, name="loss", bottoms=["s", "t"], tops=["l"])
+        + f"force_backward: {str(forced).lower()}"
+    )
+    steps = []
+    for net in (text, swap_net(text)[0]):
+        with written(net) as path, written(SOLVER_OF_ONE_STEP.format(path)) as solver_path:
+            solver = caffe.SGDSolver(solver_path)
+        random = np.random.default_rng(5)
+        for name in ("x", "t"):
+            solver.net.blobs[name].data[...] = random.standard_normal(solver.net.blobs[name].data.shape)
+        before = solver.net.params["last"][0].data.copy()
+        solver.step(1)
+        steps.append(solver.net.params["last"][0].data - before)
+    assert np.abs(steps[0]).max() > 1e-4
+    np.testing.assert_allclose(steps[1], steps[0], rtol=1e-3, atol=1e-6)

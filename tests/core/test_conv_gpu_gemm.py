@@ -13,7 +13,7 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
-from clgraft.core.operators.conv.gemm_gpu.tiles import Choice, Product
+from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.session.context import Context
 
 LINES = problem_lines("conv")
@@ -39,11 +39,11 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """A list of a tile and a number of parts, which are then chosen for every product."""
     wanted: list = []
 
-    def choose(product: Product, device: object, size: int, split: bool = True, only: object = None) -> Choice:
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         tile, parts = wanted
         steps = -(-product.depth // tile.k)
         length = -(-steps // parts)
-        return Choice(tile, -(-steps // length) if steps else 1, length)
+        return TileChoice(tile, -(-steps // length) if steps else 1, length)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted
@@ -175,11 +175,11 @@ def test_tiles_fit_their_kernels() -> None:
 
 def test_choice_respects_the_device() -> None:
     device = replace(core.context().device, device_class="nvidia", local_memory=20 * 1024, max_work_group_size=128)
-    chosen = gpu_gemm_tiles.choose(Product(512, 10000, 512, 1), device, 4)
+    chosen = gpu_gemm_tiles.choose(ProductShape(512, 10000, 512, 1), device, 4)
     assert chosen.tile.threads <= 128
     assert chosen.tile.local_bytes <= 20 * 1024
     with pytest.raises(Declined, match="no tile"):
-        gpu_gemm_tiles.choose(Product(512, 10000, 512, 1), replace(device, local_memory=1024), 4)
+        gpu_gemm_tiles.choose(ProductShape(512, 10000, 512, 1), replace(device, local_memory=1024), 4)
 
 
 @pytest.mark.parametrize(

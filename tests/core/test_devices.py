@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from clgraft import core
 from clgraft.core import DeviceError
 from clgraft.core.runtime import devices
 from clgraft.core.runtime import drivers as runtimes
@@ -38,6 +39,30 @@ def test_the_environment_chooses(monkeypatch):
         monkeypatch.setenv("CLGRAFT_DEVICE", info.selector)
         assert devices.describe(devices.select()) == info
         assert devices.describe(devices.select(None)) == info
+
+
+def test_pyopencls_variable_chooses_where_ours_is_unset(monkeypatch):
+    monkeypatch.delenv("CLGRAFT_DEVICE", raising=False)
+    for info in devices.available():
+        number, device = info.selector.split(":")
+        words = [info.selector, f"{number}:{info.name[:12].upper()}", f"{info.platform.lower()}:{device}"]
+        for word in words if device != "0" else [number, *words]:
+            monkeypatch.setenv("PYOPENCL_CTX", word)
+            assert devices.describe(devices.select()) == info
+            assert core.context().device == info
+        best = devices.describe(devices.select("cpu"))
+        assert best.is_cpu  # an argument comes before every variable
+    monkeypatch.setenv("CLGRAFT_DEVICE", devices.available()[0].selector)
+    monkeypatch.setenv("PYOPENCL_CTX", devices.available()[-1].selector)
+    assert devices.describe(devices.select()) == devices.available()[0]
+
+
+@pytest.mark.parametrize("wrong", ["99", "0:99", "no such platform", "0:no such device", "0:0:0"])
+def test_a_wrong_pyopencl_variable_is_named(monkeypatch, wrong):
+    monkeypatch.delenv("CLGRAFT_DEVICE", raising=False)
+    monkeypatch.setenv("PYOPENCL_CTX", wrong)
+    with pytest.raises(DeviceError, match=f"got 'PYOPENCL_CTX={wrong}', expected"):
+        devices.select()
 
 
 @pytest.mark.parametrize("wrong", ["no such device", "99:0", "0:99", "0", ":"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from logs import logged
 
 from clgraft.core import BuildError
-from clgraft.core.runtime import program_cache
+from clgraft.core.runtime import cache_limit, program_cache
 
 SOURCE = "kernel void answer(global int *out) { out[0] = %d; }"
 
@@ -168,3 +170,139 @@ def test_two_processes_at_once(context, folder):
         _, errors = child.communicate(timeout=300)
         assert child.returncode == 0, errors.decode()
     assert list(folder.iterdir()) and not list(folder.glob(".new-*"))
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
+def test_a_compilers_warning_does_not_escape_from_a_cached_program(context, folder, compiled, monkeypatch):
+    """Intel's compiler has output for every binary: with warnings as errors the second process would fail."""
+    import warnings
+
+    import pyopencl as cl
+
+    real = cl.Program.build
+
+    def talking(*arguments, **options):
+        warnings.warn("Non-empty compiler output encountered", cl.CompilerWarning, stacklevel=2)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(cl.Program, "build", talking)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [answer(context, 61), answer(context, 61)] == [61, 61]
+    assert len(compiled) == 1
+
+
+def test_the_least_recently_used_programs_go_first(context, folder, compiled, monkeypatch):
+    assert [answer(context, number) for number in (1, 2, 3)] == [1, 2, 3]
+    names = {number: path for path in folder.iterdir() for number in (1, 2, 3) if SOURCE % number in str(key(path))}
+    for number, age in ((1, 300), (2, 200), (3, 100)):
+        os.utime(names[number], (time.time() - age,) * 2)
+    assert answer(context, 1) == 1  # used again
+    total, largest = sum(sizes(folder).values()), max(sizes(folder).values())
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", str(total + largest // 2))
+    del compiled[:]
+    assert answer(context, 4) == 4
+    assert not names[2].exists() and names[1].exists() and names[3].exists()
+    assert sum(sizes(folder).values()) <= total + largest // 2
+    assert [answer(context, 1), answer(context, 3), answer(context, 2)] == [1, 3, 2]
+    assert len(compiled) == 2
+
+
+def key(path: Path) -> str:
+    return program_cache.key_in(path)["source"]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [("", 512 << 20), ("1000", 1000), ("3K", 3072), ("2 MiB", 2 << 20), ("1gb", 1 << 30), ("off", None), ("0", 0)],
+)
+def test_the_limit_is_read(monkeypatch, text, expected):
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", text)
+    with logged():
+        assert cache_limit.limit() == expected
+
+
+def test_a_limit_that_is_no_number_is_a_warning(monkeypatch):
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "much")
+    with logged("got CLGRAFT_CACHE_LIMIT='MUCH', expected bytes such as 512M, or off"):
+        assert cache_limit.limit() == 512 << 20
+
+
+def test_a_limit_that_holds_no_program_keeps_none(context, folder, compiled, monkeypatch):
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "10")
+    assert [answer(context, 71), answer(context, 71)] == [71, 71]
+    assert len(compiled) == 2 and not sizes(folder)
+
+
+def test_leftovers_of_killed_processes_go(context, folder):
+    answer(context, 81)
+    old, young = folder / ".new-old", folder / ".new-young"
+    for path in (old, young):
+        path.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    answer(context, 82)
+    assert not old.exists() and young.exists()
+
+
+def test_processes_that_share_a_full_cache(folder):
+    """Two processes write into a cache with room for three programs: every answer is right and the limit holds."""
+    program = """
+import sys
+sys.path[:0] = {path!r}
+from clgraft import core
+from test_program_cache import answer
+context = core.context()
+for number in range(12):
+    assert answer(context, number % 6) == number % 6
+"""
+    program = program.format(path=[str(Path(__file__).parent), str(Path(__file__).parent.parent)])
+    environment = {**os.environ, "CLGRAFT_CACHE_LIMIT": "60K"}
+    children = [
+        subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.wait(timeout=300) == 0, child.stderr.read()[-2000:]
+        child.stderr.close()
+    found = sizes(folder)
+    # each of the two may write one file after both have looked
+    assert found and sum(found.values()) <= 60 * 1024 + max(found.values())
+
+
+def test_a_fifo_in_place_of_a_program_does_not_hang(context, folder, compiled):
+    answer(context, 91)
+    (path,) = folder.iterdir()
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    assert answer(context, 91) == 91
+    assert len(compiled) == 2 and path.is_file()
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("writable", r"others may write to it; run `chmod go-w .*/cache`"),
+        ("link", "it is a symbolic link; set CLGRAFT_CACHE to the folder itself"),
+        ("fifo", "File exists|neither a folder"),
+        ("missing", "it cannot be made .*: set CLGRAFT_CACHE"),
+    ],
+)
+def test_a_refused_folder_is_one_warning_with_the_remedy(context, tmp_path, monkeypatch, kind, reason):
+    place = tmp_path / "cache"
+    if kind == "writable":
+        place.mkdir()
+        place.chmod(0o775)
+    elif kind == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(tmp_path / "elsewhere")
+    elif kind == "fifo":
+        os.mkfifo(place, 0o600)
+    else:
+        place = Path("/proc/no/such/place")
+    monkeypatch.setenv("CLGRAFT_CACHE", str(place))
+    with logged(rf"{place} is not used, so kernels are compiled anew in every process: .*({reason})") as texts:
+        assert [answer(context, 95), answer(context, 95)] == [95, 95]
+        assert len(texts) == 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tuning_plants
+from logs import logged
 from tuning_plants import PROBLEM, implementation, of_plants
 
 from clgraft import core
@@ -160,8 +161,7 @@ def test_full_without_a_database_searches_and_goes_on(monkeypatch):
     monkeypatch.setattr(database, "location", lambda: None)
     monkeypatch.setitem(IMPLEMENTATIONS, CONVOLUTIONS, (implementation("slow", tuning_plants.slow), *of_plants()))
     monkeypatch.setenv("CLGRAFT_TUNE", "full")
-    database._warned.clear()
-    with pytest.warns(RuntimeWarning, match="no cache folder"):
+    with logged("no cache folder"):
         assert core.Context.on(None).plan(core.parse(PROBLEM)).algorithm == "direct"
 
 

@@ -227,3 +227,66 @@ def test_training_with_a_trainer_follows_the_native_net(rng):
         losses.append(row)
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-5)
     assert losses[0][-1] < losses[0][0]
+
+
+class Asking(gluon.HybridBlock):
+    """A block that looks at its F."""
+
+    def hybrid_forward(self, F, x):
+        assert F is mx.nd or F is mx.sym
+        branches = {mx.nd: mx.nd.relu, mx.sym: mx.sym.relu}
+        return F.sigmoid(branches[F](x))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [lambda: gluon.nn.HybridLambda("relu"), Asking], ids=["lambda", "asking"])
+def test_functions_come_from_mxnets_own_module(make, mode, rng):
+    block = gluon.nn.HybridSequential()
+    block.add(make(), gluon.nn.Activation("tanh"))
+    x = mx.nd.array(random(rng, 2, 3))
+    expected = block(x).asnumpy()
+    ops.swap_block(block)
+    hybridize(block, mode)
+    assert_close(block(x).asnumpy(), expected)
+
+
+def test_functions_are_grafted_only_while_a_swapped_block_computes(monkeypatch, rng):
+    called = []
+    custom = mx.nd.Custom
+    monkeypatch.setattr(mx.nd, "Custom", lambda *a, **k: called.append(k["op_type"]) or custom(*a, **k))
+    block, other, x = Asking(), Asking(), mx.nd.array(random(rng, 2, 3))
+    ops.swap_block(block)
+    other(x), mx.nd.sigmoid(x)
+    assert not called
+    block(x)
+    assert called == ["ocl_activation"] * 2
+    with pytest.raises(AssertionError):
+        block.hybrid_forward(None, x)
+    other(x)
+    assert len(called) == 2
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["net", "part"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_layer_can_be_replaced_after_the_swap(mode, whole, rng):
+    """As for fine-tuning; in a part, the block that holds the layer is not swapped itself."""
+    net = vision.resnet18_v1(classes=100, prefix="net_")
+    net.initialize()
+    x = mx.nd.array(random(rng, 1, 3, 32, 32))
+    net(x)
+    report = ops.swap_block(net if whole else net.output)
+    assert "swap_block is called again" in str(report)
+    hybridize(net, mode)
+    net(x)
+    with net.name_scope():
+        net.output = gluon.nn.Dense(10)
+    net.output.initialize()
+    assert type(net.output) is gluon.nn.Dense
+    native = net.output(net.features(x)).asnumpy()
+    assert_close(net(x).asnumpy(), native)
+    report = ops.swap_block(net)
+    assert type(net.output) is not gluon.nn.Dense and isinstance(net.output, gluon.nn.Dense)
+    assert "ocl_fully_connected" in str(report)
+    assert_close(net(x).asnumpy(), native)
+    with pytest.raises(TypeError):
+        net.output = gluon.nn.Activation("relu")

@@ -10,10 +10,11 @@ import pytest
 from clgraft.core.tuning import problem_sets
 from clgraft.plugins.command_line.bench import operators, peaks, peers, report
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
+from clgraft.plugins.command_line.bench.named import LoneCase, named
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.command_line.main import main
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 INSTALLED = peers.available()
 
@@ -28,7 +29,7 @@ def results(rows):
 
 def test_every_set_can_be_read_and_has_its_groups():
     assert set(set_names()) == {*problem_sets.names(), "elements"}
-    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS)
+    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS) - {"more"}  # of no set
     found = {case.name: case for case in cases(["classic"])}
     assert found["11x11-s4-3-64-224"].group == found["7x7-s2-3-64-224"].group == "strided"
     assert found["depthwise-s2-96-112"].group == "depthwise"
@@ -152,3 +153,50 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 
 def test_directions_are_those_of_a_side():
     assert set(DIRECTIONS) <= set(peers.Side.__dataclass_fields__)
+
+
+def test_problems_are_named_by_text_and_lines_of_verbose(tmp_path):
+    conv = "conv backward_data n2 ic3 ih9 iw11 oc4 kh3 kw3"
+    file = tmp_path / "lines.txt"
+    file.write_text(f"clgraft,run,direct,{conv},0.412\nclgraft,run,direct,softmax forward n9 c37,0.100\nepoch 1\n")
+    found = list(named([str(file), conv, "conv n2 ic3 ih9 iw11 oc4 kh3 kw3 b1"]))
+    assert [case.text for case in found] == [conv.replace("backward_data", "forward"), "softmax forward n9 c37"]
+    assert [isinstance(case, LoneCase) for case in found] == [False, True]
+    assert found[1].nbytes("forward") == 2 * 4 * 9 * 37 and found[1].group == "softmax"
+
+
+def test_an_operator_that_no_peer_has_is_measured_alone(tmp_path, capfd):
+    figures, table = tmp_path / "figures.json", tmp_path / "table.md"
+    words = ["bench", "softmax forward n64 c37", "--peers", "numpy", "--seconds", "0.01"]
+    assert main([*words, "--json", str(figures), "--table", str(table)]) == 0
+    printed = capfd.readouterr().out
+    (line,) = [line for line in printed.splitlines() if "softmax forward n64 c37" in line]
+    assert " - " in line and "against" not in printed
+    (only,) = json.loads(figures.read_text())["rows"]
+    assert only["peer"] == "-" and only["native"] == 0 and only["ours"] > 0
+    assert "softmax" not in table.read_text().replace(f"`clgraft {' '.join(words[:2])}", "").split("\n", 3)[3]
+
+
+def test_the_share_of_the_peak_is_never_above_one():
+    machine = peaks.Peaks(flops=1e11, bandwidth=1e10)
+    slow, fast = row("x", 1.0), Row("s", "x", "t", "3x3", "forward", "mxnet", 1.0, 1e-3, flops=1e9, nbytes=1e9)
+    assert report.share_of_peak(slow, machine) == pytest.approx(0.1)
+    assert report.line(slow, machine).endswith(" 10%")
+    assert report.share_of_peak(fast, machine) is None
+    assert report.line(fast, machine).endswith(" -") and "%" not in report.line(fast, machine)
+
+
+def test_progress_counts_pairs():
+    work = [*cases(["elements"], batch=1, only="tanh-64-56"), *named(["softmax forward n9 c37"])]
+    assert operators.pairs(work, ["numpy"]) == 2
+    said = []
+    list(operators.measure(work, ["numpy"], 0.001, lambda what, done: said.append((what, done))))
+    assert said == [("tanh-64-56 against numpy", 0), ("softmax forward n9 c37", 1)]
+
+
+@pytest.mark.parametrize("words", [["--seconds", "soon"], ["--seconds", "0"], ["--batch", "1,x"], ["--peers", ","]])
+def test_wrong_numbers_are_said_in_words(words, capfd):
+    with pytest.raises(SystemExit):
+        main(["bench", *words])
+    message = capfd.readouterr().err
+    assert "expected" in message and "invalid" not in message

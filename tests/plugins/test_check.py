@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.plugins.command_line.check import runner as check
+from clgraft.plugins.command_line.check.report import CheckReport
 from clgraft.plugins.command_line.main import main
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
@@ -63,7 +64,7 @@ def test_rows_arrive_while_frameworks_print(checker):
     assert str(rows[1]).startswith("FAIL")
     assert str(rows[2]).split()[-4:] == ["2.000", "1.000", "b:", "y"]
     assert "nothing to compare" in str(rows[3])
-    listed = json.loads(check.as_json(rows, "a device"))
+    listed = json.loads(CheckReport("a device", rows).to_json())
     assert listed["passed"] is False
     assert listed["rows"][1]["error"] is None
 
@@ -96,9 +97,9 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
 
 def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
     (tmp_path / "planted.py").write_text(
-        "import mutant, shutil\nfrom clgraft.plugins import check_core\n"
+        "import mutant, shutil\nfrom clgraft.plugins.command_line.check import core as check_core\n"
         "def rows(**arguments):\n"
-        "    folder = mutant.plant('pooling_operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
+        "    folder = mutant.plant('pooling/operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
         "    try:\n        yield from check_core.rows(**arguments)\n"
         "    finally:\n        shutil.rmtree(folder)\n"
     )
@@ -117,7 +118,7 @@ def test_progress_goes_to_stderr(monkeypatch, capfd):
     monkeypatch.setattr(check, "run", lambda *_: iter(rows))
     assert main(["check", "--progress"]) == 1
     captured = capfd.readouterr()
-    assert captured.err.splitlines() == ["1 rows, 0 failed: conv", "2 rows, 1 failed: pool"]
+    assert captured.err.splitlines() == ["1 row, 0 failed: conv", "2 rows, 1 failed: pool"]
     assert "rows, " not in captured.out
     assert main(["check"]) == 1
     assert not capfd.readouterr().err
@@ -156,3 +157,16 @@ def test_a_net_that_caffe_refuses_is_no_crash(capfd):
 def test_without_caffe_a_net_cannot_be_checked(capfd):
     assert main(["check", str(NETS / "lenet.prototxt")]) == 1
     assert "Caffe is needed" in capfd.readouterr().err
+
+
+def test_a_checker_that_knows_its_number_of_rows_says_it_first(tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(
+        "from clgraft.plugins.command_line.check.runner import CheckRow\n"
+        "def count(names):\n    return len(names)\n"
+        "def rows(names):\n    yield from (CheckRow(name, 'y', 0.0, 1.0) for name in names)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    said: list = []
+    for row in check.run("counting", {"names": ["a", "b"]}, None, said.append):
+        said.append(row.name)
+    assert said == [2, "a", "b"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.plugins import SwapRequest, SwapResult, find, plugins, register, registry
 from clgraft.plugins.command_line.main import main
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
@@ -129,24 +128,3 @@ def test_a_reader_that_goes_away_is_no_traceback(net):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("layer")
     assert not {"Traceback", "BrokenPipeError"} & set(done.stderr.replace(":", " ").split())
-
-
-def test_registry(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
-    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet"]
-    assert find(Path("a/b.prototxt")).name == "caffe"
-    assert find(Path("a-symbol.json")).name == "mxnet"
-
-    class Paper:
-        name = "paper"
-        models = "a sheet"
-
-        def recognises(self, path):
-            return path.suffix == ".paper"
-
-        def swap(self, request):
-            return SwapResult(f"folded {request.source}", 1)
-
-    register(Paper())
-    assert [plugin.name for plugin in plugins()] == ["caffe", "mxnet", "paper"]
-    assert find(Path("x.paper")).swap(SwapRequest(Path("x.paper"))).changed == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -16,8 +17,10 @@ import pytest
 from clgraft import core
 from clgraft.core.tuning import Choice, database, rows
 from clgraft.core.tuning.identity import device_class, device_key
+from clgraft.plugins import registry
 from clgraft.plugins.command_line.main import main
-from clgraft.plugins.command_line.tune import supervise, wanted
+from clgraft.plugins.command_line.tune import budget, supervise, wanted
+from clgraft.plugins.command_line.tune.report import Report
 from clgraft.plugins.command_line.tune.supervise import TuneError
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -208,22 +211,23 @@ def test_wrong_usage(arguments, capfd):
 
 
 def test_a_prototxts_problems():
-    collected = {"path": str(NETS / "mobilenet_deploy.prototxt"), "training": True}
+    path = NETS / "mobilenet_deploy.prototxt"
+    task = registry.find(path).problems(path, {}, training=True)
     if not importlib.util.find_spec("caffe"):
         with pytest.raises(TuneError, match="Caffe is needed"):
-            supervise.collect(wanted.COLLECTORS["caffe"], collected, None)
+            supervise.collect(task, None)
         return
-    found = supervise.collect(wanted.COLLECTORS["caffe"], collected, None)
+    found = supervise.collect(task, None)
     assert any(text.startswith("conv forward g8 n1 ic8") for text in found)
     assert any(text.startswith("conv backward_filter") for text in found)
-    forward = supervise.collect(wanted.COLLECTORS["caffe"], {**collected, "training": False}, None)
+    forward = supervise.collect(registry.find(path).problems(path, {}, training=False), None)
     assert set(forward) < set(found) | set(forward) and not any("backward_filter" in text for text in forward)
 
 
 def test_a_symbols_problems(tmp_path, capfd):
     if not importlib.util.find_spec("mxnet"):
         with pytest.raises(TuneError, match="MXNet is needed"):
-            supervise.collect(wanted.COLLECTORS["mxnet"], {"path": "x.json", "shapes": {}}, None)
+            supervise.collect(registry.find(Path("x.json")).problems(Path("x.json"), {}, True), None)
         return
     mxnet = pytest.importorskip("mxnet")
     net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")
@@ -243,3 +247,29 @@ def _impatient(real):
         real(self, **{**values, "candidate_seconds": 5.0})
 
     return init
+
+
+def test_a_budget_goes_to_the_problems_that_take_most_time_first():
+    small, large = "conv forward n1 ic4 ih8 iw8 oc4 kh3 kw3", "conv forward n8 ic256 ih28 iw28 oc256 kh3 kw3"
+    moved = "pool forward max n8 c64 ih112 iw112 kh2 kw2 sh2 sw2"
+    assert budget.ordered([small, moved, large]) == [large, moved, small]
+    assert budget.seconds([large, small], 100, 60) == 60  # the most of one problem
+    assert budget.seconds([large, moved], 100, 1000) == pytest.approx(100, rel=0.2)
+    assert budget.seconds([small, small], 4, 60) == 4  # what is left
+    assert budget.seconds([small] * 50, 100, 60) == budget.LEAST_SECONDS
+    assert budget.forecast([small] * 50, 60, 60) == (
+        "budget 60 s: enough for 6 of 50 problems, which take about 12% of the time; all of them need at least 500 s"
+    )
+    assert budget.forecast([small, large], 200, 60) == "budget 200 s: enough for every problem"
+
+
+def test_a_disturbed_measurement_is_marked():
+    def finished(spread: float) -> str:
+        output = io.StringIO()
+        times = {"mean": 1e-3, "median": 1e-3, "spread": spread}
+        event = {"problem": "p", "choice": "heuristic", "complete": True, "before": times, "after": times, "kept": True}
+        with Report(["p"], output) as report:
+            report.take({"event": "winner", **event})
+        return output.getvalue()
+
+    assert "disturbed: spread 75 %" in finished(0.75) and "disturbed" not in finished(0.4)

@@ -52,7 +52,7 @@ def message_class(name: str) -> Any:
     return message_factory.MessageFactory(pool()).GetPrototype(found)  # protobuf before 4.22
 
 
-def parse(name: str, text: str) -> Any:
+def parse(name: str, text: str, *, forks: bool = True) -> Any:
     """Read a message from protobuf text format.
 
     Parameters
@@ -60,7 +60,9 @@ def parse(name: str, text: str) -> Any:
     name : str
         The message's name.
     text : str
-        Its fields in text format; those that Caffe's master does not have, as forks write them, are passed over.
+        Its fields in text format.
+    forks : bool
+        Whether fields that Caffe's master does not have, as forks write them, are passed over or refused.
 
     Raises
     ------
@@ -70,7 +72,12 @@ def parse(name: str, text: str) -> Any:
     from clgraft.caffe_layers import prototxt  # which checks against this schema
 
     document = prototxt.Document(text)
-    prototxt.check(document, name, strict=True)
+    for unknown in prototxt.check(document, name):
+        if unknown.value:
+            message = f"got {unknown.value} for {unknown.name}, expected one of {unknown.expected}"
+            raise document.lines.error(message, unknown.start)
+        if not forks:
+            raise document.lines.error(f"got {unknown.name}, expected a field of Caffe's", unknown.start)
     message = message_class(name)()
     prototxt.fill(message, document.root)
     return message

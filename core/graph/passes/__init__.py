@@ -9,14 +9,14 @@ import os
 from collections.abc import Callable
 
 from clgraft.core.errors import ArgumentError
-from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.fold import fold_batch_norms
+from clgraft.core.graph.structure import Some, Structure
 
 VARIABLE = "CLGRAFT_GRAPH"
-PASSES: dict[str, Callable[[Graph], Graph]] = {
+PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
     "fold": fold_batch_norms,
@@ -51,8 +51,8 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
     return tuple(name for name, runs in on.items() if runs)
 
 
-def optimise(graph: Graph, switches: str | None = None) -> Graph:
+def optimise(graph: Some, switches: str | None = None) -> Some:
     """Return the graph after all passes that are switched on (see `switched_on`)."""
     for name in switched_on(switches):
-        graph = PASSES[name](graph)
+        graph = PASSES[name](graph)  # type: ignore[assignment]
     return graph

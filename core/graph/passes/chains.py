@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from clgraft.core.graph.graph import Graph, Node, Number
+from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import CONSTANTS, FUNCTIONS, TESTS, TYPES
 
@@ -16,7 +16,7 @@ MOST_CHARACTERS = 4000  # of a joined expression
 KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
 
 
-def join_chains(graph: Graph) -> Graph:
+def join_chains(graph: Some) -> Some:
     """Return the graph with pointwise problems joined to the ones that alone read their results."""
     changed = True
     while changed:
@@ -45,7 +45,7 @@ def _plain(node: Node) -> bool:
     return isinstance(problem, PointwiseProblem) and not problem.alpha and not problem.beta
 
 
-def _joined(first: Node, second: Node, graph: Graph, start: int, end: int) -> Node | None:
+def _joined(first: Node, second: Node, graph: Structure, start: int, end: int) -> Node | None:
     if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
         return None
     one, two = first.problem, second.problem
@@ -59,7 +59,9 @@ def _joined(first: Node, second: Node, graph: Graph, start: int, end: int) -> No
     shapes = _shapes(one, two, [i for i, name in enumerate(second.reads) if name == value])
     if shapes is None:
         return None
-    texts, names, inputs = [], [], []
+    texts: list[str] = []
+    names: list[str] = []
+    inputs: list[tuple[int, ...]] = []
     scalars: dict[str, Number] = {}
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     for number, (node, own) in enumerate(zip((first, second), shapes)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgraft.core.graph.graph import SKIPPED, Graph, Node
+from clgraft.core.graph.structure import SKIPPED, Node, Some
 
 
-def drop_dead(graph: Graph) -> Graph:
+def drop_dead(graph: Some) -> Some:
     """Return the graph without problems, and without outputs of problems, that no output and no state needs."""
     needed = set(graph.outputs)
     kept: list[Node] = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clgraft.core.graph.graph import SKIPPED, Graph, Node
+from clgraft.core.graph.structure import SKIPPED, Node, Some
 from clgraft.core.problem import Problem
 
 
-def drop_duplicates(graph: Graph) -> Graph:
+def drop_duplicates(graph: Some) -> Some:
     """Return the graph without problems that an earlier node has computed from the same values.
 
     A problem that reads or changes a state is never taken for another one's duplicate.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from clgraft.core.graph.graph import Graph, Node
+from clgraft.core.graph.structure import Node, Some
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 
 
-def fold_batch_norms(graph: Graph) -> Graph:
+def fold_batch_norms(graph: Some) -> Some:
     """Return the graph with batch norms for inference as part of the convolutions and dense layers before them.
 
     With ``s = gamma / sqrt(var + eps)``, ``(conv(x, w) + b - mean) * s + beta`` is

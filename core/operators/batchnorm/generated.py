@@ -5,7 +5,7 @@ x - shift, where shift is the mean of a sample of the channel. If the sample is 
 (mean - shift)^2 is at most (1/f - 1) times the variance: a sample far from the rest makes the variance large itself.
 So no more than a factor 1/f of accuracy can be lost.
 
-An activation behind the norm costs no pass of its own: the gradient computes the norm's value again.
+An activation after the norm costs no pass of its own: the gradient computes the norm's value again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from clgraft.core.operators.pointwise.loop import Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Launch, Launches, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "generated"
 
@@ -45,13 +46,13 @@ class _Builder:
         self.problem, self.planner = problem, planner
         self.launches: list[Launch] = []
         self.itemsize = 8 if problem.dtype == "float64" else 4
-        self.slot_bytes = -(-problem.channels * self.itemsize // 64) * 64
+        self.slot_bytes = round_up(problem.channels * self.itemsize, 64)
         self.slots: dict[str, int] = {}
-        self.scratch = 8 * self.slot_bytes  # behind the per-channel values; every loop may use it
+        self.scratch = 8 * self.slot_bytes  # after the per-channel values; every loop may use it
         self.workspace = 0
 
     def binding(self, name: str) -> tuple[Any, str]:
-        """Give an argument's buffer, or the workspace of a per-channel value: names with a leading underscore."""
+        """Return an argument's buffer, or the workspace of a per-channel value: names with a leading underscore."""
         if not name.startswith("_"):
             return Buffer(name), "real" if name in KEPT.split() else "stored"
         slot = self.slots.setdefault(name, len(self.slots))
@@ -107,13 +108,13 @@ class _Builder:
         return (1, self.problem.channels, 1)
 
     def activated(self, norm: str) -> str:
-        """Give the text of y, of the norm's value."""
+        """Return the text of y, of the norm's value."""
         if not self.problem.activation:
             return f"real y = {norm};"
         return f"real norm = {norm}; real y = {self._of_norm(activation.find(self.problem.activation).forward)};"
 
     def flow(self, norm: str) -> tuple[str, str]:
-        """Give the text that leads to the gradient of the norm's value, and that gradient's name."""
+        """Return the text that leads to the gradient of the norm's value, and that gradient's name."""
         if not self.problem.activation:
             return "", "dy"
         factor = self._of_norm(activation.find(self.problem.activation).backward)
@@ -126,8 +127,8 @@ class _Builder:
     def forward_training(self) -> None:
         batch, channels, pixels = shape = self.problem.shape
         # a sixteenth of the data: some whole images, or a part of one
-        images = -(-batch // SAMPLE)
-        part = min(pixels, max(LEAST_SAMPLE, -(-pixels * batch // SAMPLE))) if images == 1 else pixels
+        images = ceil_div(batch, SAMPLE)
+        part = min(pixels, max(LEAST_SAMPLE, ceil_div(pixels * batch, SAMPLE))) if images == 1 else pixels
         sampled = {"sampled": 1.0 / max(1, images * part)}
         share = {"share": 1.0 / max(1, batch * pixels)}
         both = (0, 2)

@@ -17,7 +17,7 @@ from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sam
 from clgraft.core.problem.words import read_words
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
-FOLLOWING = ("relu", "relu_keep_nan", "leaky_relu", "clip")  # activations that cost nothing beside the memory
+FOLLOWING = ("relu", "relu_keep_nan", "leaky_relu", "clip")  # activations that cost no memory traffic of their own
 KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
 WORD = re.compile(r"([ncs])(\d+)")
 

@@ -15,7 +15,7 @@ NAME = "direct"
 
 
 def shape_constants(problem: ConvProblem) -> tuple[Constant, ...]:
-    """Give the kernel's SHAPE parameters."""
+    """Return the kernel's SHAPE parameters."""
     counts = (problem.batch, problem.in_channels, problem.out_channels, problem.groups)
     sizes: tuple[Any, ...] = (
         *in_3d(problem.in_size, 1),

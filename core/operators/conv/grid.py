@@ -1,4 +1,4 @@
-"""How a convolution's direction becomes grids of pixels over a source tensor, for the kernels for CPU devices.
+"""How a convolution's direction becomes grids of pixels over a source tensor, for products of matrices.
 
 A grid states, per axis, that pixel u meets tap j at source position ``u * stride + begin + j * step`` and writes
 target position ``u * target_stride + target_begin``. Forward is one grid. Backward data is one grid per phase of the
@@ -11,36 +11,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
-import numpy as np
-
+from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.planning.launches import Constant
-from clgraft.core.problem import in_3d
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.problem import ceil_div, in_3d
 
 
 @dataclass(frozen=True)
-class Tile:
-    """The register tile: `rows` broadcast elements times `vectors` vectors of `lanes`."""
-
-    rows: int
-    vectors: int
-    lanes: int
-
-    @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
-
-    def defines(self) -> dict[str, int]:
-        return {"MR": self.rows, "NV": self.vectors, "VL": self.lanes, "HALF_VL": self.lanes // 2}
-
-
-def itemsize(dtype: str) -> int:
-    """Give the bytes of an element in arithmetic."""
-    return 8 if dtype == "float64" else 4
-
-
-@dataclass(frozen=True)
-class Axis:
+class GridAxis:
     """One axis of a grid; `first_tap` and `tap_step` say which taps of the kernel the grid's taps are."""
 
     size: int
@@ -61,10 +39,10 @@ class Grid:
     """Three axes, outermost first."""
 
     batch: int
-    axes: tuple[Axis, Axis, Axis]
+    axes: tuple[GridAxis, GridAxis, GridAxis]
 
     def values(self, name: str) -> tuple[int, ...]:
-        """Give one field of all axes."""
+        """Return one field of all axes."""
         return tuple(getattr(axis, name) for axis in self.axes)
 
     @property
@@ -96,18 +74,19 @@ class Grid:
         """Number of taps in a source row."""
         return self.axes[2].taps
 
-    def constants(self) -> tuple[Constant, ...]:
-        """Give the kernels' GRID parameters."""
-        fields = ("size", "source", "taps", "stride", "begin", "step")
-        return ints(self.batch, *(v for name in fields for v in self.values(name)))
+    def argument(self) -> StructConstant:
+        """Return the kernels' Grid."""
+        return GRID.pack({"batch": self.batch, **{name: self.values(name) for name in GRID.spatial}})
 
-    def target_constants(self) -> tuple[Constant, ...]:
-        """Give the kernels' TARGET parameters."""
-        return ints(*(v for name in ("target", "target_stride", "target_begin") for v in self.values(name)))
+    def target_argument(self) -> StructConstant:
+        """Return the kernels' Target."""
+        fields = {"size": "target", "stride": "target_stride", "begin": "target_begin", "pixels": "size"}
+        return TARGET.pack({name: self.values(field) for name, field in fields.items()})
 
-    def tap_constants(self) -> tuple[Constant, ...]:
-        """Give which taps of the kernel are met: counts, first ones, steps."""
-        return ints(*(v for name in ("taps", "first_tap", "tap_step") for v in self.values(name)))
+    def taps_argument(self, kernel: tuple[int, int, int]) -> StructConstant:
+        """Return the kernels' Taps: which taps of a kernel of this size are met."""
+        fields = {"taps": "taps", "first": "first_tap", "step": "tap_step"}
+        return TAPS.pack({"kernel": kernel, **{name: self.values(field) for name, field in fields.items()}})
 
     def run_counts(self, columns: int, block: int) -> tuple[int, int]:
         """Bound the number of runs in a block of pixels that is cut every `columns`, and their pieces of scratch.
@@ -133,13 +112,8 @@ class Grid:
         return min(self.axes[2].stride, self.reach + 1)
 
 
-def ints(*values: int) -> tuple[Constant, ...]:
-    """Give constants as the kernels' int parameters."""
-    return tuple(Constant(np.int32(v)) for v in values)
-
-
 def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:
-    """Give (in, out, kernel, stride, pad, dilate) of each of three axes; plain products of matrices as one long row."""
+    """Return (in, out, kernel, stride, pad, dilate) of three axes; a plain product of matrices is one long row."""
     plain = all(k == 1 for k in problem.kernel + problem.stride) and not any(problem.pad_begin + problem.pad_end)
     if plain:
         pixels = prod(problem.in_size)
@@ -149,15 +123,16 @@ def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:
 
 
 def forward_grid(problem: ConvProblem) -> Grid:
-    """Give the grid of y's pixels over x."""
+    """Return the grid of y's pixels over x."""
     axes = [
-        Axis(size=o, source=i, target=o, taps=k, stride=s, begin=-p, step=d) for i, o, k, s, p, d in _spatial(problem)
+        GridAxis(size=o, source=i, target=o, taps=k, stride=s, begin=-p, step=d)
+        for i, o, k, s, p, d in _spatial(problem)
     ]
     return Grid(problem.batch, (axes[0], axes[1], axes[2]))
 
 
 def backward_data_grids(problem: ConvProblem) -> list[Grid]:
-    """Give the grids of dx's pixels over dy, one for each phase of the stride.
+    """Return the grids of dx's pixels over dy, one for each phase of the stride.
 
     dx at u * stride + a meets tap k where a + pad - dilate * k is a multiple of the stride, at dy position
     u + (a + pad - dilate * k) / stride: an arithmetic progression of taps, here in the order of rising position.
@@ -167,10 +142,10 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
         phases = []
         for a in range(min(s, i)):
             taps = [t for t in range(k) if (a + p - d * t) % s == 0][::-1]
-            axis = Axis(size=-(-(i - a) // s), source=o, target=i, taps=0, target_stride=s, target_begin=a)
+            axis = GridAxis(size=ceil_div(i - a, s), source=o, target=i, taps=0, target_stride=s, target_begin=a)
             if taps:
                 distance = s // gcd(s, d)
-                axis = Axis(
+                axis = GridAxis(
                     size=axis.size,
                     source=o,
                     target=i,
@@ -188,15 +163,17 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
 
 
 def merged_data_grid(problem: ConvProblem) -> Grid:
-    """Give the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
+    """Return the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
 
     Its taps are the source offsets that any phase meets; a phase multiplies zeros at the others. Worth it where dx has
     few channels, since all phases then share what is gathered.
     """
     axes = []
     for i, o, k, s, p, d in _spatial(problem):
-        first, last = -((d * (k - 1) - p) // s), (s - 1 + p) // s
+        first, last = ceil_div(p - d * (k - 1), s), (s - 1 + p) // s
         axes.append(
-            Axis(size=-(-i // s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s)
+            GridAxis(
+                size=ceil_div(i, s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s
+            )
         )
     return Grid(problem.batch, (axes[0], axes[1], axes[2]))

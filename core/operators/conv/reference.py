@@ -53,7 +53,7 @@ def convolve(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _taps(p: Any) -> Iterator[tuple[Any, Any]]:
-    """Give each tap as an index of the weights, and the padded input's pixels that it meets."""
+    """Return each tap as an index of the weights, and the padded input's pixels that it meets."""
     for tap in itertools.product(*map(range, p.kernel)):
         windows = zip(tap, p.dilate, p.out_size, p.stride)
         yield (..., *tap), (..., *(slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in windows))

@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
+from clgraft.core.problem import ceil_div
 
 AXES = 6  # that the kernels count, the row's included
 GROUP = 256  # work-items of a GPU's work-group
@@ -49,17 +50,17 @@ class Box:
 
 
 def steps(shape: Sequence[int]) -> tuple[int, ...]:
-    """Give the elements per step of each axis of a contiguous array."""
+    """Return the elements per step of each axis of a contiguous array."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def offset(begin: Sequence[int], shape: Sequence[int]) -> int:
-    """Give the place of an index in a contiguous array."""
+    """Return the place of an index in a contiguous array."""
     return sum(b * s for b, s in zip(begin, steps(shape)))
 
 
 def join_axes(box: Box) -> list[tuple[int, int, int]]:
-    """Give (size, x step, y step) of each axis, neighbours joined where both walk them as one."""
+    """Return (size, x step, y step) of each axis, neighbours joined where both walk them as one."""
     axes: list[tuple[int, int, int]] = []
     for size, x, y in zip(box.shape, box.x_steps, box.y_steps):
         if size == 1:
@@ -72,7 +73,7 @@ def join_axes(box: Box) -> list[tuple[int, int, int]]:
 
 
 def launches(planner: Planner, box: Box, dtype: str) -> tuple[Launch, ...]:
-    """Give the launches that copy a box; none if it is empty, several only if it has very many axes.
+    """Return the launches that copy a box; none if it is empty, several only if it has very many axes.
 
     Parameters
     ----------
@@ -131,19 +132,19 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
         pieces = max(1, items // rows)
         rows_per_item = max(1, rows // items)
         numbers += [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
-        global_size, local_size = (-(-rows // rows_per_item) * pieces,), (1,)
+        global_size, local_size = (ceil_div(rows, rows_per_item) * pieces,), (1,)
         if tiled:
             name, across = "copy_tiles", padded[-2][0]
-            rows_per_item = max(1, min(-(-across // macros["VL"]), count // items // (length * macros["VL"])))
+            rows_per_item = max(1, min(ceil_div(across, macros["VL"]), count // items // (length * macros["VL"])))
             numbers[-1] = np.uint64(rows_per_item)
-            global_size = (rows // across * -(-across // (macros["VL"] * rows_per_item)),)
+            global_size = (rows // across * ceil_div(across, macros["VL"] * rows_per_item),)
     else:
         macros |= {"GROUP": GROUP, "ELEMENTS": ELEMENTS, "SIDE": SIDE, "LONG": int(count > 2**31)}
         numbers.append(np.uint64(count))
-        name, groups = "copy_elements", -(-count // (GROUP * ELEMENTS))
+        name, groups = "copy_elements", ceil_div(count, GROUP * ELEMENTS)
         if tiled:
             name, across = "copy_turned", padded[-2][0]
-            groups = count // (length * across) * -(-length // SIDE) * -(-across // SIDE)
+            groups = count // (length * across) * ceil_div(length, SIDE) * ceil_div(across, SIDE)
         global_size, local_size = (groups * GROUP,), (GROUP,)
     kernel = planner.kernel("copying/boxes.cl", name, macros, dtype)
     adds = Constant(np.int32(1)) if box.adds else Accumulate(box.y)

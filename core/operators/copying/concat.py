@@ -25,7 +25,7 @@ class ConcatProblem(Problem):
     direction : str
         ``forward``: ``x0 x1 ... -> y``; ``backward``: ``dy -> dx0 dx1 ...``, which is also a split.
     outer, inner : int
-        The product of the sizes before and behind the axis.
+        The product of the sizes before and after the axis.
     extents : tuple of int
         Sizes along the axis, one per tensor; 0 is allowed.
     dtype : str
@@ -90,7 +90,7 @@ class ConcatProblem(Problem):
         return concatenate(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied, one box per part."""
+        """Return what is copied, one box per part."""
         whole, names = self.names
         joined = steps((self.outer, sum(self.extents), self.inner))
         boxes, begin = [], 0

@@ -93,7 +93,7 @@ class PadProblem(Problem):
         return Argument("dy", "in", self.out_shape, self.dtype), Argument("dx", "out", self.shape, self.dtype)
 
     def pieces(self, axis: int) -> list[Piece]:
-        """Give the parts of an axis, the middle one first."""
+        """Return the parts of an axis, the middle one first."""
         b, size, e = self.before[axis], self.shape[axis], self.behind[axis]
         if self.mode == "edge":
             outer = [Piece(0, 0, b, 0), Piece(b + size, size - 1, e, 0)]
@@ -129,7 +129,7 @@ class PadProblem(Problem):
         return pad(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied, the inside first; backward, the other boxes are added to it."""
+        """Return what is copied, the inside first; backward, the other boxes are added to it."""
         inner, outer = steps(self.shape), steps(self.out_shape)
         boxes = []
         for pieces in itertools.product(*(self.pieces(axis) for axis in range(len(self.shape)))):

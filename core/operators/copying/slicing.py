@@ -95,7 +95,7 @@ class SliceProblem(Problem):
         return slice_box(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()}, value)
 
     def boxes(self) -> list[Box]:
-        """Give what is copied: the box and, backward, what lies before and behind it along each axis."""
+        """Return what is copied: the box and, backward, what lies before and after it along each axis."""
         whole, part, first = steps(self.in_shape), steps(self.out_shape), offset(self.begin, self.in_shape)
         strides = tuple(a * s for a, s in zip(whole, self.step))
         if self.direction == "forward":
@@ -103,7 +103,7 @@ class SliceProblem(Problem):
         boxes = [Box(self.out_shape, part, strides, 0, first, "dy", "dx")] if all(self.out_shape) else []
         if set(self.step) - {1}:  # what lies between is no box: all of it first
             return [Box(self.in_shape, (0,) * len(whole), whole, 0, 0, "", "dx"), *boxes]
-        # axis by axis what is left: inside the box along the axes before it, all of it along those behind
+        # axis by axis what is left: inside the box along the axes before it, all of it along those after it
         begin, shape = [0] * len(whole), list(self.in_shape)
         for axis, (at, size) in enumerate(zip(self.begin, self.out_shape)):
             for start, stop in ((0, at), (at + size, self.in_shape[axis])):

@@ -53,7 +53,7 @@ class TransposeProblem(Problem):
         return tuple(self.shape[axis] for axis in self.axes)
 
     def back(self) -> TransposeProblem:
-        """Give the transposition of the gradient."""
+        """Return the transposition of the gradient."""
         return TransposeProblem(self.out_shape, tuple(self.axes.index(i) for i in range(len(self.axes))), self.dtype)
 
     def arguments(self) -> tuple[Argument, ...]:
@@ -73,7 +73,7 @@ class TransposeProblem(Problem):
         return transpose(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied, in the order of y."""
+        """Return what is copied, in the order of y."""
         x = steps(self.shape)
         return [Box(self.out_shape, tuple(x[a] for a in self.axes), steps(self.out_shape), 0, 0, "x", "y")]
 
@@ -129,7 +129,7 @@ class RepeatProblem(Problem):
         return tuple(size * time for size, time in zip(self.shape, self.times))
 
     def split_shape(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give y's shape with an axis of its own for each repetition, and x's, which broadcasts to it."""
+        """Return y's shape with an axis of its own for each repetition, and x's, which broadcasts to it."""
         wide: list[int] = []
         narrow: list[int] = []
         for size, time in zip(self.shape, self.times):
@@ -157,7 +157,7 @@ class RepeatProblem(Problem):
         return repeat(self, {name: np.asarray(array, np.float64) for name, array in arrays.items()})
 
     def boxes(self) -> list[Box]:
-        """Give what is copied: x with steps of 0 along the repetitions."""
+        """Return what is copied: x with steps of 0 along the repetitions."""
         wide, narrow = self.split_shape()
         x_steps = tuple(0 if axis % 2 == (0 if self.whole else 1) else step for axis, step in enumerate(steps(narrow)))
         return [Box(wide, x_steps, steps(wide), 0, 0, "x", "y")]

@@ -9,6 +9,7 @@ import numpy as np
 from clgraft.core.operators.crossentropy.problem import CrossEntropyProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "direct"
 
@@ -41,7 +42,7 @@ def _sums(problem: CrossEntropyProblem, planner: Planner) -> Launches:
     labels = problem.images * problem.pixels
     parts = max(1, min(labels // LABELS_PER_PART[planner.device.is_cpu], MOST_PARTS))
     macros = {"IGNORING": int(problem.ignoring)}
-    losses, found = Workspace(0, itemsize), Workspace(-(-parts * itemsize // 64) * 64, 4)
+    losses, found = Workspace(0, itemsize), Workspace(round_up(parts * itemsize, 64), 4)
     flag, count = Constant(np.int32(with_loss)), Constant(np.int64(parts))
     one: list[Any] = [Buffer(names[0]), Buffer("label"), losses, found, _scalar(problem, "lowest")]
     one += [_scalar(problem, "ignored"), flag, *_sizes(problem), count]
@@ -54,7 +55,7 @@ def _sums(problem: CrossEntropyProblem, planner: Planner) -> Launches:
     )
     local = 1 if planner.device.is_cpu else LOCAL
     launches = (
-        Launch(first, (-(-parts // local) * local,), (local,), tuple(one)),
+        Launch(first, (round_up(parts, local),), (local,), tuple(one)),
         Launch(second, (1,), (1,), tuple(two)),
     )
     return Launches(launches, found.offset_bytes + 8 * parts)
@@ -78,12 +79,12 @@ def _gradient(problem: CrossEntropyProblem, planner: Planner) -> Launches:
     lanes = max(2, device.vector_width * 4 // itemsize)
     if not device.is_cpu or 1 < pixels < lanes:
         kernel = planner.kernel("crossentropy/direct.cl", "crossentropy_elements", macros, problem.dtype)
-        size = -(-images * channels * pixels // LOCAL) * LOCAL
+        size = round_up(images * channels * pixels, LOCAL)
         return Launches((Launch(kernel, (size,), (LOCAL,), tuple(bound), ("dx",)),), 64)
     if pixels == 1:
         lanes = min(lanes, max(2, 1 << (channels - 1).bit_length()))  # as many as are of use
     shape, units, length = ("rows", images, channels) if pixels == 1 else ("planes", images * channels, pixels)
-    item_units = max(1, -(-units // (device.compute_units * ITEMS_PER_UNIT)), min(units, ITEM_ELEMENTS // length))
+    item_units = max(1, ceil_div(units, device.compute_units * ITEMS_PER_UNIT), min(units, ITEM_ELEMENTS // length))
     kernel = planner.kernel("crossentropy/direct.cl", f"crossentropy_{shape}", {**macros, "VL": lanes}, problem.dtype)
     bound.append(Constant(np.int64(item_units)))
-    return Launches((Launch(kernel, (-(-units // item_units),), (1,), tuple(bound), ("dx",)),), 64)
+    return Launches((Launch(kernel, (ceil_div(units, item_units),), (1,), tuple(bound), ("dx",)),), 64)

@@ -10,23 +10,22 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.deconvolution.problem import DeconvProblem
 from clgraft.core.planning.delegation import delegate
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
-from clgraft.core.problem import in_3d
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "cpu_columns"
-OPTIONS = ("-cl-mad-enable",)
-MOST_BYTES = 24 * 2**20  # of columns: beyond, their way through memory costs more than the product saves
-FEW_OUTPUTS = 8  # of a group: fill no register tile
-MANY_INPUTS = 384  # of a group: make the sums of columns cheap beside the product
-ITEM_ELEMENTS = 8192  # of columns that are worth a work-item
-ALIGN = 256  # bytes, of parts of the workspace
+MOST_BYTES = 24 * 2**20  # most bytes of columns: larger ones cost more memory traffic than the product saves
+FEW_OUTPUTS = 8  # outputs of a group that do not fill a register tile
+MANY_INPUTS = 384  # inputs of a group from which the sums of columns cost little compared with the product
+ITEM_ELEMENTS = 8192  # elements of columns that make a work-item worth its dispatch
+SLACK = 256  # bytes after the columns
 
 
 def plan(problem: DeconvProblem, planner: Planner) -> Launches:
@@ -43,7 +42,7 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
     if outputs > FEW_OUTPUTS and inputs < MANY_INPUTS:
         raise Declined(f"is for at most {FEW_OUTPUTS} outputs, or for {MANY_INPUTS} inputs and more")
     taps, pixels = prod(problem.kernel), prod(problem.in_size)
-    size = 8 if problem.dtype == "float64" else 4
+    size = arithmetic_bytes(problem.dtype)
     nbytes = problem.batch * problem.out_channels * taps * pixels * size
     if nbytes > MOST_BYTES:
         raise Declined(f"{nbytes} bytes of columns are more than {MOST_BYTES}")
@@ -57,40 +56,41 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
         groups=problem.groups,
         dtype=problem.dtype,
     )
-    steps = delegate(planner, product, {"dy": "x"})
-    columns = Workspace(-(-steps.workspace_bytes // ALIGN) * ALIGN, size)
+    delegated = delegate(planner, product, {"dy": "x"})
+    layout = WorkspaceLayout(delegated.workspace_bytes)
+    columns = layout.take(nbytes + SLACK, size)
 
     def redirected(item: Any) -> Any:
         if item == Buffer("dx"):
             return columns
-        return Constant(np.int32(0)) if item == Accumulate("dx") else item
+        return ints(0)[0] if item == Accumulate("dx") else item
 
     launches = [
-        replace(launch, arguments=tuple(map(redirected, launch.arguments)), writes=("y",)) for launch in steps.launches
+        replace(launch, arguments=tuple(map(redirected, launch.arguments)), writes=("y",))
+        for launch in delegated.launches
     ]
     launches.append(_sums(problem, planner, columns))
-    return Launches(tuple(launches), columns.offset_bytes + nbytes + ALIGN)
+    return Launches(tuple(launches), layout.nbytes)
 
 
 def _sums(problem: DeconvProblem, planner: Planner, columns: Workspace) -> Launch:
     sizes = (problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
     in_size, out_size, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
-    lanes = max(planner.device.vector_width * 4 // columns.itemsize, 4)
+    lanes = vector_lanes(planner.device, problem.dtype)
     # positions of one phase: those that taps reach, and those that the output has
     reach = max(stride[2] * (in_size[2] - 1) + dilate[2] * (kernel[2] - 1) + 1, pad[2] + out_size[2])
-    pitch = -(-(reach // stride[2] + 1) // lanes) * lanes + lanes
+    pitch = round_up(reach // stride[2] + 1, lanes) + lanes
     rows, planes = out_size[0] * out_size[1], problem.batch * problem.out_channels
     of_row = max(in_size[2] * prod(kernel) // prod(stride[:2]), 1)
     item_rows = min(max(ITEM_ELEMENTS // of_row, 1), rows)
     numbers = (problem.out_channels, *in_size, *out_size, *kernel, *stride, *pad, *dilate, item_rows, pitch)
     return Launch(
-        planner.kernel("deconvolution/cpu_columns.cl", "add_columns", {"VL": lanes}, problem.dtype, OPTIONS),
-        (-(-rows // item_rows), planes),
+        planner.kernel("deconvolution/cpu_columns.cl", "add_columns", {"VL": lanes}, problem.dtype, MAD_ENABLE),
+        (ceil_div(rows, item_rows), planes),
         (1, 1),
         (
             *(columns, Buffer("b" if problem.bias else "x"), Buffer("y")),
-            *(Constant(np.int32(problem.bias)), Accumulate("y")),
-            *(Constant(np.int32(v)) for v in numbers),
+            *(*ints(problem.bias), Accumulate("y"), *ints(*numbers)),
             Local(stride[2] * pitch * columns.itemsize),
         ),
         ("y",),

@@ -12,7 +12,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launches
 
 NAME = "through_convolution"
-# the convolution's argument -> this one's
+# the convolution's argument -> the deconvolution's
 NAMES = {
     "forward": {"dy": "x", "dx": "y"},
     "backward_data": {"x": "dy", "y": "dx"},
@@ -35,8 +35,8 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
             kernel=(1,) * problem.ndim,
             dtype=problem.dtype,
         )
-    steps = delegate(planner, convolution, NAMES[problem.direction])
+    launches = delegate(planner, convolution, NAMES[problem.direction])
     if problem.bias:
         shape = (problem.batch, problem.out_channels, prod(problem.out_size))
-        steps = add_vector(planner, steps, "b", "y", shape, 1, problem.dtype)
-    return steps
+        launches = add_vector(planner, launches, "b", "y", shape, 1, problem.dtype)
+    return launches

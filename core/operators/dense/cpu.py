@@ -6,30 +6,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from clgraft.core.errors import Declined
-from clgraft.core.operators.dense.matrices import Product, product_of
+from clgraft.core.operators.dense.matrices import DenseProduct, product_of
 from clgraft.core.operators.dense.problem import DenseProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu"
 FILE = "dense/cpu.cl"
-OPTIONS = ("-cl-mad-enable",)
-# results of the batch in a register tile -> rows of weights beside them, for 32 vector registers and for 16
+# results of the batch in a register tile -> rows of weights that meet them, for 32 vector registers and for 16
 ROWS = {True: {1: 8, 2: 8, 4: 6, 8: 3}, False: {1: 6, 2: 4, 4: 3}}
-PACKED_KIB = 24  # of a chunk of the batch, which stays in the L1 cache beside the weights
+PACKED_KIB = 24  # size of a chunk of the batch, which stays in the L1 cache together with the weights
 ITEM_ROWS = 48
-MOST_BATCH = 64  # of a work-item
-MOST_COLUMN_BATCH = 16  # beyond, results go through the cache too often
+MOST_BATCH = 64  # most results of the batch of a work-item
+MOST_COLUMN_BATCH = 16  # with larger batches, results go through the cache too often
 SUM_BYTES = 192 * 1024
-ITEMS_PER_UNIT = 4
-STREAM_BYTES = 8 * 2**20  # of a gradient that no cache will keep
+STREAM_BYTES = 8 * 2**20  # size from which no cache keeps a gradient
 OUTER_ITEM_BYTES = 2**20
-PART = 2048  # rows or columns that are worth a part of their own
-SUM_RANGE = 4096  # elements of a work-item that adds parts
-# what is searched
+PART = 2048  # rows or columns that make a part worth its sum
+SUM_RANGE = 4096  # elements that a work-item of dense_sum adds
+# settings that a search tries
 SEARCHED_ROWS = (24, 48, 96, 192)
 SEARCHED_KIB = (12, 24, 48)
 
@@ -55,7 +54,7 @@ class _Shape:
 
 
 def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then ``packed`` KiB of the batch and ``rows`` of weights.
+    """Return the settings to search: the heuristic's (none), then ``packed`` KiB of the batch and ``rows`` of weights.
 
     Rows of a work-item count only for sums along the weights' rows.
     """
@@ -80,9 +79,9 @@ def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | s
     product = product_of(problem)
     if not problem.batch:
         raise Declined("has nothing to multiply")
-    wide = device.vector_width >= 16
-    size = 8 if problem.dtype == "float64" else 4
-    lanes = max(device.vector_width * 4 // size, 4)
+    wide = has_32_registers(device)
+    size = arithmetic_bytes(problem.dtype)
+    lanes = vector_lanes(device, problem.dtype)
     batch = next((n for n in ROWS[wide] if n >= product.r), max(ROWS[wide]))
     shape = _Shape(
         *(ROWS[wide][batch], batch, lanes, size, int(device.local_memory) - 1024, int(device.compute_units)),
@@ -95,49 +94,50 @@ def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | s
     return _outer(problem, planner, product, shape)
 
 
-def ints(*values: int) -> tuple[Constant, ...]:
-    return tuple(Constant(np.int32(v)) for v in values)
-
-
 def parts_of(items: int, depth: int, units: int) -> tuple[int, int]:
-    """Choose into how many parts a sum is split so that all cores are busy; give their number and length."""
-    parts = max(min(-(-ITEMS_PER_UNIT * units // items), depth // PART), 1) if items < 2 * units else 1
-    length = -(-depth // parts)
-    return -(-depth // length), length
+    """Choose into how many parts a sum is split so that all cores are busy; return their number and length."""
+    parts = max(min(ceil_div(ITEMS_PER_UNIT * units, items), depth // PART), 1) if items < 2 * units else 1
+    length = ceil_div(depth, parts)
+    return ceil_div(depth, length), length
 
 
-def even_blocks(size: int, step: int, wanted: int, units: int) -> int:
-    """Cut `size` into about equal blocks, multiples of `step` of at most about `wanted`: as many for each core."""
-    blocks = -(-size // wanted)
-    blocks = -(-blocks // units) * units
-    return max(-(-size // (blocks * step)), 1) * step
+def even_blocks(size: int, multiple: int, wanted: int, units: int) -> int:
+    """Cut `size` into about equal blocks, multiples of `multiple` of at most about `wanted`: as many for each core."""
+    blocks = ceil_div(size, wanted)
+    blocks = round_up(blocks, units)
+    return max(ceil_div(size, blocks * multiple), 1) * multiple
+
+
+def take_parts(layout: WorkspaceLayout, product: DenseProduct, parts: int, size: int, itemsize: int) -> Workspace:
+    """Reserve the parts of a product's sums, [part][batch][size], if there are several."""
+    return layout.take(parts * product.r * size * itemsize if parts > 1 else 0, itemsize)
 
 
 def finish(
     problem: DenseProblem,
     planner: Planner,
-    product: Product,
+    product: DenseProduct,
     lanes: int,
     launches: tuple[Launch, ...],
+    layout: WorkspaceLayout,
     partial: Workspace,
     parts: int,
     size: int,
 ) -> Launches:
-    """Give the steps of a product, with the sum of its parts where there are several.
+    """Return the launches of a product, with the sum of its parts where there are several.
 
     Parameters
     ----------
     partial : Workspace
-        Where the parts stand, [part][batch][size], behind everything else in the workspace.
+        Where the parts stand, [part][batch][size].
     size : int
         Results for each of the batch.
     """
-    nbytes = partial.offset_bytes + parts * product.r * size * partial.itemsize
     if parts == 1:
-        return Launches(launches, max(partial.offset_bytes, 256))
+        return Launches(launches, layout.nbytes)
     total = Launch(
-        planner.kernel(FILE, "dense_sum", {"VL": lanes}, problem.dtype, OPTIONS),
-        (-(-size // SUM_RANGE), product.r),
+        planner.kernel(FILE, "dense_sum", {"VL": lanes}, problem.dtype, MAD_ENABLE),
+        (ceil_div(size, SUM_RANGE), product.r),
         (1, 1),
         (
             *(partial, Buffer("b" if problem.bias else product.a), Buffer(product.c)),
@@ -145,79 +145,83 @@ def finish(
         ),
         (product.c,),
     )
-    return Launches((*launches, total), nbytes)
+    return Launches((*launches, total), layout.nbytes)
 
 
-def _operands(problem: DenseProblem, product: Product, shape: _Shape) -> tuple[Any, ...]:
+def _operands(problem: DenseProblem, product: DenseProduct, partial: Workspace) -> tuple[Any, ...]:
     return (
         *(Buffer(product.a), Buffer(product.b), Buffer("b" if problem.bias else product.a), Buffer(product.c)),
-        *(Workspace(0, shape.size), *ints(problem.bias), Accumulate(product.c)),
+        *(partial, *ints(problem.bias), Accumulate(product.c)),
         *ints(product.r, product.s, product.t),
     )
 
 
-def _rows(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+def _rows(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:
     vector = shape.lanes * shape.size
     chunk = max(shape.packed_bytes // (vector * shape.batch), 1) * shape.lanes
-    chunk = min(chunk, -(-product.t // shape.lanes) * shape.lanes)
+    chunk = min(chunk, round_up(product.t, shape.lanes))
     packed = (chunk + shape.lanes) * shape.batch * shape.size
     item_rows = even_blocks(product.s, shape.rows, shape.item_rows, shape.units)
     most = min(SUM_BYTES, shape.local_bytes - packed) // (item_rows * vector) // shape.batch * shape.batch
-    item_batch = min(max(most, shape.batch), MOST_BATCH, -(-product.r // shape.batch) * shape.batch)
+    item_batch = min(max(most, shape.batch), MOST_BATCH, round_up(product.r, shape.batch))
     sums = item_rows * item_batch * vector
     if packed + sums > shape.local_bytes:
         raise Declined(f"{packed + sums} bytes of sums do not fit {shape.local_bytes} bytes of local memory")
-    blocks = (-(-product.s // item_rows), -(-product.r // item_batch))
+    blocks = (ceil_div(product.s, item_rows), ceil_div(product.r, item_batch))
     parts, length = parts_of(blocks[0] * blocks[1], product.t, shape.units)
+    layout = WorkspaceLayout()
+    partial = take_parts(layout, product, parts, product.s, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, OPTIONS),
+        planner.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, MAD_ENABLE),
         (*blocks, parts),
         (1, 1, 1),
         (
-            *_operands(problem, product, shape),
+            *_operands(problem, product, partial),
             *ints(item_rows, item_batch, length, chunk),
             *(Local(packed), Local(sums)),
         ),
         (product.c,),
     )
-    return finish(problem, planner, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.s)
+    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.s)
 
 
-def _columns(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+def _columns(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:
     if product.r > MOST_COLUMN_BATCH:
         raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
-    batch = -(-product.r // shape.batch) * shape.batch
+    batch = round_up(product.r, shape.batch)
     wanted = max(shape.packed_bytes * 4 // 3 // (shape.batch * shape.size), shape.lanes)
     item_columns = even_blocks(product.t, shape.lanes, wanted, shape.units)
     sums = item_columns * batch * shape.size
-    blocks = -(-product.t // item_columns)
+    blocks = ceil_div(product.t, item_columns)
     parts, length = parts_of(blocks, product.s, shape.units)
+    layout = WorkspaceLayout()
+    partial = take_parts(layout, product, parts, product.t, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, OPTIONS),
+        planner.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, MAD_ENABLE),
         (blocks, parts),
         (1, 1),
         (
-            *_operands(problem, product, shape),
+            *_operands(problem, product, partial),
             *ints(item_columns, length, 16 * shape.rows),
             Local(sums),
         ),
         (product.c,),
     )
-    return finish(problem, planner, product, shape.lanes, (launch,), Workspace(0, shape.size), parts, product.t)
+    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.t)
 
 
-def _outer(problem: DenseProblem, planner: Planner, product: Product, shape: _Shape) -> Launches:
+def _outer(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:
     if product.r > shape.batch:
         raise Declined(f"has backward_weight of batches of at most {shape.batch}")
     wanted = max(shape.packed_bytes // (shape.batch * shape.size), shape.lanes)
     item_columns = even_blocks(product.t, shape.lanes, wanted, 1)
-    blocks = -(-product.t // item_columns)
+    blocks = ceil_div(product.t, item_columns)
     most = max(OUTER_ITEM_BYTES // (item_columns * shape.size), 1)
     item_rows = even_blocks(product.s, shape.rows, most, 1 if blocks >= ITEMS_PER_UNIT * shape.units else shape.units)
     stream = product.s * product.t * shape.size >= STREAM_BYTES
     launch = Launch(
-        planner.kernel(FILE, "dense_outer", shape.defines(), problem.dtype, OPTIONS),
-        (blocks, -(-product.s // item_rows)),
+        planner.kernel(FILE, "dense_outer", shape.defines(), problem.dtype, MAD_ENABLE),
+        (blocks, ceil_div(product.s, item_rows)),
         (1, 1),
         (
             *(Buffer(product.a), Buffer(product.b), Buffer(product.c), Accumulate(product.c)),
@@ -226,4 +230,4 @@ def _outer(problem: DenseProblem, planner: Planner, product: Product, shape: _Sh
         ),
         (product.c,),
     )
-    return Launches((launch,), 256)
+    return Launches((launch,))

@@ -8,7 +8,7 @@ from clgraft.core.operators.dense.problem import DenseProblem
 
 
 @dataclass(frozen=True)
-class Product:
+class DenseProduct:
     """The result c of a product of row-major matrices a and b, named by the problem's arguments.
 
     Attributes
@@ -31,14 +31,14 @@ class Product:
     t: int
 
 
-def product_of(problem: DenseProblem) -> Product:
-    """Give the product that computes a direction other than backward_bias."""
+def product_of(problem: DenseProblem) -> DenseProduct:
+    """Return the product that computes a direction other than backward_bias."""
     batch, inputs, outputs = problem.batch, problem.inputs, problem.outputs
     rows, columns = (inputs, outputs) if problem.transposed else (outputs, inputs)
-    # what meets the rows of w, and what meets its columns
+    # a meets the rows of w, b its columns
     if problem.direction == "backward_weight":
         a, b = ("x", "dy") if problem.transposed else ("dy", "x")
-        return Product("tn", a, b, "dw", batch, rows, columns)
+        return DenseProduct("tn", a, b, "dw", batch, rows, columns)
     source, target = ("x", "y") if problem.direction == "forward" else ("dy", "dx")
     along_columns = (problem.direction == "forward") != problem.transposed
-    return Product("nt" if along_columns else "nn", source, "w", target, batch, rows, columns)
+    return DenseProduct("nt" if along_columns else "nn", source, "w", target, batch, rows, columns)

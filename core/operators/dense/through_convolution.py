@@ -34,7 +34,7 @@ def plan(problem: DenseProblem, planner: Planner) -> Launches:
         return delegate(planner, convolution, {"x": product.b, "dy": product.a})
     direction, a, b, c = ROLES[product.form]
     convolution = ConvProblem(direction, 1, product.s, product.r, (product.t,), (1,), dtype=problem.dtype)
-    steps = delegate(planner, convolution, {a: product.a, b: product.b, c: product.c})
+    launches = delegate(planner, convolution, {a: product.a, b: product.b, c: product.c})
     if problem.bias:
-        steps = add_vector(planner, steps, "b", "y", (problem.batch, problem.outputs), 1, problem.dtype)
-    return steps
+        launches = add_vector(planner, launches, "b", "y", (problem.batch, problem.outputs), 1, problem.dtype)
+    return launches

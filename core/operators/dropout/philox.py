@@ -13,6 +13,7 @@ from clgraft.core.operators.pointwise.generate import Loop, generate
 from clgraft.core.operators.pointwise.loop import Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "philox"
 
@@ -44,17 +45,17 @@ def _launch(
 ) -> Launch:
     real = "float64" if problem.dtype == "float64" else "float32"
     scalars = tuple(Scalar(name, real) for name in problem.scalars())
-    blocks = -(-count // BLOCK)
+    blocks = ceil_div(count, BLOCK)
     if not planner.device.is_cpu:
         kernel = planner.kernel("dropout/philox.cl", "apply_random", {"MODE": mode, "WIDE_PRODUCTS": 0}, problem.dtype)
-        items = -(-blocks * BLOCK // WORDS // GROUP) * GROUP
+        items = round_up(ceil_div(blocks * BLOCK, WORDS), GROUP)
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
     macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.is_pocl)}
     kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
-    share = max(FEWEST_BLOCKS, -(-blocks // (planner.device.compute_units * ITEMS_PER_UNIT)))
+    share = max(FEWEST_BLOCKS, ceil_div(blocks, planner.device.compute_units * ITEMS_PER_UNIT))
     sizes = (Constant(np.uint64(count)), Constant(np.uint64(share)))
-    return Launch(kernel, (-(-blocks // share),), (1,), (*bound, *scalars, *sizes), writes)
+    return Launch(kernel, (ceil_div(blocks, share),), (1,), (*bound, *scalars, *sizes), writes)
 
 
 def _shared(problem: DropoutProblem, planner: Planner) -> Launches:

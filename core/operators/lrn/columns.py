@@ -11,6 +11,7 @@ from clgraft.core.operators.lrn.elements import bind_scalars, power
 from clgraft.core.operators.lrn.problem import LRNProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "columns"
 
@@ -37,11 +38,11 @@ def plan(problem: LRNProblem, planner: Planner) -> Launches:
     wide = TILE_VECTORS * lanes
     vectors = TILE_VECTORS if pixels >= wide and rows * wide * itemsize <= TILE_BYTES else 1
     wide = vectors * lanes
-    tiles = images * -(-pixels // wide)
-    item_tiles = max(1, -(-tiles // (device.compute_units * ITEMS_PER_UNIT)))
+    tiles = images * ceil_div(pixels, wide)
+    item_tiles = max(1, ceil_div(tiles, device.compute_units * ITEMS_PER_UNIT))
     item_tiles = max(item_tiles, min(tiles, ITEM_ELEMENTS // (channels * wide)))
-    items = -(-tiles // item_tiles)
-    pitch = -(-rows * wide * itemsize // 64) * 64 // itemsize
+    items = ceil_div(tiles, item_tiles)
+    pitch = round_up(rows * wide * itemsize, 64) // itemsize
     macros = {"HALF": half, "POWER": power(problem), "VL": lanes, "TV": vectors}
     kernel = planner.kernel("lrn/lrn.cl", f"lrn_columns_{problem.direction}", macros, problem.dtype)
     names = [argument.name for argument in problem.arguments()]

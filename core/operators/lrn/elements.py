@@ -9,6 +9,7 @@ import numpy as np
 from clgraft.core.operators.lrn.problem import LRNProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import round_up
 
 NAME = "elements"
 
@@ -17,7 +18,7 @@ POWERS = {0.75: 3, 0.5: 2, 1.0: 4}
 
 
 def power(problem: LRNProblem) -> int:
-    """Give the kernels' way to the power."""
+    """Return the kernels' way to the power."""
     return POWERS.get(problem.beta, 0)
 
 
@@ -33,7 +34,7 @@ def plan(problem: LRNProblem, planner: Planner) -> Launches:
     sizes = (problem.images, problem.channels, problem.pixels)
     rest = [*bind_scalars(problem), *(Constant(np.int64(size)) for size in sizes)]
     count = problem.arguments()[0].size
-    groups = (-(-count // LOCAL) * LOCAL,)
+    groups = (round_up(count, LOCAL),)
 
     def launch(name: str, *arguments: Any, writes: tuple[str, ...]) -> Launch:
         kernel = planner.kernel("lrn/lrn.cl", f"lrn_elements_{name}", macros, problem.dtype)

@@ -154,7 +154,7 @@ class Tape:
             return self.assign(f"{self._condition(node.operands[0])} ? 1 : 0")
         if node.operator == "?":
             test = self._condition(node.operands[0])
-            atoms = (test, self._value(node.operands[1]), self._value(node.operands[2]))
+            atoms: tuple[str, ...] = (test, self._value(node.operands[1]), self._value(node.operands[2]))
             text = f"{test} ? {atoms[1]} : {atoms[2]}"
         else:
             atoms = tuple(self._value(operand) for operand in node.operands)

@@ -269,7 +269,7 @@ class Program:
         return count
 
     def part(self, outputs: tuple[int, ...]) -> tuple[Statement, ...]:
-        """Give the statements that these outputs need, in order."""
+        """Return the statements that these outputs need, in order."""
         needed = {f"y{i}" for i in outputs}
         kept: list[Statement] = []
         for statement in reversed(self.statements):
@@ -289,7 +289,7 @@ class Program:
         return " ".join(words)
 
     def reads(self, outputs: tuple[int, ...]) -> frozenset[str]:
-        """Give every name that these outputs need."""
+        """Return every name that these outputs need."""
         return frozenset().union(*(s.value.reads for s in self.part(outputs)))
 
 
@@ -299,7 +299,7 @@ def is_output(name: str) -> bool:
 
 
 def local_name(name: str) -> str:
-    """Give the C name of an assigned name: the kernel's own names must stay apart from the user's."""
+    """Return the C name of an assigned name: the kernel's own names must stay apart from the user's."""
     return name if is_output(name) else f"t_{name}"
 
 

@@ -12,6 +12,7 @@ from clgraft.core.operators.pointwise.expression import Program
 from clgraft.core.operators.pointwise.loop import Axis, Operand, Result, collapse, count
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
 UNROLL = 4  # elements per work-item there
@@ -184,7 +185,7 @@ class _Generator:
     ) -> Launch:
         kernel = self.planner.kernel(file, name, {name.upper(): 1, **defines}, self.loop.dtype)
         if local:
-            size = -(-size // local) * local
+            size = round_up(size, local)
         return Launch(kernel, (size,), (local,) if local else None, tuple(arguments), self.writes)
 
     # which kernel, and how the work is cut
@@ -205,11 +206,11 @@ class _Generator:
         outer = self.axes[:-1]
         rows, length = count(outer), self.inner.size
         items = max(1, min(ITEMS_PER_UNIT[True] * self.units, rows * length // VALUES_PER_ITEM))
-        pieces, rows_per_item = 1, -(-rows // items)
+        pieces, rows_per_item = 1, ceil_div(rows, items)
         if rows < items:
-            pieces = max(1, min(-(-items // rows), length // (2 * self.lanes)))
+            pieces = max(1, min(ceil_div(items, rows), length // (2 * self.lanes)))
         arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
-        size = -(-rows // rows_per_item) * pieces
+        size = ceil_div(rows, rows_per_item) * pieces
         defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
         if self.loop.dtype != "float16" and outgrows_caches(self.planner, rows * length * self.itemsize):
             defines["PAST_CACHES"] = 1
@@ -217,7 +218,7 @@ class _Generator:
 
     def map_groups(self) -> Launch:
         outer = self.axes[:-1]
-        pieces = -(-self.inner.size // (UNROLL * GROUP))
+        pieces = ceil_div(self.inner.size, UNROLL * GROUP)
         arguments = [*self.arguments(outer), *_ulongs(self.inner.size, pieces)]
         size = count(outer) * pieces * GROUP
         return self.launch(
@@ -248,14 +249,14 @@ class _Generator:
         results, values = count(kept), count(rows) * self.inner.size
         target = ITEMS_PER_UNIT[True] * self.units
         parts = _parts(target, results, values // VALUES_PER_PART)
-        pieces = max(1, min(-(-parts // count(rows)), self.inner.size // (2 * self.lanes)))
+        pieces = max(1, min(ceil_div(parts, count(rows)), self.inner.size // (2 * self.lanes)))
         per_item = max(1, min(results // target, VALUES_PER_ITEM // values)) if parts == 1 else 1
         numbers = (results, per_item, count(rows), self.inner.size, pieces, parts)
-        size = -(-results // per_item) * parts
+        size = ceil_div(results, per_item) * parts
         return self.fold("reduce_rows", rows, kept, parts, size, 1, numbers, self.inner, self.lanes)
 
     def fold_columns(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
-        vectors = count(kept) * -(-self.inner.size // self.lanes)
+        vectors = count(kept) * ceil_div(self.inner.size, self.lanes)
         target = ITEMS_PER_UNIT[True] * self.units
         parts = _parts(target, vectors, count(rows) * self.lanes // VALUES_PER_PART)
         numbers = (count(kept) * self.inner.size, self.inner.size, count(rows), parts)
@@ -311,8 +312,8 @@ class _Generator:
 
 
 def _parts(target: int, workers: int, most: int) -> int:
-    """Give in how many parts each fold is cut so that about `target` workers are busy."""
-    return max(1, min(-(-target // workers), most, MOST_PARTS))
+    """Return in how many parts each fold is cut so that about `target` workers are busy."""
+    return max(1, min(ceil_div(target, workers), most, MOST_PARTS))
 
 
 def _ulongs(*values: int) -> list[Any]:
@@ -320,4 +321,4 @@ def _ulongs(*values: int) -> list[Any]:
 
 
 def _aligned(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
+    return round_up(nbytes, 64)

@@ -58,7 +58,7 @@ class Result:
 
 
 def broadcast_strides(shape: Sequence[int], common: Sequence[int]) -> tuple[int, ...]:
-    """Give the strides of a contiguous array of `shape` over the axes of `common`, by numpy's rules."""
+    """Return the strides of a contiguous array of `shape` over the axes of `common`, by numpy's rules."""
     strides = [0] * len(common)
     step = 1
     for back in range(1, len(shape) + 1):
@@ -105,5 +105,5 @@ def collapse(shape: Sequence[int], folded: Sequence[bool], strides: Sequence[Seq
 
 
 def count(axes: Sequence[Axis]) -> int:
-    """Give the number of positions on some axes."""
+    """Return the number of positions on some axes."""
     return math.prod(axis.size for axis in axes)

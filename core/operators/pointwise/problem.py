@@ -116,18 +116,18 @@ class PointwiseProblem(Problem):
         return broadcast_shape(self.inputs)
 
     def factor(self, name: str) -> str:
-        """Give the C text of `alpha` or `beta`; empty where they are 1 and 0."""
+        """Return the C text of `alpha` or `beta`; empty where they are 1 and 0."""
         text = getattr(self, name)
         expect("{" not in text and "}" not in text, f"{name} {text!r}", "no braces")
         return read_value(text, {p: f"SPLAT(p_{p})" for p in self.parameters}, name).text if text else ""
 
     def fold(self, output: int) -> Fold | None:
-        """Give how an output is folded; None if it is not."""
+        """Return how an output is folded; None if it is not."""
         reduction = self.reductions[output]
         return read_fold(reduction) if reduction else None
 
     def output_shape(self, output: int) -> tuple[int, ...]:
-        """Give an output's shape."""
+        """Return an output's shape."""
         reduction = self.reductions[output]
         return self.common_shape if reduction is None else reduction.shape or ()
 
@@ -230,7 +230,7 @@ def _program(expression: str, inputs: int, parameters: tuple[str, ...]) -> Progr
 
 
 def broadcast_shape(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Give the shape that shapes broadcast to, by numpy's rules.
+    """Return the shape that shapes broadcast to, by numpy's rules.
 
     Raises
     ------

@@ -144,7 +144,7 @@ def evaluate(problem: Any, arrays: Mapping[str, np.ndarray], scalars: Mapping[st
         All of the problem's.
     """
     common, results = problem.common_shape, {}
-    names = {f"x{i}": np.asarray(arrays[f"x{i}"], np.float64) for i in range(len(problem.inputs))}
+    names: dict[str, Any] = {f"x{i}": np.asarray(arrays[f"x{i}"], np.float64) for i in range(len(problem.inputs))}
     names.update({name: np.float64(value) for name, value in scalars.items()})
     factors = {name: value_of(getattr(problem, name), scalars) for name in ("alpha", "beta") if getattr(problem, name)}
     with np.errstate(all="ignore"):

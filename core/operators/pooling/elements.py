@@ -7,7 +7,7 @@ import numpy as np
 from clgraft.core.operators.pooling.problem import OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches
-from clgraft.core.problem import in_3d
+from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "elements"
 
@@ -16,12 +16,12 @@ SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus wo
 
 
 def ends(problem: PoolProblem) -> tuple[int, ...]:
-    """Give where the padded input ends, counted from the input's first element."""
+    """Return where the padded input ends, counted from the input's first element."""
     return tuple(i + q for i, q in zip(problem.in_size, problem.pad_end))
 
 
 def bind(problem: PoolProblem) -> tuple[Buffer | Accumulate, ...]:
-    """Give the kernels' first parameters. Backward's x and y, where nothing reads them, are dy once more."""
+    """Return the kernels' first parameters. Backward's x and y, where nothing reads them, are dy once more."""
     names = [argument.name for argument in problem.arguments()]
     surplus = ["dy", "dy"] if names[0] == "dy" else []
     return (*(Buffer(name) for name in surplus + names), Accumulate(names[-1]))
@@ -48,5 +48,5 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         *(Constant(np.int32(size)) for size in sizes),
         Constant(np.uint64(output.size)),
     )
-    groups = -(-output.size // GROUP)
+    groups = ceil_div(output.size, GROUP)
     return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), bound, (output.name,)),))

@@ -7,7 +7,7 @@ import numpy as np
 from clgraft.core.operators.pooling.problem import PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches
-from clgraft.core.problem import in_3d
+from clgraft.core.problem import in_3d, round_up
 
 NAME = "mask"
 
@@ -20,7 +20,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     strides = in_3d(problem.stride, 1)
     macros, items, group = {"SW": strides[2]}, windows // problem.out_size[-1], 1
     if not planner.device.is_cpu:
-        macros, items, group = {}, -(-windows // GROUP) * GROUP, GROUP
+        macros, items, group = {}, round_up(windows, GROUP), GROUP
     kernel = planner.kernel("pooling/mask.cl", "pool_mask", macros, problem.dtype)
     sizes = (
         *in_3d(problem.in_size, 1),

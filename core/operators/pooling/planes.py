@@ -12,7 +12,7 @@ from clgraft.core.operators.pooling.elements import bind, ends
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Local
-from clgraft.core.problem import in_3d
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "planes"
 
@@ -24,7 +24,7 @@ ITEMS = (1, 2, 4, 8, 16, 32)  # per core, that are searched
 
 
 def candidates(problem: PoolProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then ``lanes`` of a vector and ``items`` per core."""
+    """Return the settings to search: the heuristic's (none), then ``lanes`` of a vector and ``items`` per core."""
     yield {}
     widest = _lanes(problem, planner)
     for lanes in (widest, widest // 2):
@@ -33,7 +33,7 @@ def candidates(problem: PoolProblem, planner: Planner) -> Iterator[Mapping[str, 
 
 
 def _lanes(problem: PoolProblem, planner: Planner) -> int:
-    """Give the device's lanes, or as many as a short row has elements for."""
+    """Return the device's lanes, or as many as a short row has elements for."""
     lanes = max(2, planner.device.vector_width // (2 if problem.dtype == "float64" else 1))
     return min(lanes, 1 << (problem.in_size[-1].bit_length() - 1))
 
@@ -53,7 +53,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
     pd, ph, pw = in_3d(problem.pad_begin, 0)
     ed, eh, ew = in_3d(ends(problem), 1)
     lanes = chosen.get("lanes") or _lanes(problem, planner)
-    vectors = -(-ow // lanes) * lanes
+    vectors = round_up(ow, lanes)
     # what the last vector of windows reads, and all of the row
     pitch = max(vectors * sw + kw, iw + pw) + 2 * lanes
     planes = problem.batch * problem.channels
@@ -71,7 +71,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
         scratch = [pitch, vectors, vectors]
     else:
         rows = planes * ih
-        places = -(-((iw + pw - 1) // sw + 1) // lanes) * lanes  # windows that a row of x may meet
+        places = round_up(((iw + pw - 1) // sw + 1), lanes)  # windows that a row of x may meet
         kept_rows = (kh - 1) // sh + 1 if problem.operator == "max" else 1
         kept_pitch = (kw - 1) // sw + max(vectors, places) + lanes
         sizes += [kept_rows, kept_pitch]
@@ -87,7 +87,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
     arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), Constant(np.int32(item_rows))]
     arguments += [Constant(np.int32(size)) for size in sizes]
     arguments += [Local(count * itemsize) for count in scratch]
-    return Launches((Launch(kernel, (-(-rows // item_rows),), (1,), tuple(arguments), (output,)),))
+    return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), (output,)),))
 
 
 def _check(problem: PoolProblem, is_cpu: bool) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.pooling.reference import pool
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, ceil_div
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward", "mask")
@@ -162,7 +162,7 @@ class PoolProblem(Problem):
     def terms(self) -> int:
         """The elements of a window; backward, the windows that hold an element."""
         if self.direction == "backward":
-            return math.prod(-(-k // s) for k, s in zip(self.kernel, self.stride))
+            return math.prod(ceil_div(k, s) for k, s in zip(self.kernel, self.stride))
         return math.prod(self.kernel)
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from clgraft.core.operators.pooling.elements import bind, ends
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches
+from clgraft.core.problem import ceil_div
 
 NAME = "whole"
 
@@ -44,4 +45,4 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{problem.direction}", macros, problem.dtype)
     item_planes = max(1, planes // (planner.device.compute_units * ITEMS_PER_UNIT))
     arguments += [Constant(np.int64(v)) for v in (planes, item_planes, pixels, divisor)]
-    return Launches((Launch(kernel, (-(-planes // item_planes),), (1,), tuple(arguments), (output,)),))
+    return Launches((Launch(kernel, (ceil_div(planes, item_planes),), (1,), tuple(arguments), (output,)),))

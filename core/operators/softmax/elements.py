@@ -9,6 +9,7 @@ import numpy as np
 from clgraft.core.operators.softmax.problem import SoftmaxProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar
+from clgraft.core.problem import round_up
 
 NAME = "elements"
 
@@ -33,5 +34,5 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
         *(Constant(np.int64(size)) for size in (images, channels, pixels)),
     ]
     local = GROUP if grouped else LOCAL
-    size = images * GROUP if grouped else -(-images * pixels // LOCAL) * LOCAL
+    size = images * GROUP if grouped else round_up(images * pixels, LOCAL)
     return Launches((Launch(kernel, (size,), (local,), tuple(arguments), (names[-1],)),))

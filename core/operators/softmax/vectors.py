@@ -10,6 +10,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.softmax.problem import SoftmaxProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "vectors"
 
@@ -36,15 +37,15 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
     forward = problem.direction == "forward"
     if by_rows:
         units, unit_elements = images, channels
-        held = -(-channels // lanes) * lanes if forward else 0
+        held = round_up(channels, lanes) if forward else 0
     else:
-        units, unit_elements = images * -(-pixels // (vectors * lanes)), channels * vectors * lanes
+        units, unit_elements = images * ceil_div(pixels, vectors * lanes), channels * vectors * lanes
         held = channels * vectors * lanes * (1 if forward else 2)
     item_units = max(
-        1, -(-units // (device.compute_units * ITEMS_PER_UNIT)), min(units, ITEM_ELEMENTS // unit_elements)
+        1, ceil_div(units, device.compute_units * ITEMS_PER_UNIT), min(units, ITEM_ELEMENTS // unit_elements)
     )
-    items = -(-units // item_units)
-    pitch = -(-held * itemsize // 64) * 64 // itemsize
+    items = ceil_div(units, item_units)
+    pitch = round_up(held * itemsize, 64) // itemsize
     shape = "rows" if by_rows else "columns"
     kernel = planner.kernel("softmax/softmax.cl", f"softmax_{shape}_{problem.direction}", macros, problem.dtype)
     names = [argument.name for argument in problem.arguments()]

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def names() -> list[str]:
-    """Give the names of the sets."""
+    """Return the names of the sets."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 
@@ -21,7 +21,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def lines(name: str) -> dict[str, str]:
-    """Give a set: the text of each problem by its name.
+    """Return a set: the text of each problem by its name.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def _files() -> tuple[tuple[frozenset[str], tuple[Row, ...]], ...]:
 
 @cache
 def shipped(device: DeviceInfo) -> tuple[Row, ...]:
-    """Give the rows for a device, those of the longest pattern first."""
+    """Return the rows for a device, those of the longest pattern first."""
     words = set(device_words(device))
     fitting = [(pattern, found) for pattern, found in _files() if pattern <= words]
     return tuple(row for _, found in sorted(fitting, key=lambda item: -len(item[0])) for row in found)

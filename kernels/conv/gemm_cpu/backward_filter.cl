@@ -33,48 +33,47 @@ void transpose_pixels(local real *to, global const stored *dy, const long row_si
     }
 }
 
-kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels, const int out_count,
-                        const int groups, GRID, const int block, const int blocks_of_split, const int rows_of_item,
-                        const int tiles_of_item, const int part, local real *panel, local real *gradient, local real *pieces,
-                        local int *runs) {
+kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
+                        const int out_count, const int groups, const Grid grid, const int block,
+                        const int blocks_of_split, const int rows_of_item, const int tiles_of_item, const int part,
+                        local real *panel, local real *gradient, local real *pieces, local int *runs) {
     const int out_tiles = (out_count + COLS - 1) / COLS, out_items = (out_tiles + tiles_of_item - 1) / tiles_of_item;
     const int group = get_global_id(2) / out_items, out_item = get_global_id(2) % out_items;
     const int first_tile = out_item * tiles_of_item, tile_count = min(tiles_of_item, out_tiles - first_tile);
-    const int source_rows = channels * jd * jh;
+    const int source_rows = channels * grid.taps_d * grid.taps_h;
     const int first_row = get_global_id(1) * rows_of_item, last_row = min(first_row + rows_of_item, source_rows);
-    const long grid = (long)ud * uh * uw, source = (long)cd * ch * cw, image_size = groups * channels * source;
+    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
+    const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long first_pixel = get_global_id(0) * (long)blocks_of_split * block;
-    const long last_pixel = min(first_pixel + (long)blocks_of_split * block, batch * grid);
+    const long last_pixel = min(first_pixel + (long)blocks_of_split * block, grid.batch * pixels);
     global const stored *xs = OPEN(x) + group * channels * source;
-    const long left = batch * image_size - group * channels * source;
-    const long dy_size = batch * groups * out_count * grid;
+    const long left = grid.batch * image_size - group * channels * source;
+    const long dy_size = grid.batch * groups * out_count * pixels;
     const int gradient_pitch = (block + VL) * COLS;
     global real *sums = OPEN(partial)
-        + ((get_global_id(0) * groups + group) * out_tiles + first_tile) * (long)source_rows * jw * COLS;
+        + ((get_global_id(0) * groups + group) * out_tiles + first_tile) * (long)source_rows * grid.taps_w * COLS;
 
     for (long first = first_pixel; first < last_pixel; first += block) {
         const int count = (int)min(last_pixel - first, (long)block);
-        const int run_count = cut_runs(runs, first, count, block, 0, batch, ud, uh, uw, cd, ch, cw, jd, jh, jw, sd, sh, sw, bd,
-                                       bh, bw, td, th, tw);
+        const int run_count = cut_runs(runs, first, count, block, 0, grid);
         for (int at = 0; at < count;) {
-            const long image = (first + at) / grid, rest = first + at - image * grid;
-            const int length = (int)min((long)count - at, grid - rest);
+            const long image = (first + at) / pixels, rest = first + at - image * pixels;
+            const int length = (int)min((long)count - at, pixels - rest);
             for (int lane = 0; lane < tile_count * COLS; lane += VL) {
                 const int out = first_tile * COLS + lane, lanes = min(out_count - out, VL);
-                const long from = ((image * groups + group) * out_count + out) * grid + rest;
+                const long from = ((image * groups + group) * out_count + out) * pixels + rest;
                 if (lanes > 0) {
-                    transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS, OPEN(dy) + from, grid,
-                                     dy_size - from, lanes, length);
+                    transpose_pixels(gradient + lane / COLS * gradient_pitch + at * COLS + lane % COLS, OPEN(dy) + from,
+                                     pixels, dy_size - from, lanes, length);
                 }
             }
             at += length;
         }
         for (int from = first_row; from < last_row; from += part) {
-            const int to = min(from + part, last_row), k_count = (to - from) * jw;
-            fill_panel(panel, PITCH, pieces, runs, run_count, xs, image_size, left, from, to, batch, ud, uh, uw, cd, ch, cw, jd,
-                       jh, jw, sd, sh, sw, bd, bh, bw, td, th, tw);
+            const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
+            fill_panel(panel, PITCH, pieces, runs, run_count, xs, image_size, left, from, to, grid);
             for (int tile = 0; tile < tile_count; tile++) {
-                global real *tile_sums = sums + ((long)tile * source_rows + from) * jw * COLS;
+                global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;
                 for (int k = 0; k < k_count; k += MR) {
                     realv acc[MR][NV];
 #pragma unroll
@@ -88,15 +87,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                     local const real *a = panel + k * PITCH;
                     local const real *b = gradient + tile * gradient_pitch;
                     for (int p = 0; p < count; p++) {
-                        realv column[NV];
-#pragma unroll
-                        for (int v = 0; v < NV; v++) column[v] = LOAD_REALS(b + v * VL);
-#pragma unroll
-                        for (int i = 0; i < MR; i++) {
-                            const realv value = a[i * PITCH];
-#pragma unroll
-                            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, column[v], acc[i][v]);
-                        }
+                        TILE_STEP(acc, a[i_ * PITCH], vector_[v_] = LOAD_REALS(b + v_ * VL))
                         a++;
                         b += COLS;
                     }

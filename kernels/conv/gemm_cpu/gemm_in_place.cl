@@ -44,15 +44,10 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
     }
 }
 
-// Adds the products of steps [k, stop) to acc; `fetch` gives column[v_], vector v_ of step k.
+// Adds the products of steps [k, stop) to acc; `fetch` sets vector_[v_], vector v_ of step k.
 #define MULTIPLY(fetch) \
     for (; k < stop; k++) { \
-        realv column[NV]; \
-        _Pragma("unroll") for (int v_ = 0; v_ < NV; v_++) { fetch; } \
-        _Pragma("unroll") for (int i_ = 0; i_ < MR; i_++) { \
-            const realv weight = a[i_]; \
-            _Pragma("unroll") for (int v_ = 0; v_ < NV; v_++) acc[i_][v_] = fma(weight, column[v_], acc[i_][v_]); \
-        } \
+        TILE_STEP(acc, a[i_], fetch) \
         a += MR; \
         b += COLS; \
     }
@@ -103,11 +98,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                     // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
                     local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {
-#pragma unroll
-                        for (int i = 0; i < MR; i++) {
-#pragma unroll
-                            for (int v = 0; v < NV; v++) acc[i][v] = LOAD_REALS(sums + i * COLS + v * VL);
-                        }
+                        TILE_LOAD(acc, sums, COLS)
                     }
 #endif
                     // the first products fill the panel on the way: the copy hides behind them
@@ -125,7 +116,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                     for (int k = 0; filling && k < k_count;) {
                         const int stop = k_count;
                         MULTIPLY(__builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL);
-                                 column[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, column[v_]))
+                                 vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
                     }
                     for (int k = filling ? k_count : 0; k < k_count;) {
                         const int stop = min(k + every, k_count);
@@ -134,15 +125,11 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                             for (int v = 0; v < NV; v++) __builtin_prefetch(asking + v * VL, 0, 2);
                             asking += pixels;
                         }
-                        MULTIPLY(column[v_] = LOAD_REALS(b + v_ * VL))
+                        MULTIPLY(vector_[v_] = LOAD_REALS(b + v_ * VL))
                     }
 #if STORAGE == 16
                     if (!last_part) {
-#pragma unroll
-                        for (int i = 0; i < MR; i++) {
-#pragma unroll
-                            for (int v = 0; v < NV; v++) STORE_REALS(sums + i * COLS + v * VL, acc[i][v]);
-                        }
+                        TILE_STORE(acc, sums, COLS)
                         continue;
                     }
 #endif
@@ -159,11 +146,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         }
                         continue;
                     }
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-#pragma unroll
-                        for (int v = 0; v < NV; v++) STORE_REALS(tile_out + i * COLS + v * VL, acc[i][v]);
-                    }
+                    TILE_STORE(acc, tile_out, COLS)
                     for (int at = 0; at < columns;) {
                         const long q = p + at, q_image = q / pixels, rest = q - q_image * pixels;
                         const int length = (int)min((long)(columns - at), pixels - rest);

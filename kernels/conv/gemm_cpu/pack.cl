@@ -1,30 +1,29 @@
 // The weights of the products of matrices on CPU devices, packed in tiles of MR rows: what one step of a product reads lies together.
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
+#include "conv/grid.cl"
 
-#ifndef MR
-#define MR 8  // rows of the register tile
-#endif
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
 #define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
 
-// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). Tap j of an axis is the kernel's tap
-// f + j * e. Rows beyond m_count repeat the last one; nobody stores their products. One work-item packs `range` channels
+// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the
+// kernel they are. Rows beyond m_count repeat the last one; nobody stores their products. One work-item packs `range` channels
 // of one tile. Steps of w, in elements: m_size from row to row, channel_size from channel to channel.
 
-kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const long m_size,
-                         const long channel_size, const long group_size, const int range, const int kd, const int kh,
-                         const int kw, const int jd, const int jh, const int jw, const int fd, const int fh, const int fw,
-                         const int ed, const int eh, const int ew) {
+kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count,
+                         const long m_size, const long channel_size, const long group_size, const int range,
+                         const Taps met) {
     const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1), groups = get_global_size(2);
     const int first = get_global_id(0) * range, last = min(first + range, channels);
-    const int m = m_tile * MR, rows = min(m_count - m, MR), taps = jd * jh * jw, all_taps = kd * kh * kw;
+    const int m = m_tile * MR, rows = min(m_count - m, MR), kd = met.kernel_d, kh = met.kernel_h, kw = met.kernel_w;
+    const int taps = met.taps_d * met.taps_h * met.taps_w, all_taps = kd * kh * kw;
     const long from = group * group_size + m * m_size;
     const long left = groups * (long)m_count * channels * all_taps - from;
     global const stored *ws = OPEN(w) + from;
     global real *out = OPEN(packed) + ((long)group * m_tiles + m_tile) * channels * taps * MR;
     // all taps in their order, channels next to each other: one long matrix
-    const bool plain = channel_size == all_taps && taps == all_taps && (ew > 0 || kw == 1) && (eh > 0 || kh == 1) && (ed > 0 || kd == 1);
+    const bool plain = channel_size == all_taps && taps == all_taps && (met.step_w > 0 || kw == 1) && (met.step_h > 0 || kh == 1)
+        && (met.step_d > 0 || kd == 1);
     if (plain) {
         int k = first * taps;
         for (; k < last * taps && (rows - 1) * m_size + k + VL <= left; k += VL) {
@@ -56,10 +55,11 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
 #pragma unroll
             for (int i = 0; i < MR; i++) STORE_REALS(turned + tap * MR + i * VL, a[i]);
         }
-        for (int d = 0; d < jd; d++) {
-            for (int h = 0; h < jh; h++) {
-                for (int l = 0; l < jw; l++) {
-                    const int tap = ((fd + d * ed) * kh + fh + h * eh) * kw + fw + l * ew;
+        for (int d = 0; d < met.taps_d; d++) {
+            for (int h = 0; h < met.taps_h; h++) {
+                for (int l = 0; l < met.taps_w; l++) {
+                    const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;
+                    const int tap = (at_d * kh + at_h) * kw + met.first_w + l * met.step_w;
                     if (turn) {
                         CAT(vstore, MR)(CAT(vload, MR)(0, turned + tap * MR), 0, to);
                     } else {

@@ -1,51 +1,39 @@
 // Part of the convolutions for CPU devices: the im2col panel of a block of pixels, and the register tile.
 //
-// Pixels are numbered over all images: p = (image * ud + d) * uh * uw + ... A block of pixels is cut into runs, pieces of
+// Pixels are numbered over all images: p = (image * size_d + d) * size_h * size_w + ... A block of pixels is cut into runs, pieces of
 // one row of the output grid that lie in one tile. A row of the panel holds what one tap of one channel meets:
-//     panel row (channel, jd, jh, jw) at pixel u  =  x[channel][u * s + b + j * t]   or 0 outside of x, on each axis.
-// Forward, s is the stride, b = -pad and t the dilation; the other directions put in their own numbers.
+//     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0 outside of x, on each axis.
+// Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
+#include "conv/grid.cl"
 
-#ifndef MR
-#define MR 8  // rows of the register tile
-#endif
-#ifndef NV
-#define NV 3  // vectors of the register tile
-#endif
-#define COLS (NV * VL)
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
-
-// The grid of pixels (u), the source tensor (c), the taps (j), and how they meet (s, b, t).
-#define GRID \
-    const int batch, const int ud, const int uh, const int uw, const int cd, const int ch, const int cw, const int jd, \
-        const int jh, const int jw, const int sd, const int sh, const int sw, const int bd, const int bh, const int bw, \
-        const int td, const int th, const int tw
 
 // One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source element.
 enum { RUN_AT, RUN_LENGTH, RUN_PIECE, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
 
 // Cuts pixels [first, first + count) into runs; tiles of `width` pixels lie `pitch` elements apart. Gives their number.
-int cut_runs(local int *runs, const long first, const int count, const int width, const int pitch, GRID) {
+int cut_runs(local int *runs, const long first, const int count, const int width, const int pitch, const Grid grid) {
     int found = 0, piece = 0;
-    const int reach = (jw - 1) * tw, phases = min(sw, reach + 1);
+    const int reach = (grid.taps_w - 1) * grid.step_w, phases = min(grid.stride_w, reach + 1);
     for (int at = 0; at < count;) {
         const long p = first + at;
-        const int column = (int)(p % uw);
-        const long row = p / uw;
-        const int h = (int)(row % uh), d = (int)((row / uh) % ud);
+        const int column = (int)(p % grid.size_w);
+        const long row = p / grid.size_w;
+        const int h = (int)(row % grid.size_h), d = (int)((row / grid.size_h) % grid.size_d);
         const int lane = at % width;
-        const int length = min(min(uw - column, width - lane), count - at);
+        const int length = min(min(grid.size_w - column, width - lane), count - at);
         local int *run = runs + found * RUN_FIELDS;
         run[RUN_AT] = at / width * pitch + lane;
         run[RUN_LENGTH] = length;
         run[RUN_PIECE] = piece;
-        run[RUN_IMAGE] = (int)(row / uh / ud);
-        run[RUN_D] = d * sd + bd;
-        run[RUN_H] = h * sh + bh;
-        run[RUN_W] = column * sw + bw;
-        piece += phases * (length + reach / sw + VL);
+        run[RUN_IMAGE] = (int)(row / grid.size_h / grid.size_d);
+        run[RUN_D] = d * grid.stride_d + grid.begin_d;
+        run[RUN_H] = h * grid.stride_h + grid.begin_h;
+        run[RUN_W] = column * grid.stride_w + grid.begin_w;
+        piece += phases * (length + reach / grid.stride_w + VL);
         at += length;
         found++;
     }
@@ -80,32 +68,39 @@ void gather_row(local real *to, global const stored *row, const long left, const
     for (i = end; i < length; i += VL) STORE_REALS(to + i, (realv)(0));
 }
 
-// Fills panel rows of the source rows [from, to), numbered (channel, jd, jh), `pitch` elements a row.
+// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h), `pitch` elements a row.
 // x starts at the first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
 void fill_panel(local real *panel, const int pitch, local real *pieces, local const int *runs, const int count,
-                global const stored *x, const long image_size, const long size, const int from, const int to, GRID) {
-    const int reach = (jw - 1) * tw, phases = min(sw, reach + 1);
-    const long ahead = (jd * jh == 1 ? AHEAD : 1) * (long)cd * ch * cw;
+                global const stored *x, const long image_size, const long size, const int from, const int to,
+                const Grid grid) {
+    const int reach = (grid.taps_w - 1) * grid.step_w, phases = min(grid.stride_w, reach + 1);
+    const long source = (long)grid.source_d * grid.source_h * grid.source_w;
+    const long ahead = (grid.taps_d * grid.taps_h == 1 ? AHEAD : 1) * source;
     for (int r = from; r < to; r++) {
-        const int h_tap = r % jh * th, d_tap = r / jh % jd * td, channel = r / jh / jd;
-        local real *rows = panel + (r - from) * jw * pitch;
+        const int h_tap = r % grid.taps_h * grid.step_h, d_tap = r / grid.taps_h % grid.taps_d * grid.step_d;
+        const int channel = r / grid.taps_h / grid.taps_d;
+        local real *rows = panel + (r - from) * grid.taps_w * pitch;
         for (int i = 0; i < count; i++) {
             local const int *run = runs + i * RUN_FIELDS;
             const int d = run[RUN_D] + d_tap, h = run[RUN_H] + h_tap;
-            const bool inside = d >= 0 && d < cd && h >= 0 && h < ch;
-            const long at = run[RUN_IMAGE] * image_size + (((long)channel * cd + d) * ch + h) * cw;
-            const int length = run[RUN_LENGTH] + reach / sw;
+            const bool inside = d >= 0 && d < grid.source_d && h >= 0 && h < grid.source_h;
+            const long row = ((long)channel * grid.source_d + d) * grid.source_h + h;
+            const long at = run[RUN_IMAGE] * image_size + row * grid.source_w;
+            const int length = run[RUN_LENGTH] + reach / grid.stride_w;
             for (int phase = 0; phase < phases; phase++) {
-                local real *to_row = jw == 1 ? rows + run[RUN_AT] : pieces + run[RUN_PIECE] + phase * (length + VL);
-                gather_row(to_row, x + at, size - at, ahead, run[RUN_W] + phase, sw, inside ? cw : 0, length);
+                local real *to_row =
+                    grid.taps_w == 1 ? rows + run[RUN_AT] : pieces + run[RUN_PIECE] + phase * (length + VL);
+                gather_row(to_row, x + at, size - at, ahead, run[RUN_W] + phase, grid.stride_w,
+                           inside ? grid.source_w : 0, length);
             }
         }
-        for (int j = 0; jw > 1 && j < jw; j++) {
-            const int phase = j * tw % sw, shift = j * tw / sw;
+        for (int j = 0; grid.taps_w > 1 && j < grid.taps_w; j++) {
+            const int phase = j * grid.step_w % grid.stride_w, shift = j * grid.step_w / grid.stride_w;
             for (int i = 0; i < count; i++) {
                 local const int *run = runs + i * RUN_FIELDS;
                 const int length = run[RUN_LENGTH];
-                local const real *piece = pieces + run[RUN_PIECE] + phase * (length + reach / sw + VL) + shift;
+                local const real *piece =
+                    pieces + run[RUN_PIECE] + phase * (length + reach / grid.stride_w + VL) + shift;
                 local real *row = rows + j * pitch + run[RUN_AT];
                 for (int l = 0; l < length; l += VL) STORE_REALS(row + l, LOAD_REALS(piece + l));
             }

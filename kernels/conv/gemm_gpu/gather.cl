@@ -23,11 +23,11 @@
 #if PHASES
 #define LOADER_TENSORS TENSOR_OF(const real, packed), CONST_TENSOR(source)
 #define TAPS_SPACE local
-#define TAPS taps, tap_numbers, kernel_d * kernel_h * kernel_w
+#define TAPS taps, tap_numbers, phases.kernel_d * phases.kernel_h * phases.kernel_w
 #else
 #define LOADER_TENSORS TENSOR_OF(const real, packed), TENSOR_OF(const int4, taps), CONST_TENSOR(source)
 #define TAPS_SPACE global
-#define TAPS OPEN(taps), 0, taps_d * taps_h * taps_w
+#define TAPS OPEN(taps), 0, grid.taps_d * grid.taps_h * grid.taps_w
 #endif
 
 typedef struct {
@@ -54,12 +54,12 @@ typedef struct {
 
 #define LOADER_OPEN(loader)                                                                                                   \
     loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
-                groups, GRID_VALUES)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, source_d, source_h, source_w)
+                groups, grid)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, grid)
 #define LOADER_LOCALS
 
 #if TAP_MAJOR
-void loader_next_tap(Loader *loader, const int source_d, const int source_h, const int source_w) {
+void loader_next_tap(Loader *loader, const Grid grid) {
     const int4 tap = loader->taps[0];
 #if PHASES
     loader->a = loader->a_start + (long)loader->tap_numbers[0] * loader->channels * loader->a_step;
@@ -68,7 +68,7 @@ void loader_next_tap(Loader *loader, const int source_d, const int source_h, con
 #endif
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
-        loader->valid[i] = inside(loader->at[i], tap, source_d, source_h, source_w);
+        loader->valid[i] = inside(loader->at[i], tap, grid);
         loader->from[i] = loader->pixel[i] + (tap.x + (int)get_local_id(0) / TILE_N * loader->plane);
     }
 }
@@ -77,8 +77,8 @@ void loader_next_tap(Loader *loader, const int source_d, const int source_h, con
 // packed_taps: how many taps are packed, of which tap_numbers lists those that are met in phases.
 void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int4 *taps, local const int *tap_numbers,
                  const int packed_taps, global const stored *source, const int rows, const int columns, const int depth,
-                 const int first, const int row_tile, const int column_tile, const int group, const int groups, GRID) {
-    const int id = get_local_id(0), channels = depth / (taps_d * taps_h * taps_w);
+                 const int first, const int row_tile, const int column_tile, const int group, const int groups, const Grid grid) {
+    const int id = get_local_id(0), channels = depth / (grid.taps_d * grid.taps_h * grid.taps_w);
     const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M;
     const long padded_depth = (channels * packed_taps + TILE_K - 1) / TILE_K * TILE_K;
     loader->a_step = padded_rows;
@@ -93,23 +93,23 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);  // what lies behind is not stored
-        const int w = column % size_w, rest = column / size_w, h = rest % size_h, image_d = rest / size_h;
-        const int d = image_d % size_d, image = image_d / size_d;
-        const Position at = {d * stride_d + begin_d, h * stride_h + begin_h, w * stride_w + begin_w};
+        const int w = column % grid.size_w, rest = column / grid.size_w, h = rest % grid.size_h, image_d = rest / grid.size_h;
+        const int d = image_d % grid.size_d, image = image_d / grid.size_d;
+        const Position at = {d * grid.stride_d + grid.begin_d, h * grid.stride_h + grid.begin_h, w * grid.stride_w + grid.begin_w};
         loader->at[i] = at;
         loader->pixel[i] = source + ((long)image * groups + group) * channels * SOURCE_PLANE +
-                           ((long)at.d * source_h + at.h) * source_w + at.w;
+                           ((long)at.d * grid.source_h + at.h) * grid.source_w + at.w;
     }
 #if TAP_MAJOR
     loader->plane = SOURCE_PLANE;
     loader->channels = channels;
     loader->channel = first * TILE_K % channels;
-    loader_next_tap(loader, source_d, source_h, source_w);
+    loader_next_tap(loader, grid);
 #endif
 }
 
 // more: whether there is another step.
-void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const int source_d, const int source_h, const int source_w) {
+void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid grid) {
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = *(global const realv *)(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_step);
@@ -130,7 +130,7 @@ void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const int s
 #endif
     if (loader->channel == loader->channels) {
         loader->channel = 0;
-        if (more) loader_next_tap(loader, source_d, source_h, source_w);
+        if (more) loader_next_tap(loader, grid);
     } else {
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) loader->from[c] += TILE_K * loader->plane;
@@ -139,7 +139,7 @@ void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const int s
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
-        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, source_d, source_h, source_w)
+        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, grid)
                             ? LOAD(loader->pixel[i % COLUMNS], tap.x)
                             : 0;
     }

@@ -75,7 +75,7 @@
 
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
-#include "conv/gemm_gpu/grid.cl"
+#include "conv/gemm_gpu/positions.cl"
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
 
@@ -101,43 +101,53 @@ __attribute__((intel_vec_len_hint(1)))
 __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif
 #if PHASES
-kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows, const int channels,
-                      PHASE_GRID) {
+kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
+                      const int channels, const PhaseGrid phases) {
     local int4 taps[PHASE_TAPS];
     local int tap_numbers[PHASE_TAPS];
-    const int phases_h = min(target_stride_h, target_h), phases_w = min(target_stride_w, target_w);
-    const int phases = min(target_stride_d, target_d) * phases_h * phases_w;
-    const int largest = batch * ((target_d + target_stride_d - 1) / target_stride_d) *
-                        ((target_h + target_stride_h - 1) / target_stride_h) *
-                        ((target_w + target_stride_w - 1) / target_stride_w);
+    const int count_h = min(phases.stride_h, phases.target_h), count_w = min(phases.stride_w, phases.target_w);
+    const int count = min(phases.stride_d, phases.target_d) * count_h * count_w;
+    const int largest = phases.batch * ((phases.target_d + phases.stride_d - 1) / phases.stride_d) *
+                        ((phases.target_h + phases.stride_h - 1) / phases.stride_h) *
+                        ((phases.target_w + phases.stride_w - 1) / phases.stride_w);
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (largest + TILE_N - 1) / TILE_N;
     uint id = get_group_id(0);
     const int row_tile = id % row_tiles * TILE_M;
     id /= row_tiles;
-    const int phase = id % phases;
-    id /= phases;
-    const int column_tile = id % column_tiles * TILE_N, group = id / column_tiles;
+    const int phase = id % count;
+    id /= count;
+    const int column_tile = id % column_tiles * TILE_N, group = id / column_tiles, groups = phases.groups;
 
-    const int target_begin_w = phase % phases_w, target_begin_h = phase / phases_w % phases_h;
-    const int target_begin_d = phase / phases_w / phases_h;
-    const PhaseAxis axis_d = phase_axis(target_begin_d, target_d, kernel_d, target_stride_d, pad_d, dilate_d, distance_d);
-    const PhaseAxis axis_h = phase_axis(target_begin_h, target_h, kernel_h, target_stride_h, pad_h, dilate_h, distance_h);
-    const PhaseAxis axis_w = phase_axis(target_begin_w, target_w, kernel_w, target_stride_w, pad_w, dilate_w, distance_w);
-    const int size_d = axis_d.size, size_h = axis_h.size, size_w = axis_w.size;
-    const int pixels_d = size_d, pixels_h = size_h, pixels_w = size_w;
-    const int taps_d = axis_d.taps, taps_h = axis_h.taps, taps_w = axis_w.taps;
-    const int begin_d = axis_d.begin, begin_h = axis_h.begin, begin_w = axis_w.begin;
-    const int stride_d = 1, stride_h = 1, stride_w = 1;
-    const int step_d = dilate_d * distance_d / target_stride_d, step_h = dilate_h * distance_h / target_stride_h;
-    const int step_w = dilate_w * distance_w / target_stride_w;
-    const int columns = batch * size_d * size_h * size_w, depth = channels * taps_d * taps_h * taps_w;
+    const int phase_d = phase / count_w / count_h, phase_h = phase / count_w % count_h, phase_w = phase % count_w;
+#define PHASE_AXIS(a) \
+    phase_axis(phase_##a, phases.target_##a, phases.kernel_##a, phases.stride_##a, phases.pad_##a, phases.dilate_##a, \
+               phases.distance_##a)
+    const PhaseAxis axis_d = PHASE_AXIS(d), axis_h = PHASE_AXIS(h), axis_w = PHASE_AXIS(w);
+    Grid grid;
+    Target target;
+    grid.batch = phases.batch;
+#define SET_AXIS(a) \
+    grid.size_##a = target.pixels_##a = axis_##a.size; \
+    grid.source_##a = phases.source_##a; \
+    grid.taps_##a = axis_##a.taps; \
+    grid.stride_##a = 1; \
+    grid.begin_##a = axis_##a.begin; \
+    grid.step_##a = phases.dilate_##a * phases.distance_##a / phases.stride_##a; \
+    target.size_##a = phases.target_##a; \
+    target.stride_##a = phases.stride_##a; \
+    target.begin_##a = phase_##a;
+    SET_AXIS(d)
+    SET_AXIS(h)
+    SET_AXIS(w)
+    const int columns = grid.batch * grid.size_d * grid.size_h * grid.size_w;
+    const int depth = channels * grid.taps_d * grid.taps_h * grid.taps_w;
     if (column_tile >= columns) return;
-    list_taps(taps, tap_numbers, axis_d, axis_h, axis_w, step_d, step_h, step_w, distance_d, distance_h, distance_w, kernel_h,
-              kernel_w, source_h, source_w);
+    list_taps(taps, tap_numbers, axis_d, axis_h, axis_w, grid, phases);
     const int first = 0, steps = depth / TILE_K;
 #else
 kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
-                      const int columns, const int depth, const int parts, const int steps_of_part, GRID, TARGET_GRID) {
+                      const int columns, const int depth, const int parts, const int steps_of_part, const int groups,
+                      const Grid grid, const Target target) {
     LOADER_LOCALS;
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
     uint id = get_group_id(0);
@@ -199,7 +209,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #if SPLIT
         global real *to = OPEN(sums) + ((long)part * groups + group) * rows * columns + column;
 #else
-        const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+        const Destination to = destination_of(column, group, groups, rows, columns, target);
 #endif
 #pragma unroll
         for (int i = 0; i < ITEM_M; i++) {
@@ -217,13 +227,13 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 
 // Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
 kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
-                     const int rows, const int columns, const int parts, TARGET_GRID) {
+                     const int rows, const int columns, const int parts, const int groups, const Target target) {
     const int column = get_global_id(0), row = get_global_id(1), group = get_global_id(2);
     global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
     const long next = (long)groups * rows * columns;
     real sum = 0;
     for (int part = 0; part < parts; part++) sum += from[part * next];
     if (has_bias) sum += LOAD(OPEN(bias), group * rows + row);
-    const Target to = target_of(column, group, rows, columns, TARGET_GRID_VALUES);
+    const Destination to = destination_of(column, group, groups, rows, columns, target);
     finish(sum, OPEN(target), to.first[0] + row * to.row_step, accumulate);
 }

@@ -8,13 +8,6 @@
 #define PHASE_TAPS 64
 #endif
 
-#define PHASE_GRID                                                                                                             \
-    const int batch, const int source_d, const int source_h, const int source_w, const int target_d, const int target_h,       \
-        const int target_w, const int kernel_d, const int kernel_h, const int kernel_w, const int target_stride_d,             \
-        const int target_stride_h, const int target_stride_w, const int pad_d, const int pad_h, const int pad_w,               \
-        const int dilate_d, const int dilate_h, const int dilate_w, const int distance_d, const int distance_h,                \
-        const int distance_w, const int groups
-
 // One axis of a phase: its pixels, its taps, and the first one's number and source position for pixel 0.
 typedef struct {
     int size, taps, first, begin;
@@ -35,13 +28,12 @@ PhaseAxis phase_axis(const int phase, const int target, const int kernel_size, c
 }
 
 // Writes the distances of a phase's taps from its first one, as conv_gpu_pack.cl's, and their numbers in the kernel.
-void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const PhaseAxis h, const PhaseAxis w, const int step_d,
-               const int step_h, const int step_w, const int distance_d, const int distance_h, const int distance_w,
-               const int kernel_h, const int kernel_w, const int source_h, const int source_w) {
+void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const PhaseAxis h, const PhaseAxis w, const Grid grid,
+               const PhaseGrid phases) {
     for (int i = get_local_id(0); i < d.taps * h.taps * w.taps; i += THREADS) {
         const int jw = i % w.taps, jh = i / w.taps % h.taps, jd = i / w.taps / h.taps;
-        taps[i] = (int4)((jd * step_d * source_h + jh * step_h) * source_w + jw * step_w, jd * step_d, jh * step_h, jw * step_w);
-        numbers[i] = ((d.first - jd * distance_d) * kernel_h + h.first - jh * distance_h) * kernel_w + w.first - jw * distance_w;
+        taps[i] = (int4)((jd * grid.step_d * grid.source_h + jh * grid.step_h) * grid.source_w + jw * grid.step_w, jd * grid.step_d, jh * grid.step_h, jw * grid.step_w);
+        numbers[i] = ((d.first - jd * phases.distance_d) * phases.kernel_h + h.first - jh * phases.distance_h) * phases.kernel_w + w.first - jw * phases.distance_w;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }

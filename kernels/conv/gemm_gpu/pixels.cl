@@ -26,59 +26,59 @@ typedef struct {
 
 #define LOADER_OPEN(loader)                                                                                                    \
     loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, groups, \
-                GRID_VALUES)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, columns, depth, groups, GRID_VALUES)
+                grid)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, columns, depth, groups, grid)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
                  const int columns, const int first, const int row_tile, const int column_tile, const int group, const int groups,
-                 GRID) {
-    const int id = get_local_id(0), channels = columns / (taps_d * taps_h * taps_w);
+                 const Grid grid) {
+    const int id = get_local_id(0), channels = columns / (grid.taps_d * grid.taps_h * grid.taps_w);
     for (int i = id; i < TILE_N; i += THREADS) {
         const int column = min(column_tile + i, columns - 1);  // what lies behind is not stored
-        const int w = column % taps_w, rest = column / taps_w, h = rest % taps_h, channel_d = rest / taps_h;
-        const int d = channel_d % taps_d, channel = channel_d / taps_d;
-        taps[i] = (int4)(channel * SOURCE_PLANE + (d * step_d * source_h + h * step_h) * source_w + w * step_w, d * step_d,
-                         h * step_h, w * step_w);
+        const int w = column % grid.taps_w, rest = column / grid.taps_w, h = rest % grid.taps_h, channel_d = rest / grid.taps_h;
+        const int d = channel_d % grid.taps_d, channel = channel_d / grid.taps_d;
+        taps[i] = (int4)(channel * SOURCE_PLANE + (d * grid.step_d * grid.source_h + h * grid.step_h) * grid.source_w + w * grid.step_w, d * grid.step_d,
+                         h * grid.step_h, w * grid.step_w);
     }
     loader->taps = taps + id / TILE_K;
     loader->row = row_tile + id / TILE_K;
     loader->pixel = first + id % TILE_K;
-    const int rest = loader->pixel / size_w, image_d = rest / size_h;
-    const Position u = {image_d % size_d, rest % size_h, loader->pixel % size_w};
-    const long image = (long)(image_d / size_d) * groups + group;
+    const int rest = loader->pixel / grid.size_w, image_d = rest / grid.size_h;
+    const Position u = {image_d % grid.size_d, rest % grid.size_h, loader->pixel % grid.size_w};
+    const long image = (long)(image_d / grid.size_d) * groups + group;
     loader->u = u;
-    loader->dy = dy + (image * rows + loader->row) * (size_d * size_h * size_w) + (u.d * size_h + u.h) * size_w + u.w;
+    loader->dy = dy + (image * rows + loader->row) * (grid.size_d * grid.size_h * grid.size_w) + (u.d * grid.size_h + u.h) * grid.size_w + u.w;
     loader->source = source + image * channels * SOURCE_PLANE +
-                     ((long)(u.d * stride_d + begin_d) * source_h + u.h * stride_h + begin_h) * source_w + u.w * stride_w + begin_w;
+                     ((long)(u.d * grid.stride_d + grid.begin_d) * grid.source_h + u.h * grid.stride_h + grid.begin_h) * grid.source_w + u.w * grid.stride_w + grid.begin_w;
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 // Moves on by a step: addition with carry, whose digits the compiler takes out of the loop.
-void loader_advance(Loader *loader, const int rows, const int columns, const int groups, GRID) {
+void loader_advance(Loader *loader, const int rows, const int columns, const int groups, const Grid grid) {
     const Position old = loader->u;
-    const int rest_h = TILE_K / size_w, rest_d = rest_h / size_h;
-    const int channels = columns / (taps_d * taps_h * taps_w);
+    const int rest_h = TILE_K / grid.size_w, rest_d = rest_h / grid.size_h;
+    const int channels = columns / (grid.taps_d * grid.taps_h * grid.taps_w);
     Position u = old;
-    u.w += TILE_K % size_w;
-    int carry = u.w >= size_w;
-    u.w -= carry ? size_w : 0;
-    u.h += rest_h % size_h + carry;
-    carry = u.h >= size_h;
-    u.h -= carry ? size_h : 0;
-    u.d += rest_d % size_d + carry;
-    carry = u.d >= size_d;
-    u.d -= carry ? size_d : 0;
-    const int images = rest_d / size_d + carry;
+    u.w += TILE_K % grid.size_w;
+    int carry = u.w >= grid.size_w;
+    u.w -= carry ? grid.size_w : 0;
+    u.h += rest_h % grid.size_h + carry;
+    carry = u.h >= grid.size_h;
+    u.h -= carry ? grid.size_h : 0;
+    u.d += rest_d % grid.size_d + carry;
+    carry = u.d >= grid.size_d;
+    u.d -= carry ? grid.size_d : 0;
+    const int images = rest_d / grid.size_d + carry;
     loader->u = u;
     loader->pixel += TILE_K;
-    loader->dy += TILE_K + images * ((long)groups * rows - 1) * (size_d * size_h * size_w);
-    loader->source += ((u.d - old.d) * stride_d * source_h + (u.h - old.h) * stride_h) * source_w + (u.w - old.w) * stride_w +
+    loader->dy += TILE_K + images * ((long)groups * rows - 1) * (grid.size_d * grid.size_h * grid.size_w);
+    loader->source += ((u.d - old.d) * grid.stride_d * grid.source_h + (u.h - old.h) * grid.stride_h) * grid.source_w + (u.w - old.w) * grid.stride_w +
                       images * ((long)groups * channels * SOURCE_PLANE);
 }
 
-void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int columns, const int depth, const int groups, GRID) {
-    const Position at = {loader->u.d * stride_d + begin_d, loader->u.h * stride_h + begin_h, loader->u.w * stride_w + begin_w};
-    const int plane = size_d * size_h * size_w;
+void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int columns, const int depth, const int groups, const Grid grid) {
+    const Position at = {loader->u.d * grid.stride_d + grid.begin_d, loader->u.h * grid.stride_h + grid.begin_h, loader->u.w * grid.stride_w + grid.begin_w};
+    const int plane = grid.size_d * grid.size_h * grid.size_w;
     const bool any = loader->pixel < depth;
     global const stored *dy = loader->dy, *source = loader->source;
 #pragma unroll
@@ -89,9 +89,9 @@ void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int co
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i * LANES];
-        fetched->b[i] = any && inside(at, tap, source_d, source_h, source_w) ? LOAD(source, tap.x) : 0;
+        fetched->b[i] = any && inside(at, tap, grid) ? LOAD(source, tap.x) : 0;
     }
-    loader_advance(loader, rows, columns, groups, GRID_VALUES);
+    loader_advance(loader, rows, columns, groups, grid);
 }
 
 void loader_store(const Fetched *fetched, local realv *a, local realv *b) {

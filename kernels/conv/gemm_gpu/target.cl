@@ -1,34 +1,25 @@
 // The epilogue: where an element of the product belongs, and bias, overwrite or accumulate.
 //
-// TARGET 1, pixels: pixel u of the grid is position u * target_stride + target_begin of the target tensor.
+// TARGET 1, pixels: pixel u of the grid is position u * stride + begin of the target tensor.
 // TARGET 2, filter: the product of each group, as it is.
-
-#define TARGET_GRID                                                                                                             \
-    const int target_d, const int target_h, const int target_w, const int target_stride_d, const int target_stride_h,           \
-        const int target_stride_w, const int target_begin_d, const int target_begin_h, const int target_begin_w,                \
-        const int pixels_d, const int pixels_h, const int pixels_w, const int groups
-
-#define TARGET_GRID_VALUES                                                                                                      \
-    target_d, target_h, target_w, target_stride_d, target_stride_h, target_stride_w, target_begin_d, target_begin_h,            \
-        target_begin_w, pixels_d, pixels_h, pixels_w, groups
 
 // A pixel of the grid that is a column of the product.
 typedef struct {
     int w, h, d, image;
 } Pixel;
 
-Pixel pixel_of(const int column, TARGET_GRID) {
-    const int rest = column / pixels_w, image_d = rest / pixels_h;
-    const Pixel pixel = {column % pixels_w, rest % pixels_h, image_d % pixels_d, image_d / pixels_d};
+Pixel pixel_of(const int column, const Target target) {
+    const int rest = column / target.pixels_w, image_d = rest / target.pixels_h;
+    const Pixel pixel = {column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d, image_d / target.pixels_d};
     return pixel;
 }
 
-Pixel pixel_behind(Pixel pixel, TARGET_GRID) {
-    if (++pixel.w == pixels_w) {
+Pixel pixel_after(Pixel pixel, const Target target) {
+    if (++pixel.w == target.pixels_w) {
         pixel.w = 0;
-        if (++pixel.h == pixels_h) {
+        if (++pixel.h == target.pixels_h) {
             pixel.h = 0;
-            if (++pixel.d == pixels_d) {
+            if (++pixel.d == target.pixels_d) {
                 pixel.d = 0;
                 pixel.image++;
             }
@@ -43,22 +34,23 @@ typedef struct {
     long row_step;
     int count;      // of columns that there are
     bool together;  // all four, side by side
-} Target;
+} Destination;
 
-Target target_of(const int column, const int group, const int rows, const int columns, TARGET_GRID) {
-    Target to;
+Destination destination_of(const int column, const int group, const int groups, const int rows, const int columns,
+                           const Target target) {
+    Destination to;
     to.count = min(columns - column, 4);
 #if TARGET == 1
-    const long plane = (long)target_d * target_h * target_w;
+    const long plane = (long)target.size_d * target.size_h * target.size_w;
     to.row_step = plane;
-    Pixel pixel = pixel_of(column, TARGET_GRID_VALUES);
+    Pixel pixel = pixel_of(column, target);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         to.first[i] = ((long)pixel.image * groups + group) * rows * plane +
-                      ((long)(pixel.d * target_stride_d + target_begin_d) * target_h + pixel.h * target_stride_h + target_begin_h) *
-                          target_w +
-                      pixel.w * target_stride_w + target_begin_w;
-        pixel = pixel_behind(pixel, TARGET_GRID_VALUES);
+                      ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h + target.begin_h) *
+                          target.size_w +
+                      pixel.w * target.stride_w + target.begin_w;
+        pixel = pixel_after(pixel, target);
     }
 #else
     to.row_step = columns;
@@ -75,7 +67,7 @@ void finish(real sum, global stored *target, const long at, const int accumulate
 }
 
 // Finishes four columns of a row, with one access to memory where its alignment allows that.
-void finish4(realv sum, const Target *to, const int row, const int channel, global const stored *bias, global stored *target,
+void finish4(realv sum, const Destination *to, const int row, const int channel, global const stored *bias, global stored *target,
              const int has_bias, const int accumulate) {
     if (has_bias) sum += LOAD(bias, channel);
     const long at = to->first[0] + row * to->row_step;

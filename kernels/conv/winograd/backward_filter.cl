@@ -52,22 +52,10 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
     for (int c = 0; c < count; c += MR) {
         for (int first = 0; first < tile_count; first += SUMMED) {
             realv acc[MR][NV];
-#pragma unroll
-            for (int i = 0; i < MR; i++) {
-#pragma unroll
-                for (int v = 0; v < NV; v++) acc[i][v] = 0;
-            }
+            TILE_SET(acc, 0)
             global const real *a = vs + (long)first * WC + c, *b = ys + (long)first * COLS;
             for (int tile = first; tile < min(first + SUMMED, tile_count); tile++) {
-                realv gradient[NV];
-#pragma unroll
-                for (int v = 0; v < NV; v++) gradient[v] = LOAD_REALS(b + v * VL);
-#pragma unroll
-                for (int i = 0; i < MR; i++) {
-                    const realv value = a[i];
-#pragma unroll
-                    for (int v = 0; v < NV; v++) acc[i][v] = fma(value, gradient[v], acc[i][v]);
-                }
+                TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
                 a += WC;
                 b += COLS;
             }

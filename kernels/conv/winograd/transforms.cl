@@ -1,15 +1,9 @@
 // The parts that Winograd's convolutions on CPU devices share: their layouts, the transforms, and pixels in and out.
 //
 // F(2x2, 3x3) has the points 0, 1, -1, F(4x4, 3x3) 0, P, -P, Q, -Q; both have the one at infinity as well. The transforms of one
-// axis are written out for both; all else follows from TILE.
+// axis are written out for both; all else follows from TILE. The register tile's rows are tiles, or channels in the backward
+// filter; its vectors are output channels.
 
-#ifndef MR
-#define MR 6  // rows of the register tile: tiles, or channels in the backward filter
-#endif
-#ifndef NV
-#define NV 4  // vectors of the register tile: output channels
-#endif
-#define COLS (NV * VL)
 #define PAD 48  // elements between a transform's elements, so that they do not share the sets of a cache
 #ifndef TILE
 #define TILE 4  // outputs of a tile along an axis, 2 or 4
@@ -18,7 +12,7 @@
 #define ELEMENTS (SIDE * SIDE)
 #define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
 
-#include "common/transpose.cl"
+#include "common/register_tile.cl"
 
 #define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 

@@ -42,29 +42,13 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 // The register tile: M[tile][COLS] (+)= sum over a chunk's channels of V[tile][channel] * U[channel][COLS].
 void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
     realv acc[MR][NV];
-#pragma unroll
-    for (int i = 0; i < MR; i++) {
-#pragma unroll
-        for (int v = 0; v < NV; v++) acc[i][v] = add ? LOAD_REALS(M + i * COLS + v * VL) : (realv)(0);
-    }
+    TILE_SET(acc, add ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))
     for (int c = 0; c < channels; c++) {
-        realv weights[NV];
-#pragma unroll
-        for (int v = 0; v < NV; v++) weights[v] = LOAD_REALS(U + v * VL);
-#pragma unroll
-        for (int i = 0; i < MR; i++) {
-            const realv value = V[i * WC];
-#pragma unroll
-            for (int v = 0; v < NV; v++) acc[i][v] = fma(value, weights[v], acc[i][v]);
-        }
+        TILE_STEP(acc, V[i_ * WC], vector_[v_] = LOAD_REALS(U + v_ * VL))
         V++;
         U += COLS;
     }
-#pragma unroll
-    for (int i = 0; i < MR; i++) {
-#pragma unroll
-        for (int v = 0; v < NV; v++) STORE_REALS(M + i * COLS + v * VL, acc[i][v]);
-    }
+    TILE_STORE(acc, M, COLS)
 }
 
 // U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns the

@@ -98,7 +98,7 @@ class Case:
 
 
 def group_of(work: Any) -> str:
-    """Give the group that a problem belongs to."""
+    """Return the group that a problem belongs to."""
     if isinstance(work, Element):
         return "element"
     if isinstance(work, BatchNormProblem):
@@ -119,12 +119,12 @@ def group_of(work: Any) -> str:
 
 
 def set_names() -> list[str]:
-    """Give the names of all sets."""
+    """Return the names of all sets."""
     return [*problem_sets.names(), ELEMENTS]
 
 
 def cases(names: Sequence[str], batch: int | None = None, only: str = "") -> Iterator[Case]:
-    """Give the cases of sets, each problem once.
+    """Return the cases of sets, each problem once.
 
     Parameters
     ----------

@@ -8,13 +8,19 @@ import shlex
 import sys
 from pathlib import Path
 
+from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.command_line.bench import peers
+from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import Results
+from clgraft.plugins.plugin import PluginError
 
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the command line's own."""
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    known = peers.known()
+    nets = "; ".join(f"{peer.name}: {', '.join(peer.nets)}" for peer in known.values() if peer.nets)
     bench = commands.add_parser(
         "bench",
         help="measure the operators, or whole nets, against the frameworks' own",
@@ -22,13 +28,26 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "problems of common networks: alexnet, classic, depthwise, elements, mobilenet, norms, poolings, resnet50, "
         f"vgg16 (default: {' '.join(SETS)}). Above 1 ours is faster.",
     )
-    bench.add_argument("sets", nargs="*", metavar="SET", help="sets of problems; none with --nets alone")
-    bench.add_argument("--peers", metavar="P,P", help="of mxnet, caffe, torch, numpy (default: all that are installed)")
-    bench.add_argument("--nets", metavar="N,N", help="whole nets: alexnet, resnet18, ... of Gluon; resnet18, mobilenet")
-    bench.add_argument("--only", default="", metavar="TEXT", help="part of the names of the wanted cases")
-    bench.add_argument("--batch", metavar="N,N", help="batch sizes instead of the sets' own; of nets (default: 8)")
     bench.add_argument(
-        "--seconds", type=float, default=1.0, metavar="S", help="for each row (default: 1; nets 20 times)"
+        "sets",
+        nargs="*",
+        metavar="SET",
+        help="sets of problems, or problems: their text, lines "
+        "of CLGRAFT_VERBOSE, a file of either, - for stdin; none with --nets alone",
+    )
+    bench.add_argument(
+        "--peers", type=arguments.words, metavar="P,P", help=f"of {', '.join(known)} (default: all that are installed)"
+    )
+    bench.add_argument("--nets", type=arguments.words, metavar="N,N", help=f"whole nets ({nets})")
+    bench.add_argument("--only", default="", metavar="TEXT", help="part of the names of the wanted cases")
+    bench.add_argument(
+        "--batch",
+        type=arguments.counts,
+        metavar="N,N",
+        help="batch sizes instead of the sets' own; of nets (default: 8)",
+    )
+    bench.add_argument(
+        "--seconds", type=arguments.seconds, default=1.0, metavar="S", help="for each row (default: 1; nets 20 times)"
     )
     bench.add_argument("--json", type=Path, metavar="FILE", help="keep all figures")
     bench.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a roofline and the ratios")
@@ -52,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.earlier:
         runs = [Results.read(path) for path in options.earlier]
         for one in runs:
-            print(report.sums(one.rows))
+            report.print_sums(one.rows, sys.stdout)
     else:
         runs = [_measure(options)]
         if options.json:
@@ -68,12 +87,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace) -> Results:
     from clgraft import core
-    from clgraft.plugins.command_line.bench import cases, operators, peaks, peers, report
+    from clgraft.plugins.command_line.bench import operators, peaks, report
+    from clgraft.plugins.command_line.bench.named import named
 
-    names = peers.available(options.peers.split(",") if options.peers else None)
-    batches = [int(word) for word in options.batch.split(",")] if options.batch else [None]
+    names = peers.available(options.peers)
+    batches = options.batch or [None]
     wanted = list(options.sets) or ([] if options.nets else list(SETS))
-    work = [case for batch in batches for case in cases.cases(wanted, batch, options.only)]
+    work = [case for batch in batches for case in named(wanted, batch, options.only)]
     device = str(core.context().device)
     found = peaks.measure()
     results = Results(
@@ -84,36 +104,42 @@ def _measure(options: argparse.Namespace) -> Results:
         found.bandwidth,
         {name: peers.describe(name) for name in names},
     )
-    print(f"on {device}\npeaks: {found}\n{report.HEADER}", flush=True)
-    for row in operators.measure(work, names, options.seconds):
-        if isinstance(row, str):
-            print(f"not measured: {row}", file=sys.stderr, flush=True)
-            continue
-        results.rows.append(row)
-        print(report.line(row, found), flush=True)
-    if options.nets:
-        _measure_nets(options, names, results, found)
-    print(report.sums(results.rows))
+    print(f"on {device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
+    total = operators.pairs(work, names)
+    with terminal.Progress(sys.stdout, total, still=True) as progress:
+        for row in operators.measure(work, names, options.seconds, progress.show):
+            if isinstance(row, str):
+                print(f"not measured: {row}", file=sys.stderr, flush=True)
+                continue
+            results.rows.append(row)
+            progress.print(report.line(row, found))
+        if options.nets:
+            _measure_nets(options, names, results, found, progress)
+    report.print_sums(results.rows, sys.stdout)
     return results
 
 
-def _measure_nets(options: argparse.Namespace, names: list[str], results: Results, found: object) -> None:
+def _measure_nets(
+    options: argparse.Namespace, names: list[str], results: Results, found: Peaks, progress: terminal.Progress
+) -> None:
     import importlib
 
     from clgraft.plugins.command_line.bench import report
-    from clgraft.plugins.registry import PluginError
 
-    batches = [int(word) for word in options.batch.split(",")] if options.batch else [8]
-    wanted = options.nets.split(",")
-    served = set()
-    for peer in ("mxnet", "caffe"):
-        if peer not in names:
-            continue
-        module = importlib.import_module(f"clgraft.plugins.{peer}.bench_nets")
-        nets = [name for name in wanted if name in module.NETS]
-        served |= set(nets)
-        for row in module.measure(nets, batches, 20 * options.seconds):
+    batches = options.batch or [8]
+    wanted = options.nets
+    known = peers.known()
+    unknown = [net for net in wanted if not any(net in known[name].nets for name in names)]
+    if unknown:
+        raise PluginError(f"[bench] got nets {unknown}, expected nets of the peers {names}")
+    work = [
+        (known[name], net, batch) for name in names for net in wanted if net in known[name].nets for batch in batches
+    ]
+    for done, (peer, net, batch) in enumerate(work):
+        what = f"{net} batch {batch} against {peer.name}"
+        progress.show(what, done, len(work))
+        if not progress.drawn:  # a net takes minutes: say what happens
+            print(f"measuring {what} ({done + 1} of {len(work)})", file=sys.stderr, flush=True)
+        for row in importlib.import_module(peer.nets_module).measure([net], [batch], 20 * options.seconds):
             results.rows.append(row)
-            print(report.line(row, found), flush=True)  # type: ignore[arg-type]
-    if set(wanted) - served:
-        raise PluginError(f"[bench] got nets {sorted(set(wanted) - served)}, expected nets of the peers {names}")
+            progress.print(report.line(row, found))

@@ -16,7 +16,7 @@ EPS = 1e-5
 
 
 def bind(problem: Problem, arrays: dict[str, np.ndarray], scalars: tuple[float, ...] = ()) -> Callable[[], None]:
-    """Give a call of a problem's plan; arrays that are missing are made and added."""
+    """Return a call of a problem's plan; arrays that are missing are made and added."""
     plan = core.context().plan(problem)
     for argument in plan.arguments:
         if argument.name not in arrays:
@@ -26,7 +26,7 @@ def bind(problem: Problem, arrays: dict[str, np.ndarray], scalars: tuple[float, 
 
 
 def side(case: Case, arrays: dict[str, np.ndarray]) -> Side:
-    """Give our side; `arrays` holds x (x0, x1), dy and the parameters by their names in the core."""
+    """Return our side; `arrays` holds x (x0, x1), dy and the parameters by their names in the core."""
     work = case.work
     if isinstance(work, Element):
         return _element(work, arrays)

@@ -21,7 +21,7 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def sides(case: Case) -> dict[str, Side]:
-    """Give both sides of a case."""
+    """Return both sides of a case."""
     work = case.work
     if isinstance(work, Element):
         shapes = {f"x{i}": work.shape for i in range(2)} if work.function == "sum" else {"x": work.shape}

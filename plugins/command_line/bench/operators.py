@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from clgraft.plugins.command_line import lone_run
 from clgraft.plugins.command_line.bench import peers
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, Case
-from clgraft.plugins.command_line.bench.results import Row
+from clgraft.plugins.command_line.bench.named import LoneCase
+from clgraft.plugins.command_line.bench.results import NO_PEER, Row
 from clgraft.plugins.command_line.bench.timing import compare
 
 AGREEMENT = 1e-4  # relative, by the norm: more than rounding, Winograd's too, can make of float32
 
 
-def measure(cases: Sequence[Case], names: Sequence[str], seconds: float = 1.0) -> Iterator[Row | str]:
+def measure(
+    cases: Sequence[Case],
+    names: Sequence[str],
+    seconds: float = 1.0,
+    doing: Callable[[str, int], None] = lambda what, done: None,
+) -> Iterator[Row | str]:
     """Measure, a row at a time.
 
     Parameters
@@ -24,14 +31,24 @@ def measure(cases: Sequence[Case], names: Sequence[str], seconds: float = 1.0) -
         The peers.
     seconds : float
         For each row.
+    doing : callable
+        Receives what is measured next, and how many pairs of a case and a peer are done (see `pairs`).
 
     Yields
     ------
     Row or str
-        A string says which row there is not, and why: a peer without the operator, or results that differ.
+        A string says which row is missing, and why: a peer without the operator, or results that differ.
     """
+    done = 0
     for case in cases:
+        if isinstance(case, LoneCase):
+            doing(case.name, done)
+            yield _alone(case, seconds)
+            done += 1
+            continue
         for peer in names:
+            doing(f"{case.name} against {peer}", done)
+            done += 1
             try:
                 yield from _rows(case, peer, seconds)
             except peers.NotServed as reason:
@@ -39,9 +56,27 @@ def measure(cases: Sequence[Case], names: Sequence[str], seconds: float = 1.0) -
             gc.collect()
 
 
+def pairs(cases: Sequence[Case], names: Sequence[str]) -> int:
+    """Return how many pairs of a case and a peer `measure` goes through."""
+    return sum(1 if isinstance(case, LoneCase) else len(names) for case in cases)
+
+
+def _alone(case: Case, seconds: float) -> Row:
+    """Return the row of an operator that no peer has."""
+    times = compare({"clgraft": lone_run.bind(case.work)}, seconds)["clgraft"]
+    direction = getattr(case.work, "direction", "forward")
+    flops, nbytes = case.flops(direction), case.nbytes(direction)
+    return Row(
+        *(case.set, case.name, case.text, case.group, direction, NO_PEER, 0.0, times.median),
+        ours_spread=times.spread,
+        flops=flops,
+        nbytes=nbytes,
+    )
+
+
 def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of compilers
+        warnings.simplefilter("ignore")  # compilers warn
         sides = peers.sides(peer, case)
     native, ours = sides["native"], sides["clgraft"]
     for side in (native, ours):

@@ -36,7 +36,7 @@ class Peaks:
         return f"{self.flops / 1e9:.0f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
 
     def floor(self, flops: float, nbytes: float) -> float:
-        """Give the seconds that neither operations nor bytes allow to go below."""
+        """Return the shortest time in seconds that operations and bytes allow."""
         return max(flops / self.flops, nbytes / self.bandwidth)
 
 
@@ -47,7 +47,7 @@ def measure(on: Context | None = None) -> Peaks:
 
 
 def _best(queue: Any, enqueue: Callable[[], Any]) -> float:
-    """Give the shortest time: of a ceiling the highest measurement is the truest."""
+    """Return the shortest time: the highest measurement is closest to a ceiling."""
     times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -81,7 +81,7 @@ def _bandwidth(on: Context) -> float:
     kernel = on.kernel("benchmarks/peaks.cl", "copy_lines", {"WIDTH": width})
     flags = cl.mem_flags
     buffers = [cl.Buffer(on.cl_context, flags.READ_WRITE, COPY_BYTES) for _ in range(2)]
-    for buffer in buffers:  # pages are given out when they are first touched
+    for buffer in buffers:  # the system allocates pages when they are first touched
         cl.enqueue_fill_buffer(on.queue, buffer, np.zeros(1, np.float32), 0, COPY_BYTES)
     kernel.set_args(*buffers, np.int32(vectors))
     items = COPY_BYTES // (4 * width * vectors)

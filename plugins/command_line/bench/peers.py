@@ -1,4 +1,4 @@
-"""The peers: whose operators ours are measured against. A framework is imported only when it is asked for."""
+"""The peers that our operators are measured against. A framework is imported only when it is asked for."""
 
 from __future__ import annotations
 
@@ -11,30 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.plugins import registry
 from clgraft.plugins.command_line.bench.cases import Case
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import Peer, PluginError
 
 Call = Callable[[], object]
 
-# peer: what is imported, and the module here that calls it
-PEERS = {
-    "mxnet": ("mxnet", "clgraft.plugins.mxnet.bench_operators"),
-    "caffe": ("caffe", "clgraft.plugins.caffe.bench_layers"),
-    "torch": ("torch", "clgraft.plugins.command_line.bench.torch_operators"),
-    "numpy": ("numpy", "clgraft.plugins.command_line.bench.numpy_operators"),
-}
+NUMPY = Peer("numpy", "numpy", "clgraft.plugins.command_line.bench.numpy_operators", fallback=True)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One contender's calls for a case.
+    """One side's calls for a case.
 
     Attributes
     ----------
     forward, backward : callable or None
         Return when the work is done. Backward computes the gradients of everything.
     results : callable
-        Gives the last results as arrays: the output first, then gradients, in an order that both sides share.
+        Returns the last results as arrays: the output first, then gradients, in an order that both sides share.
     """
 
     forward: Call
@@ -43,50 +38,54 @@ class Side:
 
 
 class NotServed(Exception):
-    """A peer has no such operator."""
+    """Raised where a peer does not have the operator."""
+
+
+def known() -> dict[str, Peer]:
+    """Return all peers by name: those of the plugins, and NumPy."""
+    return {peer.name: peer for plugin in registry.plugins() for peer in plugin.peers()} | {NUMPY.name: NUMPY}
 
 
 def available(names: Sequence[str] | None = None) -> list[str]:
-    """Give the peers that are installed; without names NumPy only where there is no other.
+    """Return the names of the peers that are installed; without `names` a fallback only where there is no other.
 
     Raises
     ------
     PluginError
         If a name is no peer, or one that was asked for is not installed.
     """
-    # what Caffe's wheel wants before anything is imported
-    os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
-    os.environ.setdefault("GLOG_minloglevel", "2")
-    here = [name for name, (package, _) in PEERS.items() if importlib.util.find_spec(package)]
+    os.environ.update(registry.environment())  # frameworks read it when they are imported
+    every = known()
+    here = [name for name, peer in every.items() if importlib.util.find_spec(peer.package)]
     if names is None:
-        return [name for name in here if name != "numpy"] or here
+        return [name for name in here if not every[name].fallback] or here
     for name in names:
-        if name not in PEERS:
-            raise PluginError(f"[bench] got peer {name!r}, expected one of {list(PEERS)}")
+        if name not in every:
+            raise PluginError(f"[bench] got peer {name!r}, expected one of {list(every)}")
         if name not in here:
             raise PluginError(f"[bench] got peer {name!r}, which is not installed here; installed are {here}")
     return list(names)
 
 
 def sides(peer: str, case: Case) -> dict[str, Side]:
-    """Give a case's calls: ``native`` and ``clgraft``, on the same random data.
+    """Return a case's calls: ``native`` and ``clgraft``, on the same random data.
 
     Raises
     ------
     NotServed
-        If the peer has no such operator.
+        If the peer does not have the operator.
     """
-    found: dict[str, Side] = importlib.import_module(PEERS[peer][1]).sides(case)
+    found: dict[str, Side] = importlib.import_module(known()[peer].operators).sides(case)
     return found
 
 
 def random(shape: Sequence[int], seed: int) -> np.ndarray:
-    """Give normal random numbers in float32."""
+    """Return normal random numbers in float32."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def disagreement(native: Side, ours: Side) -> float:
-    """Give the largest relative difference between the two sides' results, by the norm."""
+    """Return the largest relative difference between the two sides' results, by the norm."""
     worst = 0.0
     for there, here in zip(native.results(), ours.results()):
         size = float(np.linalg.norm(there.ravel().astype(np.float64))) or 1.0
@@ -96,6 +95,6 @@ def disagreement(native: Side, ours: Side) -> float:
 
 
 def describe(peer: str) -> str:
-    """Name a peer and its version."""
-    module: Any = importlib.import_module(PEERS[peer][0])
+    """Return a peer's name and version."""
+    module: Any = importlib.import_module(known()[peer].package)
     return f"{peer} {getattr(module, '__version__', '')}".strip()

@@ -1,4 +1,4 @@
-"""Results as pictures: a roofline of our operators, and bars of the ratios for each peer."""
+"""Results as pictures: a roofline of our operators, and the ratios to each peer as bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import Results, summaries
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -33,7 +33,8 @@ def _roofline(results: Results, path: Path) -> Path:
 
     figure, axes = plt.subplots(figsize=(9, 6), layout="constrained")
     knee = results.peak_flops / results.peak_bandwidth
-    intensity = np.geomspace(0.25, max(1000.0, knee * 20), 100)
+    lowest = min((row.flops / row.nbytes for row in results.rows if row.flops), default=1.0)
+    intensity = np.geomspace(min(0.25, lowest / 2), max(1000.0, knee * 20), 100)
     axes.loglog(
         intensity, np.minimum(results.peak_flops, intensity * results.peak_bandwidth) / 1e9, "k-", label="measured peak"
     )
@@ -78,7 +79,8 @@ def _ratios(results: Results, path: Path) -> Path:
                 places.append(place + (i - (len(peers) - 1) / 2) * height)
                 means.append(one.mean)
                 lows.append(one.worst)
-        axes.barh(places, means, height, label=peer)
+        bars = axes.barh(places, means, height, label=peer)
+        axes.bar_label(bars, [f"{mean:.2f}x" for mean in means], padding=3, fontsize=6)
         axes.plot(lows, places, "k|", markersize=6)
     axes.axvline(1, color="k", linewidth=0.8)
     axes.set_xscale("log", base=2)

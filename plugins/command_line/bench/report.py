@@ -3,31 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
+from clgraft.plugins.command_line import terminal
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peaks import Peaks
-from clgraft.plugins.command_line.bench.results import Results, Row, Summary, summaries
+from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
 
 HEADER = (
     f"{'set':10} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
-    f"{'GFLOPS':>7} {'GB/s':>6} {'of floor':>8}"
+    f"{'GFLOPS':>7} {'GB/s':>6} {'of peak':>8}"
 )
+EXPLAINED = (
+    "GFLOPS count the operations of the direct method, GB/s every argument once; of peak: the shortest time that the "
+    "measured peaks allow over ours, - where they are no limit (data in the cache, or a method with fewer operations)"
+)
+
+DISTURBED = 0.5  # the spread above which a measurement is marked
 
 
 def line(row: Row, peaks: Peaks) -> str:
-    """Give a row; `of floor` is the least time that operations and bytes allow over ours."""
-    text = (
-        f"{row.set:10} {row.name:26} {row.direction:9} {row.peer:6} {row.native * 1e3:10.3f} {row.ours * 1e3:9.3f} "
-        f"{row.ratio:5.2f}x"
-    )
+    """Return a row as text (see `EXPLAINED`)."""
+    native, ratio = (f"{row.native * 1e3:.3f}", f"{row.ratio:.2f}x") if row.native else ("-", "-")
+    text = f"{row.set:10} {row.name:26} {row.direction:9} {row.peer:6} {native:>10} {row.ours * 1e3:9.3f} {ratio:>6}"
     if row.nbytes:
-        floor = peaks.floor(row.flops, row.nbytes) / row.ours
-        text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {floor:8.0%}"
-    return text
+        share = share_of_peak(row, peaks)
+        peak = "-" if share is None else f"{share:.0%}"
+        text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {peak:>8}"
+    disturbed = max(row.native_spread, row.ours_spread)
+    return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
+
+
+def share_of_peak(row: Row, peaks: Peaks) -> float | None:
+    """Return the shortest time that the machine's peaks allow over ours.
+
+    None where the peaks are no limit: data that stays in the cache moves faster than the copies that were measured, and
+    Winograd's method needs fewer operations than are counted.
+    """
+    share = peaks.floor(row.flops, row.nbytes) / row.ours
+    return share if share <= 1 else None
+
+
+def print_sums(rows: Sequence[Row], output: TextIO) -> None:
+    """Print the sums: a table on a terminal, lines in a pipe."""
+    if not output.isatty():
+        print(sums(rows), file=output)
+        return
+    cells = [
+        [
+            *(GROUPS.get(group, "whole nets"), direction, peer, f"{one.mean:.2f}x", str(one.count)),
+            *(f"{one.worst:.2f}x", one.worst_name),
+        ]
+        for (group, direction, peer), one in summaries(rows).items()
+    ]
+    if cells:
+        heads = ["group", "direction", "peer", "mean", "cases", "worst", "which"]
+        terminal.table(heads, cells, output, 3 * [terminal.LEFT] + 3 * [terminal.RIGHT])
 
 
 def sums(rows: Iterable[Row]) -> str:
-    """Give the geometric mean and the worst of each group, direction and peer."""
+    """Return the geometric mean and the worst of each group, direction and peer."""
     lines = []
     for (group, direction, peer), found in summaries(rows).items():
         lines.append(
@@ -38,9 +73,9 @@ def sums(rows: Iterable[Row]) -> str:
 
 
 def markdown(runs: Sequence[Results]) -> str:
-    """Give the tables of one or more runs: what was measured where, the groups, and the whole nets.
+    """Return the tables of one or more runs: what was measured where, the groups, and the whole nets.
 
-    A cell of the groups is ``forward / backward (worst)``; columns are a peer beside a runtime.
+    A cell of the groups is ``forward / backward (worst)``; a column stands for a peer and a runtime.
     """
     parts = ["| device | cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
@@ -50,7 +85,7 @@ def markdown(runs: Sequence[Results]) -> str:
 
 
 def _runtime(run: Results) -> str:
-    """Give the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
+    """Return the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
     return run.device.split(" ", 1)[-1].split(" /")[0]
 
 
@@ -83,7 +118,7 @@ def _nets(runs: Sequence[Results]) -> list[str]:
         (row.peer, row.name, row.direction, _runtime(run)): row
         for run in runs
         for row in run.rows
-        if row.group not in GROUPS
+        if row.group not in GROUPS and row.peer != NO_PEER
     }
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""What a benchmark found: rows, kept as JSON and summed up by group."""
+"""The results of a benchmark: rows, stored as JSON and summarised by group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.timing import geometric_mean
-from clgraft.plugins.registry import PluginError
+from clgraft.plugins.plugin import PluginError
+
+NO_PEER = "-"  # the peer of rows that measure ours alone
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,9 @@ class Row:
     Attributes
     ----------
     set, name, text, group, direction, peer : str
-        Of whole nets, `set` is ``nets`` and the direction ``training`` or ``inference``.
+        For whole nets `set` is ``nets`` and the direction ``training`` or ``inference``.
     native, ours : float
-        Median seconds.
+        Median seconds; `native` is 0 where no peer has the operator.
     native_spread, ours_spread : float
         Distance of the quartiles over the median.
     flops, nbytes : float
@@ -48,13 +50,13 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times faster ours is."""
+        """Return how many times faster ours is; 0 without a peer."""
         return self.native / self.ours
 
 
 @dataclass
 class Results:
-    """All rows of a run, and where they were measured.
+    """All rows of a run, and the machine on which they were measured.
 
     Attributes
     ----------
@@ -77,7 +79,7 @@ class Results:
     rows: list[Row] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """Give everything as JSON."""
+        """Return everything as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
@@ -108,9 +110,11 @@ class Summary:
 
 
 def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
-    """Sum rows up by (group, direction, peer), groups in the order of the table."""
+    """Summarise rows by (group, direction, peer), groups in the order of the table."""
     sorted_rows: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
+        if row.peer == NO_PEER:
+            continue
         sorted_rows.setdefault((row.group, row.direction, row.peer), []).append(row)
     order = [*GROUPS]
     keys = sorted(sorted_rows, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), *key))

@@ -32,7 +32,7 @@ def compare(
     """Time calls in turn: A A, B B, A A, ..., after one warm-up each.
 
     At each turn a contender waits until the other's threads have gone to sleep, and is called once untimed: thread
-    pools keep a core busy for a while after their last work, which would slow down whoever comes next, and sleeping
+    pools keep a core busy for a while after their last work, which would slow down the next contender, and sleeping
     threads take their time to wake up.
 
     Parameters

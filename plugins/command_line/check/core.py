@@ -18,12 +18,21 @@ LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
 BUILT_ONCE = {"float32": None, "float16": 2, "float64": 2}  # examples of a kind that are checked in a dtype
 
 
+def count(repeats: int = 3) -> int:
+    """Return how many problems `rows` checks."""
+    return sum(1 for dtype in _dtypes() for _ in examples(dtype))
+
+
 def rows(repeats: int = 3) -> Iterator[CheckRow]:
     """Yield a row for every output of every operator's examples, in every dtype that the device computes."""
     context = core.context()
-    for dtype in ("float32", "float16", *(("float64",) if context.device.has_fp64 else ())):
+    for dtype in _dtypes():
         for problem in examples(dtype):
             yield from _check(context, problem, repeats)
+
+
+def _dtypes() -> tuple[str, ...]:
+    return ("float32", "float16", *(("float64",) if core.context().device.has_fp64 else ()))
 
 
 def examples(dtype: str) -> Iterator[Problem]:

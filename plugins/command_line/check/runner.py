@@ -1,6 +1,6 @@
-"""Consistency checks on the user's own device: operators or a whole net against their native counterparts.
+"""Consistency checks on the user's own device: operators, or a whole net, compared with the framework's.
 
-A check runs in a process of its own and sends a row at a time: a framework that aborts takes only that process along.
+A check runs in a child process, which sends a row at a time: a framework that aborts ends only that process.
 """
 
 from __future__ import annotations
@@ -8,24 +8,21 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from clgraft.core.errors import ClgraftError
-
-# what caffe's older protobuf classes need, and silence about every layer that it makes
-_ENVIRONMENT = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}
+from clgraft.plugins import registry
 
 
 class CheckError(ClgraftError, RuntimeError):
-    """A check that could not be carried through."""
+    """Raised where a check could not be carried out."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +40,9 @@ class CheckRow:
     limit : float
         The largest error that passes.
     native_error : float or None
-        The native operator's own error against the same float64 reference, where there is one.
+        The framework's own error against the same float64 reference, where there is one.
     seconds, native_seconds : float or None
-        Median time of the operator, ours and native, in one row of each operator.
+        Median time of the operator, ours and the framework's, in one row of each operator.
     note : str
         Why nothing could be compared, else empty.
     """
@@ -61,7 +58,7 @@ class CheckRow:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within its limit; not a number never is."""
+        """Return whether the error is within its limit, which NaN never is."""
         return bool(self.note) or self.error <= self.limit
 
     def __str__(self) -> str:
@@ -76,24 +73,31 @@ class CheckRow:
 HEADER = f"{'':4} {'error':<26} {'native ms':>9} {'ours ms':>9}  what"
 
 
-def run(module: str, arguments: dict[str, Any], device: str | None = None) -> Iterator[CheckRow]:
-    """Run a checker in a process of its own.
+def run(
+    module: str, arguments: dict[str, Any], device: str | None = None, counted: Callable[[int], None] = lambda _: None
+) -> Iterator[CheckRow]:
+    """Run a checker in a child process.
 
     Parameters
     ----------
     module : str
-        A module with a function `rows(**arguments)` that yields `CheckRow`.
+        A module with a function `rows(**arguments)` that yields `CheckRow`, and, if it knows the number of names
+        of its rows beforehand, a function `count(**arguments)`.
+        If its process dies, its function `explain(words, **arguments)` may turn the lines that it printed into the
+        reason; empty if it finds none.
     arguments : dict
         What JSON can hold.
     device : str, optional
         Device selector.
+    counted : callable, optional
+        Receives the number of names of rows before the first row.
 
     Raises
     ------
     CheckError
-        When the process ended before the check did; holds its last words.
+        If the process ended before the check did; holds its last lines.
     """
-    environment = {**_ENVIRONMENT, **os.environ}
+    environment = registry.environment()
     if device:
         environment["CLGRAFT_DEVICE"] = device
     command = [sys.executable, "-m", "clgraft.plugins.command_line.check.runner", module, json.dumps(arguments)]
@@ -108,6 +112,8 @@ def run(module: str, arguments: dict[str, Any], device: str | None = None) -> It
                     raise CheckError(message["reason"])
                 if "done" in message:
                     done = True
+                elif "count" in message:
+                    counted(message["count"])
                 else:
                     yield CheckRow(**message)
         except BaseException:
@@ -118,27 +124,23 @@ def run(module: str, arguments: dict[str, Any], device: str | None = None) -> It
             status = child.wait()
         if not done:
             words.seek(0)
-            last = [line.rstrip() for line in words if line.strip()][-8:]
-            raise CheckError("\n".join([f"[check] the process ended with status {status}; its last words:", *last]))
+            lines = [line.rstrip() for line in words if line.strip()]
+            reason = _explain(module, lines, arguments)
+            heading = f"[check] the process ended with status {status}; its last lines:"
+            raise CheckError(reason or "\n".join([heading, *lines[-8:]]))
 
 
-def show_progress(rows: list[CheckRow], stream: TextIO) -> None:
-    """Say how far a check is: on a terminal in one line that changes, else in a line for each row."""
-    line = f"{len(rows)} rows, {sum(not row.passed for row in rows)} failed: {rows[-1].name}"
-    print(f"\r{line:<79.79}" if stream.isatty() else line, end="" if stream.isatty() else "\n", file=stream, flush=True)
-
-
-def as_json(rows: list[CheckRow], device: str) -> str:
-    """Return the outcome for programs; numbers that JSON lacks become null."""
-    listed = []
-    for row in rows:
-        entry = {**dataclasses.asdict(row), "passed": row.passed}
-        listed.append({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.items()})
-    return json.dumps({"device": device, "passed": all(row.passed for row in rows), "rows": listed}, indent=2)
+def _explain(module: str, lines: list[str], arguments: dict[str, Any]) -> str:
+    """Return what a checker makes of the lines that its process left; empty if it makes nothing of them."""
+    try:
+        explain = getattr(importlib.import_module(module), "explain", None)
+    except ImportError:
+        return ""
+    return explain(lines, **arguments) if explain else ""
 
 
 def _work(module: str, arguments: dict[str, Any]) -> None:
-    """Be the process: rows go where stdout was, everything that a framework prints goes to stderr."""
+    """Check in the child process: rows go where stdout was, everything that a framework prints goes to stderr."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
 
@@ -147,7 +149,10 @@ def _work(module: str, arguments: dict[str, Any]) -> None:
             channel.flush()
 
         try:
-            for row in importlib.import_module(module).rows(**arguments):
+            checker = importlib.import_module(module)
+            if hasattr(checker, "count"):
+                send({"count": checker.count(**arguments)})
+            for row in checker.rows(**arguments):
                 send(dataclasses.asdict(row))
         except (ClgraftError, OSError) as error:
             send({"reason": str(error)})

@@ -5,27 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from clgraft.core.runtime import drivers as runtimes
 from clgraft.core.tuning.database import FILE
-from clgraft.plugins.command_line.tune import supervise, wanted
+from clgraft.plugins import registry
+from clgraft.plugins.command_line import arguments
+from clgraft.plugins.command_line.tune import budget, supervise, wanted
 from clgraft.plugins.command_line.tune.report import Report, export
 
 UNFINISHED = 3  # exit status: the budget ended first
 
 
-def add_command(commands: Any, shape: Callable[[str], tuple[str, list[int]]]) -> None:
-    """Add the command to the command line.
-
-    Parameters
-    ----------
-    commands : argparse subparsers
-    shape : callable
-        Reads ``NAME=N,N``.
-    """
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
     tune = commands.add_parser(
         "tune",
         help="search the fastest kernels for your device",
@@ -37,23 +30,26 @@ def add_command(commands: Any, shape: Callable[[str], tuple[str, list[int]]]) ->
     tune.add_argument(
         "what",
         nargs="+",
-        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems, a net's "
-        "prototxt or a symbol's JSON",
+        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems or of lines of "
+        f"CLGRAFT_VERBOSE, - for such lines on stdin, or a model ({registry.known_models()})",
     )
-    tune.add_argument("--device", metavar="SELECTOR", help="cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE)")
-    tune.add_argument("--budget", type=_seconds, metavar="SECONDS", help="stop after so long (default: none)")
+    tune.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     tune.add_argument(
-        "--seconds", type=_seconds, default=60.0, metavar="S", help="of one problem's candidates (default: 60)"
+        "--budget",
+        type=arguments.seconds,
+        metavar="SECONDS",
+        help="stop after so long; spent on the problems that take most time first (default: none)",
+    )
+    tune.add_argument(
+        "--seconds", type=arguments.seconds, default=60.0, metavar="S", help="of one problem's candidates (default: 60)"
     )
     tune.add_argument(
         "--forward",
         action="store_true",
         help="only forward, of sets, operators and models (default: gradients as well)",
     )
-    tune.add_argument("--batch", type=_count, metavar="N", help="instead of the sets' batch size")
-    tune.add_argument(
-        "--shape", type=shape, action="append", default=[], metavar="NAME=N,N", help="an input's shape, of a symbol"
-    )
+    tune.add_argument("--batch", type=arguments.count, metavar="N", help="instead of the sets' batch size")
+    arguments.add_shapes(tune)
     tune.add_argument("--again", action="store_true", help="forget what is known of these problems first")
     tune.add_argument("--export", type=Path, metavar="FILE", help="write the winners as rows of text, as they ship")
     tune.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
@@ -61,7 +57,7 @@ def add_command(commands: Any, shape: Callable[[str], tuple[str, list[int]]]) ->
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search what the user asked for; give the exit status."""
+    """Search what the user asked for; return the exit status."""
     output = sys.stderr if options.json else sys.stdout
     reading = wanted.Options(
         directions="forward" if options.forward else "all",
@@ -70,10 +66,13 @@ def run(options: argparse.Namespace) -> int:
         device=options.device,
     )
     problems = wanted.problems(options.what, reading)
-    report = Report(problems, output)
+    if options.budget is not None:
+        problems = budget.ordered(problems)
+        print(budget.forecast(problems, options.budget, options.seconds), file=output, flush=True)
     effort = supervise.Effort(seconds=options.seconds, budget=options.budget)
-    for event in supervise.search(problems, effort, options.device, again=options.again):
-        report.take(event)
+    with Report(problems, output) as report:
+        for event in supervise.search(problems, effort, options.device, again=options.again):
+            report.take(event)
     report.finish(_place())
     if options.export is not None:
         export(options.export, report)
@@ -87,17 +86,3 @@ def run(options: argparse.Namespace) -> int:
 def _place() -> str:
     folder = runtimes.cache_folder()
     return str(folder / FILE) if folder else "nowhere: there is no cache folder"
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"got {text}, expected seconds above 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, expected a number from 1")
-    return value

@@ -1,4 +1,4 @@
-"""What the user sees of a search: progress, a line for each problem, and what it brought."""
+"""What the user sees of a search: progress, a line for each problem, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from clgraft.core.planning.choice import HEURISTIC
+from clgraft.plugins.command_line.terminal import Progress, plural
 
 Event = dict[str, Any]
-WIDTH = 110
+
+DISTURBED = 0.5  # the spread above which a measurement is marked
 
 
 class Report:
@@ -38,11 +40,18 @@ class Report:
         self.device: Event = {}
         self._candidates: dict[str, dict[str, Event]] = {}
         self._current = ""
-        self._live = output.isatty()
+        self._progress = Progress(output, len(self.problems))
+
+    def __enter__(self) -> Report:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._progress.__exit__(*reason)
 
     @property
     def left(self) -> int:
-        """How many problems were not come to, or not searched to the end."""
+        """Return how many problems were not reached, or not searched to the end."""
         return len(self.problems) - len(self.failed) - sum(event["complete"] for event in self.winners)
 
     def take(self, event: Event) -> None:
@@ -51,7 +60,7 @@ class Report:
 
     def _device(self, event: Event) -> None:
         if not self.device:
-            self._print(f"on {event['name']}: {len(self.problems)} problems")
+            self._print(f"on {event['name']}: {plural(len(self.problems), 'problem')}")
         self.device = event
 
     def _problem(self, event: Event) -> None:
@@ -59,11 +68,8 @@ class Report:
         self._candidates.setdefault(self._current, {})
 
     def _trying(self, event: Event) -> None:
-        if self._live:
-            done = len(self._candidates.get(self._current, {}))
-            line = f"{self._count()} {self._current}: {done} tried, now {event['choice']}"
-            self.output.write(f"\r{line[:WIDTH]:<{WIDTH}}")
-            self.output.flush()
+        tried = len(self._candidates.get(self._current, {}))
+        self._progress.show(f"{tried} tried, now {event['choice']} of {self._current}", self._done)
 
     def _candidate(self, event: Event) -> None:
         self.not_kept |= not event["kept"]
@@ -78,6 +84,8 @@ class Report:
         if event["choice"] != str(HEURISTIC):
             times += f" -> {1e3 * after['median']:.3f} ms, {before['median'] / after['median']:.2f}x, {event['choice']}"
         times += "" if event["complete"] else ", not searched to the end"
+        spread = max(before["spread"], after["spread"])
+        times += f", disturbed: spread {100 * spread:.0f} %" if spread > DISTURBED else ""
         note = "known" if event.get("known") else f"{len(self._candidates.get(event['problem'], {}))} tried"
         self._print(f"{self._count()} {event['problem']}: {times} ({note})")
         self.winners.append(event)
@@ -86,21 +94,22 @@ class Report:
         self._print(f"{self._count()} {event['problem']}: not searched: {event['reason']}")
         self.failed.append(event)
 
+    @property
+    def _done(self) -> int:
+        return len(self.winners) + len(self.failed)
+
     def _count(self) -> str:
-        return f"[{len(self.winners) + len(self.failed) + 1}/{len(self.problems)}]"
+        return f"[{self._done + 1}/{len(self.problems)}]"
 
     def _print(self, line: str) -> None:
-        if self._live:
-            self.output.write(f"\r{'':<{WIDTH}}\r")
-        self.output.write(line + "\n")
-        self.output.flush()
+        self._progress.print(line)
 
     def outcomes(self) -> Counter[str]:
         """Count what became of the candidates of this run."""
         return Counter(event["outcome"] for found in self._candidates.values() for event in found.values())
 
     def totals(self) -> dict[str, float]:
-        """Give sums of mean and median, the mean spread, before and after, and the geometric mean of the speedups."""
+        """Return sums of mean and median, the mean spread, before and after, and the geometric mean of the speedups."""
         if not self.winners:
             return {}
         figures: dict[str, float] = {}
@@ -113,7 +122,7 @@ class Report:
         return figures
 
     def finish(self, place: str) -> None:
-        """Print what the search brought, and where it is kept."""
+        """Print the outcome of the search and where it is kept."""
         outcomes, totals = self.outcomes(), self.totals()
         if outcomes:
             self._print("candidates: " + ", ".join(f"{count} {name}" for name, count in outcomes.most_common()))
@@ -126,11 +135,12 @@ class Report:
                     f"{when:<6} mean {1e3 * mean:.2f} ms, median {1e3 * median:.2f} ms, spread {100 * spread:.1f} %"
                 )
         if self.left:
-            self._print(f"{self.left} problems are left: the same command goes on with them")
+            what = "1 problem is" if self.left == 1 else f"{self.left} problems are"
+            self._print(f"{what} left: the same command continues with {'it' if self.left == 1 else 'them'}")
         self._print(f"results: {place}{' (not all could be kept)' if self.not_kept else ''}")
 
     def as_record(self) -> dict[str, Any]:
-        """Give everything for JSON."""
+        """Return everything for JSON."""
         return {
             "device": self.device.get("name"),
             "problems": [

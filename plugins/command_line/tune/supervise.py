@@ -1,9 +1,8 @@
-"""Runs the searching process, watches it, and starts it again after a candidate that hung or crashed."""
+"""Run the child process that searches, watch it, and start it again after a candidate that hung or crashed."""
 
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -17,18 +16,18 @@ from typing import Any
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database
+from clgraft.plugins import registry
+from clgraft.plugins.plugin import Task
 
-# what caffe's older protobuf classes need, and silence about every layer that it makes
-ENVIRONMENT = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python", "GLOG_minloglevel": "2"}
 Event = dict[str, Any]
 
 
 class TuneError(ClgraftError, RuntimeError):
-    """A search that could not be carried through."""
+    """Raised where a search could not be carried out."""
 
 
 class Lost(Exception):
-    """The process ended, or had to be ended, before it was done; `outcome` is ``crashed`` or ``timeout``."""
+    """Raised where the process ended, or was ended, too early; `outcome` is ``crashed`` or ``timeout``."""
 
     def __init__(self, outcome: str, reason: str) -> None:
         super().__init__(reason)
@@ -47,21 +46,21 @@ class Effort:
 
 
 def events(job: dict[str, Any], device: str | None, most_seconds: float | None) -> Iterator[Event]:
-    """Run a job in a process of its own; give its events.
+    """Run a job in a child process and yield its events.
 
     Parameters
     ----------
     most_seconds : float, optional
-        Between two events.
+        The longest time between two events.
 
     Raises
     ------
     Lost
-        If it does not come to its end.
+        If the process ends too early or stops responding.
     TuneError
-        If it refuses the job.
+        If the process refuses the job.
     """
-    environment = {**ENVIRONMENT, **os.environ, "CLGRAFT_TUNE": "off"}
+    environment = {**registry.environment(), "CLGRAFT_TUNE": "off"}
     if device:
         environment["CLGRAFT_DEVICE"] = device
     command = [sys.executable, "-m", "clgraft.plugins.command_line.tune.worker"]
@@ -111,15 +110,15 @@ def _until_done(lines: queue.Queue[str | None], most_seconds: float | None) -> I
         yield event
 
 
-def collect(module: str, arguments: dict[str, Any], device: str | None) -> list[str]:
-    """Give the problems of a net, run once in a process of its own.
+def collect(task: Task, device: str | None) -> list[str]:
+    """Return the problems of a model, which runs once in a child process.
 
     Parameters
     ----------
-    module : str
-        With a function `problems(**arguments)`.
+    task : Task
+        What `Plugin.problems` returned.
     """
-    job = {"task": "collect", "module": module, "arguments": arguments}
+    job = {"task": "collect", "module": task.module, "arguments": task.arguments}
     try:
         return [text for event in events(job, device, None) for text in event["problems"]]
     except Lost as reason:
@@ -127,14 +126,14 @@ def collect(module: str, arguments: dict[str, Any], device: str | None) -> list[
 
 
 def search(problems: Sequence[str], effort: Effort, device: str | None, again: bool = False) -> Iterator[Event]:
-    """Search problems; what took the process along becomes a row of its own, and the search goes on.
+    """Search problems; a candidate that ends the process becomes a row, and the search continues.
 
     The events are those of `worker.search`.
 
     Parameters
     ----------
     again : bool
-        Forget what is known of them first.
+        Forget the known results first.
     """
     pending = list(problems)
     end = None if effort.budget is None else time.monotonic() + effort.budget
@@ -169,7 +168,7 @@ def search(problems: Sequence[str], effort: Effort, device: str | None, again: b
 
 
 def _bury(pending: list[str], trying: str, key: str, lost: Lost) -> Iterator[Event]:
-    """Keep what the process was doing as a row; without the heuristic's own time a problem cannot be searched."""
+    """Store what the process was doing as a row; without the heuristic's own time a problem cannot be searched."""
     if trying and trying != str(HEURISTIC):
         kept = Database(key).add(pending[0], Candidate(Choice.parse(trying), lost.outcome, str(lost)))
         yield {

@@ -1,4 +1,4 @@
-"""What a user asks to tune: a problem's text, a set's name, an operator, a file of lines, or a model."""
+"""What a user asks to tune: the text of problems, a set's name, an operator, or a model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clgraft.core.problem import kinds, parse
+from clgraft.core.problem import parse
 from clgraft.core.tuning import problem_sets
+from clgraft.plugins import registry
+from clgraft.plugins.command_line import problem_text
 from clgraft.plugins.command_line.tune import supervise
 from clgraft.plugins.command_line.tune.supervise import TuneError
-from clgraft.plugins.registry import plugins
-
-COLLECTORS = {"caffe": "clgraft.plugins.caffe.tune", "mxnet": "clgraft.plugins.mxnet.tune"}
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,11 @@ class Options:
     Attributes
     ----------
     directions : str
-        ``all`` or ``forward``, of sets and operators, and of models whether they are trained.
+        ``all`` or ``forward``: whether the gradients of sets, operators and models are included.
     batch : int, optional
-        Instead of the sets' own.
+        Batch size instead of the sets' own.
     shapes : mapping
-        Of a symbol's inputs.
+        Shapes of the inputs that a model does not hold, by name.
     """
 
     directions: str = "all"
@@ -37,7 +36,7 @@ class Options:
 
 
 def problems(words: Sequence[str], options: Options) -> list[str]:
-    """Give the problems' texts, each once.
+    """Return the problems' texts, each once.
 
     Raises
     ------
@@ -51,40 +50,26 @@ def problems(words: Sequence[str], options: Options) -> list[str]:
 
 
 def _of(word: str, options: Options) -> Iterable[str]:
-    known = sorted(kinds())
-    if word.split() and word.split()[0] in known and len(word.split()) > 1:
-        return [str(parse(word))]
-    sets = problem_sets.names()
+    kinds, sets = problem_text.kinds(), problem_sets.names()
     if word in sets:
         return _expand(problem_sets.lines(word).values(), options)
-    if word in known:
+    if word in kinds:
         lines = (text for name in sets for text in problem_sets.lines(name).values())
         return _expand((text for text in lines if text.split()[0] == word), options)
     path = Path(word)
-    if not path.is_file():
-        expected = f"a problem, a set {sets}, an operator {known}, a file of problems or a model"
+    for plugin in registry.plugins():
+        if path.is_file() and plugin.recognises(path):
+            task = plugin.problems(path, options.shapes, options.directions == "all")
+            return supervise.collect(task, options.device)
+    found = problem_text.read(word)
+    if found is None:
+        expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems, - or a model"
         raise TuneError(f"[tune] got {word!r}, expected {expected}")
-    for plugin in plugins():
-        if plugin.recognises(path) and plugin.name in COLLECTORS:
-            arguments: dict[str, Any] = {"path": word, "training": options.directions == "all"}
-            if plugin.name == "mxnet":
-                arguments["shapes"] = options.shapes
-            return supervise.collect(COLLECTORS[plugin.name], arguments, options.device)
-    return _lines(path)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Read lines of problems, with or without a name before a colon; as they are, in no other direction."""
-    for line in path.read_text().splitlines():
-        text = line.split("#")[0].strip()
-        if text and text.split()[0] not in kinds():
-            text = text.partition(":")[2].strip()
-        if text:
-            yield str(parse(text))
+    return found
 
 
 def _expand(texts: Iterable[str], options: Options) -> Iterator[str]:
-    """Give problems of a set, which are forward, with their gradients' problems."""
+    """Return problems of a set, which are forward, with their gradients' problems."""
     for text in texts:
         problem: Any = parse(text)
         if options.batch is not None:

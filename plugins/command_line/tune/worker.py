@@ -1,4 +1,4 @@
-"""The process that searches: a candidate that hangs or crashes takes only this process along.
+"""The child process that searches: a candidate that hangs or crashes ends only this process.
 
 It reads one job as JSON from stdin and writes events, one JSON object a line; what frameworks and drivers print goes to
 stderr. Results go to the user's database at once.
@@ -20,6 +20,7 @@ from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.tuning.database import Candidate, Database, Timing, Winner
 from clgraft.core.tuning.identity import device_class, device_key
 from clgraft.core.tuning.search import Effort, Search
+from clgraft.plugins.command_line.tune import budget
 
 Send = Callable[..., None]
 
@@ -31,7 +32,7 @@ def collect(job: dict[str, Any], send: Send) -> None:
 
 
 def search(job: dict[str, Any], send: Send) -> None:
-    """Search problem after problem.
+    """Search one problem after the other.
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def search(job: dict[str, Any], send: Send) -> None:
             database.forget(text)
     done = {winner.problem: winner for winner in database.winners() if winner.complete}
     end = None if job["budget"] is None else time.monotonic() + job["budget"]
-    for number, text in enumerate(job["problems"]):
+    waiting = [text for text in job["problems"] if text not in done]
+    for text in job["problems"]:
         if text in done:
             send(event="winner", kept=True, known=True, **winner_record(done[text]))
             continue
@@ -62,7 +64,8 @@ def search(job: dict[str, Any], send: Send) -> None:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            seconds = min(seconds, left / (len(job["problems"]) - number))
+            seconds = budget.seconds(waiting, left, seconds)
+        waiting.remove(text)
         effort = Effort(seconds, job["rounds"], min(job["final_seconds"], seconds))
         _search_one(text, context, database, effort, send)
 
@@ -95,12 +98,12 @@ def _why_not(heuristic: Candidate | None) -> str:
 
 
 def timing_record(timing: Timing | None) -> dict[str, float] | None:
-    """Give a timing for JSON."""
+    """Return a timing for JSON."""
     return None if timing is None else {"mean": timing.mean, "median": timing.median, "spread": timing.spread}
 
 
 def candidate_record(candidate: Candidate) -> dict[str, Any]:
-    """Give a candidate for JSON."""
+    """Return a candidate for JSON."""
     error = candidate.error if candidate.error is not None and candidate.error < float("inf") else None
     return {
         "choice": str(candidate.choice),
@@ -112,7 +115,7 @@ def candidate_record(candidate: Candidate) -> dict[str, Any]:
 
 
 def winner_record(winner: Winner) -> dict[str, Any]:
-    """Give a winner for JSON."""
+    """Return a winner for JSON."""
     return {
         "problem": winner.problem,
         "choice": str(winner.choice),
@@ -123,7 +126,7 @@ def winner_record(winner: Winner) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Be the process."""
+    """Do the job that stdin holds."""
     job = json.loads(sys.stdin.read())
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)

@@ -9,15 +9,16 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import ITEMS_PER_UNIT
 from clgraft.core.planning.launches import Constant
+from clgraft.core.problem import ceil_div
 
-ITEM_BYTES = 512 * 1024  # of memory traffic that make a work-item worth its dispatch
-ITEMS_PER_UNIT = 4  # work-items that each core should get at least
-MOST_OF_ONE = 8  # filters of a single input channel; with more, all of them are a product of matrices
+ITEM_BYTES = 512 * 1024  # memory traffic that makes a work-item worth its dispatch
+MOST_OF_ONE = 8  # most filters of a single input channel; more of them are a product of matrices
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlaneAxis:
     """One spatial axis: input and output size, kernel, stride, padding at the beginning, dilation."""
 
     i: int
@@ -40,7 +41,7 @@ class Axis:
     @property
     def low(self) -> int:
         """Least position in dy that a line of dx meets, less the line's number: ceil((p - reach) / s)."""
-        return -((self.reach - self.p) // self.s)
+        return ceil_div(self.p - self.reach, self.s)
 
     @property
     def more(self) -> int:
@@ -48,8 +49,8 @@ class Axis:
         return (self.s - 1 + self.p) // self.s - self.low
 
 
-def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
-    """Give height and width; a 1-D problem is one row.
+def axes_of(problem: ConvProblem) -> tuple[PlaneAxis, PlaneAxis]:
+    """Return height and width; a 1-D problem is one row.
 
     Raises
     ------
@@ -63,8 +64,8 @@ def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
     return axes_of_groups(problem)
 
 
-def axes_of_groups(problem: ConvProblem) -> tuple[Axis, Axis]:
-    """Give height and width, whatever the groups are; a 1-D problem is one row.
+def axes_of_groups(problem: ConvProblem) -> tuple[PlaneAxis, PlaneAxis]:
+    """Return height and width for any groups; a 1-D problem is one row.
 
     Raises
     ------
@@ -76,34 +77,19 @@ def axes_of_groups(problem: ConvProblem) -> tuple[Axis, Axis]:
     if problem.ndim > 2:
         raise Declined("has one or two spatial axes")
     sizes = zip(problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
-    axes = [Axis(*size) for size in sizes]
-    return (axes[0], axes[1]) if problem.ndim == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
-
-
-def ints(*values: int) -> tuple[Constant, ...]:
-    """Give constants as the kernels' int parameters."""
-    return tuple(Constant(np.int32(v)) for v in values)
+    axes = [PlaneAxis(*size) for size in sizes]
+    return (axes[0], axes[1]) if problem.ndim == 2 else (PlaneAxis(1, 1, 1, 1, 0, 1), axes[0])
 
 
 def long(value: int) -> Constant:
-    """Give a constant as a kernel's long parameter."""
+    """Return a constant as a kernel's long parameter."""
     return Constant(np.int64(value))
-
-
-def arithmetic_bytes(problem: ConvProblem) -> int:
-    """Give the bytes of an element in arithmetic."""
-    return 8 if problem.dtype == "float64" else 4
-
-
-def vector_lanes(problem: ConvProblem, planner: Planner) -> int:
-    """Give the lanes of the device's vectors in the problem's arithmetic."""
-    return max(planner.device.vector_width * 4 // arithmetic_bytes(problem), 4)
 
 
 def planes_per_item(planes: int, tiles: int, plane_bytes: int, planner: Planner) -> int:
     """Choose how many planes a work-item takes, of each the same of `tiles` tiles: enough work, and enough items."""
     most = max(planes * tiles // (planner.device.compute_units * ITEMS_PER_UNIT), 1)
-    enough = -(-ITEM_BYTES * tiles // max(plane_bytes, 1))
+    enough = ceil_div(ITEM_BYTES * tiles, max(plane_bytes, 1))
     return max(min(enough, most, planes), 1)
 
 
@@ -123,5 +109,5 @@ def splits_of_images(tiles: int, filters: int, planner: Planner) -> tuple[int, i
         Number of splits, tiles of a split, and filters of a work-item.
     """
     items = planner.device.compute_units * ITEMS_PER_UNIT
-    split_tiles = max(-(-tiles // max(min(tiles, -(-items // filters)), 1)), 1)
-    return max(-(-tiles // split_tiles), 1), split_tiles, max(filters // items, 1)
+    split_tiles = max(ceil_div(tiles, max(min(tiles, ceil_div(items, filters)), 1)), 1)
+    return max(ceil_div(tiles, split_tiles), 1), split_tiles, max(filters // items, 1)

@@ -1,7 +1,7 @@
 """Depthwise convolution on CPU devices: tiles of planes in cache-resident scratch, every tap one offset of a long row.
 
 A plane that lies padded in memory, split by the phases of the stride, turns each tap into one vector sum over the whole
-tile, whatever kernel, stride and dilation are; the copy into scratch is small beside the plane's way through memory.
+tile, for any kernel, stride and dilation. The copy into scratch costs little compared with reading the plane.
 """
 
 from __future__ import annotations
@@ -9,30 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import (
-    Axis,
-    arithmetic_bytes,
-    axes_of,
-    ints,
-    long,
-    planes_per_item,
-    splits_of_images,
-    vector_lanes,
-)
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long, planes_per_item, splits_of_images
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
 
 NAME = "depthwise"
-OPTIONS = ("-cl-mad-enable",)
 FILE = "conv/depthwise/cpu.cl"
-VECTORS = 4  # NV
-TILE_BYTES = 32 * 1024  # scratch that stays in a core's L1 cache
+VECTORS = 4  # vectors that are summed together, the kernels' NV
+TILE_BYTES = 32 * 1024  # size of scratch that stays in a core's L1 cache
 
 
 @dataclass(frozen=True)
-class Tile:
+class PlaneTile:
     """A tile of h lines of w elements: its pitch and plane size in scratch, and how many elements its buffers have."""
 
     h: int
@@ -45,22 +38,24 @@ class Tile:
     line: int
 
 
-def _tile(direction: str, height: Axis, width: Axis, h: int, w: int, lanes: int) -> Tile:
+def _tile(direction: str, height: PlaneAxis, width: PlaneAxis, h: int, w: int, lanes: int) -> PlaneTile:
     slack = (VECTORS + 1) * lanes
     if direction == "backward_data":
         pitch = w + width.more
         plane_size = (h + height.more) * pitch + slack
         result_size = h * pitch + slack
         line = w * width.s + 2 * lanes
-        return Tile(h, w, pitch, plane_size, plane_size, result_size, result_size * height.s * width.s, line)
+        return PlaneTile(h, w, pitch, plane_size, plane_size, result_size, result_size * height.s * width.s, line)
     pitch = w + width.reach // width.s
     plane_size = (h + height.reach // height.s) * pitch + slack
-    return Tile(
+    return PlaneTile(
         h, w, pitch, plane_size, plane_size * height.phases * width.phases, h * pitch + slack, h * pitch + slack, 0
     )
 
 
-def choose_tile(problem: ConvProblem, height: Axis, width: Axis, lanes: int, itemsize: int, most_bytes: int) -> Tile:
+def choose_tile(
+    problem: ConvProblem, height: PlaneAxis, width: PlaneAxis, lanes: int, itemsize: int, most_bytes: int
+) -> PlaneTile:
     """Choose the largest tile that stays in the L1 cache; if its halo outweighs it, the largest that fits at all.
 
     Raises
@@ -69,21 +64,21 @@ def choose_tile(problem: ConvProblem, height: Axis, width: Axis, lanes: int, ite
         If not even a vector of a line fits.
     """
     data = problem.direction == "backward_data"
-    lines = -(-height.i // height.s) if data else height.o
-    columns = -(-width.i // width.s) if data else width.o
+    lines = ceil_div(height.i, height.s) if data else height.o
+    columns = ceil_div(width.i, width.s) if data else width.o
     halo = height.more if data else height.reach // height.s
     for budget, least in ((TILE_BYTES, max(halo, 4)), (8 * TILE_BYTES, max(halo, 4)), (most_bytes, 1)):
         least = min(least, lines)
         w = columns
         while w > lanes or w == columns:
-            for count in range(1, -(-lines // least) + 1):
-                h = -(-lines // count)
+            for count in range(1, ceil_div(lines, least) + 1):
+                h = ceil_div(lines, count)
                 tile = _tile(problem.direction, height, width, h, w, lanes)
                 if (tile.scratch + tile.results + tile.line) * itemsize <= min(budget, most_bytes):
                     return tile
             if w <= lanes:
                 break
-            w = -(-w // 2)
+            w = ceil_div(w, 2)
     raise Declined(f"a line of {width.reach} elements' reach does not fit {most_bytes} bytes of local memory")
 
 
@@ -92,7 +87,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of(problem)
-    size, lanes = arithmetic_bytes(problem), vector_lanes(problem, planner)
+    size, lanes = arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
     channels, multiplier = problem.in_channels, problem.out_channels // problem.in_channels
     taps, planes = height.k * width.k, problem.batch * channels
     tables = 4 * (taps * 2 + height.s * width.s + 1) + size * taps * (1 + lanes * multiplier) + 1024
@@ -105,36 +100,37 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         *ints(tile.h, tile.w, tile.pitch, tile.plane_size),
     )
     defines = {"VL": lanes, "NV": VECTORS}
-    kernel = planner.kernel(FILE, f"depthwise_{problem.direction}", defines, problem.dtype, OPTIONS)
+    kernel = planner.kernel(FILE, f"depthwise_{problem.direction}", defines, problem.dtype, MAD_ENABLE)
     scratch = (Local(tile.scratch * size), Local(tile.results * size))
     if problem.direction == "backward_filter":
-        tiles = -(-height.o // tile.h) * -(-width.o // tile.w) * problem.batch
+        tiles = ceil_div(height.o, tile.h) * ceil_div(width.o, tile.w) * problem.batch
         splits, split_tiles, item_channels = splits_of_images(tiles, channels, planner)
+        count, layout = problem.out_channels * taps, WorkspaceLayout()
+        partial = layout.take(splits * count * size if splits > 1 else 0, size)
         launch = Launch(
             kernel,
-            (splits, -(-channels // item_channels)),
+            (splits, ceil_div(channels, item_channels)),
             (1, 1),
             (
-                *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
+                *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
                 *(*shape, *ints(item_channels, split_tiles)),
                 *(*scratch, Local(multiplier * taps * lanes * size), Local(taps * 4)),
             ),
             ("dw",),
         )
         if splits == 1:
-            return Launches((launch,), 256)
-        count = problem.out_channels * taps
-        return Launches((launch, sum_of_splits(problem, planner, splits, count)), splits * count * size)
+            return Launches((launch,), layout.nbytes)
+        return Launches((launch, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
 
     forward = problem.direction == "forward"
-    lines, columns = (a.o if forward else -(-a.i // a.s) for a in (height, width))
-    tiles_w, tiles_h = -(-columns // tile.w), -(-lines // tile.h)
+    lines, columns = (a.o if forward else ceil_div(a.i, a.s) for a in (height, width))
+    tiles_w, tiles_h = ceil_div(columns, tile.w), ceil_div(lines, tile.h)
     plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
     item_planes = planes_per_item(planes, tiles_w * tiles_h, plane_bytes, planner)
     if forward:
         output = "y"
         arguments = (
-            *(Buffer("x"), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer("x"), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer("y"), *ints(problem.bias), Accumulate("y")),
             *(*shape, *ints(item_planes), *scratch, Local(taps * size), Local(taps * 4)),
         )
@@ -146,5 +142,5 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
             *(*scratch, Local(taps * size), Local(taps * 4), Local(taps * 4)),
             *(Local((height.s * width.s + 1) * 4), Local(tile.line * size)),
         )
-    size3 = (tiles_w, tiles_h, -(-planes // item_planes))
+    size3 = (tiles_w, tiles_h, ceil_div(planes, item_planes))
     return Launches((Launch(kernel, size3, (1, 1, 1), arguments, (output,)),))

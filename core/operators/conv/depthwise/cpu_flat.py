@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import arithmetic_bytes, axes_of, ints, splits_of_images, vector_lanes
+from clgraft.core.operators.conv.depthwise.axes import axes_of, splits_of_images
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
 
 NAME = "depthwise_flat"
 FILE = "conv/depthwise/cpu_flat.cl"
-OPTIONS = ("-cl-mad-enable",)
-MOST_MASKS = 12 * 1024  # bytes of masks, which have to stay in the L1 cache beside the planes
-MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
+MOST_MASKS = 12 * 1024  # most bytes of masks, which have to stay in the L1 cache together with the planes
+MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
 
 
 def plan(problem: ConvProblem, planner: Planner) -> Launches:
@@ -23,30 +25,31 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     height, width = axes_of(problem)
     if problem.direction != "backward_filter":
         raise Declined("serves backward_filter")
-    lanes, taps = vector_lanes(problem, planner), height.k * width.k
+    lanes, taps = vector_lanes(planner.device, problem.dtype), height.k * width.k
     if height.s != 1 or width.s != 1 or width.i != width.o:
         raise Declined("serves stride 1 where input and output are of one width")
     if width.o * 4 > lanes * 3 or height.o * width.o < lanes:
         raise Declined(f"serves planes of at least {lanes} pixels, a vector, of rows shorter than 3/4 of one")
-    vectors = -(-height.o * width.o // lanes)
-    size = arithmetic_bytes(problem)
+    vectors = ceil_div(height.o * width.o, lanes)
+    size = arithmetic_bytes(problem.dtype)
     mask_bytes = vectors * taps * lanes * size
     if mask_bytes > min(MOST_MASKS, planner.device.local_memory // 2):
         raise Declined(f"{mask_bytes} bytes of masks do not stay in the L1 cache")
-    if taps > (MOST_SUMS if planner.device.vector_width >= 16 else MOST_SUMS // 2):
+    if taps > (MOST_SUMS if has_32_registers(planner.device) else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
     defines = {"VL": lanes, "KH": height.k, "KW": width.k, "SH": 1, "SW": 1}
     shape = ints(height.i, height.o, width.o, height.p, width.p, height.d, width.d, vectors)
     tables = (Local(taps * 4), Local(mask_bytes))
     filters = problem.out_channels
     splits, split_images, item_filters = splits_of_images(problem.batch, filters, planner)
-    count = filters * taps
+    count, layout = filters * taps, WorkspaceLayout()
+    partial = layout.take(splits * count * size if splits > 1 else 0, size)
     first = Launch(
-        planner.kernel(FILE, "depthwise_flat_filter", defines, problem.dtype, OPTIONS),
-        (splits, -(-filters // item_filters)),
+        planner.kernel(FILE, "depthwise_flat_filter", defines, problem.dtype, MAD_ENABLE),
+        (splits, ceil_div(filters, item_filters)),
         (1, 1),
         (
-            *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
+            *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
             *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
             *(*shape, *ints(split_images, item_filters)),
             *(Local(taps * lanes * size), *tables),
@@ -54,5 +57,5 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         ("dw",),
     )
     if splits == 1:
-        return Launches((first,), 256)
-    return Launches((first, sum_of_splits(problem, planner, splits, count)), splits * count * size)
+        return Launches((first,), layout.nbytes)
+    return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)

@@ -8,34 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import (
-    Axis,
-    arithmetic_bytes,
-    axes_of,
-    ints,
-    long,
-    planes_per_item,
-    splits_of_images,
-    vector_lanes,
-)
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long, planes_per_item, splits_of_images
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
 
 NAME = "depthwise_rows"
-OPTIONS = ("-cl-mad-enable",)
-ROWS = 4  # of results that share their loads
-MOST_TAPS = 49  # that are unrolled
-MOST_SUMS = 27  # registers for a filter's sums, of 32; a processor with narrower vectors has half
-TILE_BYTES = 16 * 1024  # of a tile's results, where a plane is larger than the L1 cache
-# what is searched: rows, and work-items for each core
+ROWS = 4  # rows of results that share their loads
+MOST_TAPS = 49  # most taps that are unrolled
+MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
+TILE_BYTES = 16 * 1024  # bytes of a tile's results where a plane is larger than the L1 cache
+# settings that a search tries: rows, and work-items per core
 SEARCHED_ROWS = (4, 2, 8)
 SEARCHED_ITEMS = (1, 2, 4, 8, 16)
 MOST_ITEMS = 64
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then ``rows`` that share loads, and ``items`` per core.
+    """Return the settings to search: the heuristic's (none), then ``rows`` that share loads, and ``items`` per core.
 
     The work of a filter's gradient is split otherwise: it has rows alone.
     """
@@ -68,16 +61,16 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if problem.direction == "forward":
         return _rows(problem, planner, height, width, rows, items)
     if strides == (1, 1):
-        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
         return _rows(problem, planner, height, width, rows, items)
     if strides == (2, 2):
         return _spread(problem, planner, height, width, rows, items)
     raise Declined("serves backward_data at the same stride on both axes")
 
 
-def _defines(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> dict[str, int]:
+def _defines(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> dict[str, int]:
     return {
-        "VL": vector_lanes(problem, planner),
+        "VL": vector_lanes(planner.device, problem.dtype),
         "R": rows,
         "KH": height.k,
         "KW": width.k,
@@ -85,38 +78,40 @@ def _defines(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, 
 
 
 def _tile_lines(lines: int, line_bytes: int, step: int) -> int:
-    """Give the lines of a tile: all, or for a large plane a multiple of `step` lines that stays in the L1 cache."""
+    """Return the lines of a tile: all, or for a large plane a multiple of `step` lines that stays in the L1 cache."""
     if lines * line_bytes <= 3 * TILE_BYTES // 2:
         return max(lines, 1)
     return min(lines, max(TILE_BYTES // line_bytes // step, 1) * step)
 
 
 def _planes(planes: int, tiles: int, plane_bytes: int, planner: Planner, items: int) -> int:
-    """Give the planes of a work-item, each core having about `items` of these; without them the heuristic's."""
+    """Return the planes of a work-item, each core having about `items` of these; without them the heuristic's."""
     if not items:
         return planes_per_item(planes, tiles, plane_bytes, planner)
-    return min(max(-(-planes * tiles // (planner.device.compute_units * items)), 1), max(planes, 1))
+    return min(max(ceil_div(planes * tiles, planner.device.compute_units * items), 1), max(planes, 1))
 
 
-def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int, items: int) -> Launches:
+def _rows(
+    problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int, items: int
+) -> Launches:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
     multiplier = problem.out_channels // problem.in_channels
     sums, shared = (1, multiplier) if forward else (multiplier, 1)
-    size = arithmetic_bytes(problem)
+    size = arithmetic_bytes(problem.dtype)
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
     lanes, targets = defines["VL"], problem.batch * channels
     tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
-    tiles = -(-height.o // tile_h)
+    tiles = ceil_div(height.o, tile_h)
     plane_bytes = (height.i * width.i + height.o * width.o) * size
     item_planes = _planes(targets, tiles, plane_bytes, planner, items)
     launch = Launch(
-        planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", defines, problem.dtype, OPTIONS),
-        (tiles, -(-targets // item_planes)),
+        planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", defines, problem.dtype, MAD_ENABLE),
+        (tiles, ceil_div(targets, item_planes)),
         (1, 1),
         (
-            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), long(targets)),
             *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
             *ints(height.d, width.d, tile_h, item_planes),
@@ -128,9 +123,11 @@ def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, row
     return Launches((launch,))
 
 
-def _spread(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int, items: int) -> Launches:
+def _spread(
+    problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int, items: int
+) -> Launches:
     multiplier = problem.out_channels // problem.in_channels
-    size = arithmetic_bytes(problem)
+    size = arithmetic_bytes(problem.dtype)
     defines = {
         **_defines(problem, planner, height, width, rows),
         "R": rows // 2,
@@ -138,14 +135,14 @@ def _spread(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, r
         "PAD_W": width.p % 2,
     }
     planes = problem.batch * problem.in_channels
-    half_h = -(-height.i // 2)
+    half_h = ceil_div(height.i, 2)
     tile_h = _tile_lines(half_h, 2 * width.i * size, rows)
-    tiles = -(-half_h // tile_h)
+    tiles = ceil_div(half_h, tile_h)
     plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
     item_planes = _planes(planes, tiles, plane_bytes, planner, items)
     launch = Launch(
-        planner.kernel("conv/depthwise/cpu_spread.cl", "depthwise_spread", defines, problem.dtype, OPTIONS),
-        (tiles, -(-planes // item_planes)),
+        planner.kernel("conv/depthwise/cpu_spread.cl", "depthwise_spread", defines, problem.dtype, MAD_ENABLE),
+        (tiles, ceil_div(planes, item_planes)),
         (1, 1),
         (
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), long(planes)),
@@ -158,24 +155,25 @@ def _spread(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, r
     return Launches((launch,))
 
 
-def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> Launches:
+def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
     taps, filters = height.k * width.k, problem.out_channels
-    wide = planner.device.vector_width >= 16
+    wide = has_32_registers(planner.device)
     if taps > (MOST_SUMS if wide else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
-    size = arithmetic_bytes(problem)
+    size = arithmetic_bytes(problem.dtype)
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
     if taps > MOST_SUMS // 2:
         defines["R"] = rows // 2
     tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
-    tiles = problem.batch * -(-height.o // tile_h)
+    tiles = problem.batch * ceil_div(height.o, tile_h)
     splits, split_tiles, item_filters = splits_of_images(tiles, filters, planner)
-    partial, count = Workspace(0, size), filters * taps
+    count, layout = filters * taps, WorkspaceLayout()
+    partial = layout.take(splits * count * size if splits > 1 else 0, size)
     first = Launch(
         planner.kernel(
-            "conv/depthwise/cpu_rows_backward_filter.cl", "depthwise_rows_filter", defines, problem.dtype, OPTIONS
+            "conv/depthwise/cpu_rows_backward_filter.cl", "depthwise_rows_filter", defines, problem.dtype, MAD_ENABLE
         ),
-        (splits, -(-filters // item_filters)),
+        (splits, ceil_div(filters, item_filters)),
         (1, 1),
         (
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
@@ -187,16 +185,16 @@ def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, r
         ("dw",),
     )
     if splits == 1:
-        return Launches((first,), 256)
-    return Launches((first, sum_of_splits(problem, planner, splits, count)), splits * count * size)
+        return Launches((first,), layout.nbytes)
+    return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
 
 
-def sum_of_splits(problem: ConvProblem, planner: Planner, splits: int, count: int) -> Launch:
-    """Plan the sum of the splits' filters, which lie in the workspace, in a fixed order."""
+def sum_of_splits(problem: ConvProblem, planner: Planner, partial: Workspace, splits: int, count: int) -> Launch:
+    """Plan the sum of the splits' filters, which lie in a part of the workspace, in a fixed order."""
     return Launch(
-        planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, OPTIONS),
+        planner.kernel("conv/depthwise/sum.cl", "depthwise_sum_splits", {}, problem.dtype, MAD_ENABLE),
         (count,),
         None,
-        (Workspace(0, arithmetic_bytes(problem)), Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
+        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
         ("dw",),
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import arithmetic_bytes, axes_of, ints, vector_lanes
+from clgraft.core.operators.conv.depthwise.axes import axes_of
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local
+from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "depthwise_strided"
 FILE = "conv/depthwise/cpu_strided.cl"
-OPTIONS = ("-cl-mad-enable",)
-ITEMS_PER_UNIT = 4
 
 
 def plan(problem: ConvProblem, planner: Planner) -> Launches:
@@ -20,13 +20,13 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     if not device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of(problem)
-    lanes, size = vector_lanes(problem, planner), arithmetic_bytes(problem)
+    lanes, size = vector_lanes(planner.device, problem.dtype), arithmetic_bytes(problem.dtype)
     if problem.out_channels != problem.in_channels:
         raise Declined("serves one filter a channel")
     if width.s < lanes or width.d != 1:
         raise Declined(f"serves strides from {lanes} and dense rows of taps")
-    pitch = -(-width.k // lanes) * lanes
-    length = -(-max(width.s * (width.o - 1) + pitch, width.p + width.i) // lanes) * lanes
+    pitch = round_up(width.k, lanes)
+    length = round_up(max(width.s * (width.o - 1) + pitch, width.p + width.i), lanes)
     weights, line = Local(height.k * pitch * size), Local(length * size)
     sums = Local((pitch if problem.direction == "backward_filter" else width.o * lanes) * size)
     needed = weights.nbytes + line.nbytes + sums.nbytes
@@ -36,7 +36,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         *ints(problem.in_channels, height.i, width.i, height.o, width.o, height.k, width.k),
         *ints(height.s, width.s, height.p, width.p, height.d, pitch, length),
     )
-    kernel = planner.kernel(FILE, f"{NAME}_{problem.direction}", {"VL": lanes}, problem.dtype, OPTIONS)
+    kernel = planner.kernel(FILE, f"{NAME}_{problem.direction}", {"VL": lanes}, problem.dtype, MAD_ENABLE)
     if problem.direction == "backward_filter":
         arguments = (Buffer("x"), Buffer("dy"), Buffer("dw"), Accumulate("dw"), *ints(problem.batch))
         return Launches(
@@ -45,11 +45,11 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     planes = problem.batch * problem.in_channels
     forward = problem.direction == "forward"
     rows = height.o if forward else height.i
-    blocks = min(-(-ITEMS_PER_UNIT * device.compute_units // max(planes, 1)), max(rows, 1))
-    item_rows = -(-max(rows, 1) // blocks)
-    size2 = (-(-rows // item_rows), planes)
+    blocks = min(ceil_div(ITEMS_PER_UNIT * device.compute_units, max(planes, 1)), max(rows, 1))
+    item_rows = ceil_div(max(rows, 1), blocks)
+    size2 = (ceil_div(rows, item_rows), planes)
     if forward:
-        bias = Buffer("b" if problem.bias else "w")  # without a bias never read
+        bias = Buffer("b" if problem.bias else "w")  # without a bias, this is never read
         head = (Buffer("x"), Buffer("w"), bias, Buffer("y"), *ints(problem.bias), Accumulate("y"))
         arguments = (*head, *shape, *ints(item_rows), weights, line, sums)
         return Launches((Launch(kernel, size2, (1, 1), arguments, ("y",)),))

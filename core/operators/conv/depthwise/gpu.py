@@ -9,28 +9,30 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import Axis, arithmetic_bytes, axes_of, ints, long
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "depthwise_gpu"
-FOR_GPUS = True  # on a CPU no candidate of a search
-OPTIONS = ("-cl-mad-enable",)
+FOR_GPUS = True  # a search on a CPU device does not try it
 FILE = "conv/depthwise/gpu.cl"
 WIDE_FILE = "conv/depthwise/gpu_wide.cl"
 ROWS_KERNEL, SPREAD_KERNEL, FILTER_KERNEL = 1, 2, 3  # the files' MAKES: what a program holds
 GROUP = 128
-MOST_TAPS = 64  # that are unrolled
-MOST_LANES = 32  # that share a result
+MOST_TAPS = 64  # most taps that are unrolled
+MOST_LANES = 32  # most lanes that share a result
 MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
-ROWS = (1, 2, 4, 8)  # of a work-item, that are searched
+ROWS = (1, 2, 4, 8)  # rows of a work-item that a search tries
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then ``rows`` of a work-item."""
+    """Return the settings to search: the heuristic's (none), then ``rows`` of a work-item."""
     yield {}
     for rows in ROWS:
         yield {"rows": rows}
@@ -50,16 +52,16 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if problem.direction == "forward":
         return _rows(problem, planner, height, width, wanted)
     if height.s == width.s == 1:
-        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
         return _rows(problem, planner, height, width, wanted)
     if taps > MOST_TAPS:
         return _wide_spread(problem, planner, height, width)
     rows = wanted or 4
-    strips = -(-height.i // rows)
+    strips = ceil_div(height.i, rows)
     items = _checked(problem.batch * problem.in_channels * strips * width.i)
     launch = Launch(
         _kernel(problem, planner, FILE, "depthwise_gpu_spread", SPREAD_KERNEL, _defines(height, width), R=rows),
-        (-(-items // GROUP) * GROUP,),
+        (round_up(items, GROUP),),
         (GROUP,),
         (
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
@@ -77,35 +79,35 @@ def _checked(items: int) -> int:
     return items
 
 
-def _defines(height: Axis, width: Axis) -> dict[str, int]:
+def _defines(height: PlaneAxis, width: PlaneAxis) -> dict[str, int]:
     return {"GROUP": GROUP, "KH": height.k, "KW": width.k, "SH": height.s, "SW": width.s, "DW": width.d}
 
 
 def _kernel(
     problem: ConvProblem, planner: Planner, file: str, name: str, makes: int, defines: dict[str, int], **more: int
 ) -> Any:
-    return planner.kernel(file, name, {"MAKES": makes, **defines, **more}, problem.dtype, OPTIONS)
+    return planner.kernel(file, name, {"MAKES": makes, **defines, **more}, problem.dtype, MAD_ENABLE)
 
 
-def _alone(height: Axis, taps: int) -> bool:
+def _alone(height: PlaneAxis, taps: int) -> bool:
     """Whether a work-item can have one row only: too long a program, or rows that lie no dilation apart."""
     return taps > MOST_TAPS or (height.s > 1 and height.d > 1)
 
 
-def _rows_per_item(height: Axis, taps: int) -> int:
+def _rows_per_item(height: PlaneAxis, taps: int) -> int:
     """Choose the rows of a work-item: lines are shared where rows lie a dilation apart, in not too long a program."""
     if _alone(height, taps):
         return 1
     most = 8 if taps <= 25 else 2
-    return min(most, -(-height.o // height.d))
+    return min(most, ceil_div(height.o, height.d))
 
 
-def _strips(height: Axis, rows: int) -> int:
+def _strips(height: PlaneAxis, rows: int) -> int:
     """Count the strips of rows that lie a dilation apart; rows of their own need no order."""
-    return -(-height.o // (rows * height.d)) * height.d
+    return ceil_div(height.o, rows * height.d) * height.d
 
 
-def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> Launches:
+def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
@@ -124,10 +126,10 @@ def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, row
         file, name, more = FILE, "depthwise_gpu_rows", {"R": rows}
     launch = Launch(
         _kernel(problem, planner, file, name, ROWS_KERNEL, _defines(height, width), **more),
-        (-(-items // GROUP) * GROUP,),
+        (round_up(items, GROUP),),
         (GROUP,),
         (
-            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), Constant(np.uint32(items // each))),
             *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
             *ints(height.d, *strips),
@@ -137,7 +139,7 @@ def _rows(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, row
     return Launches((launch,))
 
 
-def _lanes(width: Axis) -> int:
+def _lanes(width: PlaneAxis) -> int:
     """Choose the lanes that share a result: a power of 2, as many as results lie apart and a row's taps keep busy."""
     lanes = 1
     while lanes < min(width.s, MOST_LANES) and 2 * lanes <= width.k:
@@ -145,12 +147,12 @@ def _lanes(width: Axis) -> int:
     return lanes
 
 
-def _wide_spread(problem: ConvProblem, planner: Planner, height: Axis, width: Axis) -> Launches:
+def _wide_spread(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis) -> Launches:
     items = _checked(problem.batch * problem.in_channels * height.i * width.i)
     kernel = _kernel(problem, planner, WIDE_FILE, "depthwise_gpu_wide_spread", SPREAD_KERNEL, _defines(height, width))
     launch = Launch(
         kernel,
-        (-(-items // GROUP) * GROUP,),
+        (round_up(items, GROUP),),
         (GROUP,),
         (
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
@@ -163,8 +165,8 @@ def _wide_spread(problem: ConvProblem, planner: Planner, height: Axis, width: Ax
     return Launches((launch,))
 
 
-def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, rows: int) -> Launches:
-    taps, filters, size = height.k * width.k, problem.out_channels, arithmetic_bytes(problem)
+def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
+    taps, filters, size = height.k * width.k, problem.out_channels, arithmetic_bytes(problem.dtype)
     most = min(MOST_SUMS, planner.device.local_memory // (GROUP * size))
     tap_rows = height.k if taps <= most else 1
     if tap_rows * width.k > most:
@@ -173,17 +175,18 @@ def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, r
     strips = _strips(height, rows)
     items = _checked(problem.batch * strips * width.o)
     tap_groups = height.k // tap_rows
-    wanted = -(-planner.device.compute_units * GROUPS_PER_UNIT // (filters * tap_groups))
-    split_items = max(-(-items // max(min(wanted, items // (4 * GROUP)), 1)), 1)
-    splits = max(-(-items // split_items), 1)
-    count = filters * taps
+    wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, filters * tap_groups)
+    split_items = max(ceil_div(items, max(min(wanted, items // (4 * GROUP)), 1)), 1)
+    splits = max(ceil_div(items, split_items), 1)
+    count, layout = filters * taps, WorkspaceLayout()
+    partial = layout.take(splits * count * size if splits > 1 else 0, size)
     defines = {**_defines(height, width), "R": rows, "TAP_ROWS": tap_rows}
     first = Launch(
         _kernel(problem, planner, FILE, "depthwise_gpu_filter", FILTER_KERNEL, defines),
         (filters * GROUP, tap_groups, splits),
         (GROUP, 1, 1),
         (
-            *(Buffer("x"), Buffer("dy"), Buffer("dw"), Workspace(0, size), Accumulate("dw")),
+            *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
             *(Constant(np.uint32(items)), Constant(np.uint32(split_items))),
             *ints(problem.in_channels, filters // problem.in_channels),
             *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, strips),
@@ -191,12 +194,12 @@ def _filter(problem: ConvProblem, planner: Planner, height: Axis, width: Axis, r
         ("dw",),
     )
     if splits == 1:
-        return Launches((first,), 256)
+        return Launches((first,), layout.nbytes)
     second = Launch(
         _kernel(problem, planner, FILE, "depthwise_sum_splits", FILTER_KERNEL, defines),
         (count,),
         None,
-        (Workspace(0, size), Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
+        (partial, Buffer("dw"), Accumulate("dw"), *ints(splits), long(count)),
         ("dw",),
     )
-    return Launches((first, second), splits * count * size)
+    return Launches((first, second), layout.nbytes)

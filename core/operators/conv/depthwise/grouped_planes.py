@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import (
-    Axis,
-    arithmetic_bytes,
-    axes_of_groups,
-    ints,
-    long,
-    planes_per_item,
-    vector_lanes,
-)
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of_groups, long, planes_per_item
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "grouped_planes"
-OPTIONS = ("-cl-mad-enable",)
-MOST_TAPS = 25  # that are unrolled
-MOST_OF_LONG = 9  # taps that are worth it for one channel's rows of two vectors
-LONGEST = 8  # vectors of a row
-MOST_CHANNELS = 32  # of a group; more are better a product of matrices
-VECTORS = 4  # of a plane that are summed side by side
-OUTPUTS = 4  # planes that are summed side by side
+MOST_TAPS = 25  # most taps that are unrolled
+MOST_OF_LONG = 9  # most taps that pay off for one channel's rows of two vectors
+LONGEST = 8  # most vectors of a row
+MOST_CHANNELS = 32  # most channels of a group; more of them are faster as a product of matrices
+VECTORS = 4  # vectors of a plane that are summed together
+OUTPUTS = 4  # planes that are summed together
 
 
 def plan(problem: ConvProblem, planner: Planner) -> Launches:
@@ -40,7 +33,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     if not forward:
         if (height.s, width.s) != (1, 1):
             raise Declined("serves backward_data at stride 1")
-        height, width = (Axis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
         sums, outputs = outputs, sums
     if max(height.s, width.s) > 2:
         raise Declined("serves strides of 1 and 2")
@@ -48,7 +41,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         raise Declined(f"{height.k * width.k} taps are too many to unroll")
     if min(height.p, width.p) < 0:
         raise Declined("serves no negative padding")
-    size, lanes = arithmetic_bytes(problem), vector_lanes(problem, planner)
+    size, lanes = arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
     pitch = _pitch(width, lanes)
     longest = (1 if height.k * width.k > MOST_OF_LONG else 2) if sums * outputs == 1 else LONGEST
     if pitch > longest * lanes:
@@ -57,16 +50,16 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         )
     if height.o * width.o < lanes:
         raise Declined(f"serves planes of at least {lanes} results, a vector")
-    wide = planner.device.vector_width >= 16  # and has 32 registers
-    side_by_side = min(OUTPUTS, 1 << (outputs - 1).bit_length())
-    vectors = 2 * VECTORS if wide and pitch > lanes and side_by_side == 1 else VECTORS
-    if not wide and side_by_side > 2:
+    wide = has_32_registers(planner.device)
+    together = min(OUTPUTS, 1 << (outputs - 1).bit_length())
+    vectors = 2 * VECTORS if wide and pitch > lanes and together == 1 else VECTORS
+    if not wide and together > 2:
         vectors //= 2
-    blocks = -(-height.o * pitch // (lanes * vectors))
-    above, before = -(-height.p // height.s), -(-width.p // width.s)
+    blocks = ceil_div(height.o * pitch, lanes * vectors)
+    above, before = ceil_div(height.p, height.s), ceil_div(width.p, width.s)
     lead = (above + 1) * pitch
-    behind = -(-(height.reach + height.s) // height.s) + 2  # lines that taps of the last results reach
-    phase_size = lead + (max(blocks * vectors * lanes // pitch, -(-height.i // height.s)) + behind) * pitch
+    after = ceil_div(height.reach + height.s, height.s) + 2  # lines that taps of the last results reach
+    phase_size = lead + (max(blocks * vectors * lanes // pitch, ceil_div(height.i, height.s)) + after) * pitch
     scratch = 2 * sums * height.s * width.s * phase_size * size
     weights = outputs * sums * height.k * width.k * size
     if scratch + weights > planner.device.local_memory - 1024:
@@ -76,16 +69,16 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     all_groups = problem.batch * problem.groups
     item_groups = planes_per_item(all_groups, 1, group_bytes, planner)
     defines = {
-        **{"VL": lanes, "P": pitch, "R": vectors, "O": side_by_side, "KH": height.k, "KW": width.k},
+        **{"VL": lanes, "P": pitch, "R": vectors, "O": together, "KH": height.k, "KW": width.k},
         **{"S": sums, "OUTPUTS": outputs, "SH": height.s, "SW": width.s, "DH": height.d, "DW": width.d},
         **{"BH": above * height.s - height.p, "BW": before * width.s - width.p},
     }
     launch = Launch(
-        planner.kernel("conv/depthwise/grouped_planes.cl", "grouped_planes", defines, problem.dtype, OPTIONS),
-        (-(-all_groups // item_groups),),
+        planner.kernel("conv/depthwise/grouped_planes.cl", "grouped_planes", defines, problem.dtype, MAD_ENABLE),
+        (ceil_div(all_groups, item_groups),),
         (1,),
         (
-            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias never read
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer(target), *ints(problem.bias), Accumulate(target), long(all_groups)),
             *ints(problem.groups, not forward, height.i, width.i, height.o, width.o),
             *ints(-above * pitch - before, lead, blocks, phase_size, item_groups),
@@ -96,11 +89,11 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     return Launches((launch,))
 
 
-def _pitch(width: Axis, lanes: int) -> int:
-    """Choose the elements of a row in scratch: zeros behind it have to cover what taps reach over its ends."""
-    widest = -(-width.i // width.s)
-    before = -(-width.p // width.s)
+def _pitch(width: PlaneAxis, lanes: int) -> int:
+    """Choose the elements of a row in scratch: zeros after it have to cover what taps reach beyond its ends."""
+    widest = ceil_div(width.i, width.s)
+    before = ceil_div(width.p, width.s)
     firsts = [tap * width.d - width.p for tap in range(width.k)]  # where a tap meets result 0
-    behind = max(width.o - 1 + at // width.s - (width.i - 1 - at % width.s) // width.s for at in firsts)
-    needed = max(widest + max(before, behind, 0), width.o)
-    return next((pitch for pitch in (lanes // 2, lanes) if needed <= pitch), -(-needed // (2 * lanes)) * 2 * lanes)
+    after = max(width.o - 1 + at // width.s - (width.i - 1 - at % width.s) // width.s for at in firsts)
+    needed = max(widest + max(before, after, 0), width.o)
+    return next((pitch for pitch in (lanes // 2, lanes) if needed <= pitch), round_up(needed, 2 * lanes))

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.grid import Grid, Tile, forward_grid, ints, itemsize
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
+from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
 
-OPTIONS = ("-cl-mad-enable",)
 BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is scarce
 LOCAL_BYTES = 640 * 1024
-RUN_INTS = 7
-VECTORS = (3, 2, 1)  # of the register tile
-MOST = 32  # settings that are searched, the best by their estimates
+VECTORS = (3, 2, 1)  # vectors of the register tile
+MOST = 32  # most settings that a search tries: the best by their estimates
 SUM_RANGE = 64  # rows of a work-item that adds the splits
 
 
-def register_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> Tile:
-    """Give the tile that wastes least on the out channels, or the one of so many vectors."""
+def filter_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> RegisterTile:
+    """Return the tile that wastes least on the out channels, or the one of so many vectors."""
     lanes = max(planner.device.vector_width, 4)
-    wide = lanes >= 16
     if dtype == "float64":
         lanes //= 2
-    rows = {3: 8, 2: 12, 1: 16} if wide else {3: 4, 2: 6, 1: 12}
-    vectors = vectors or min(VECTORS, key=lambda v: (-(-out_channels // (v * lanes)) * v, v == 3, -v))
-    return Tile(rows[vectors], vectors, lanes)
+    rows = {3: 8, 2: 12, 1: 16} if has_32_registers(planner.device) else {3: 4, 2: 6, 1: 12}
+    vectors = vectors or min(VECTORS, key=lambda v: (ceil_div(out_channels, v * lanes) * v, v == 3, -v))
+    return RegisterTile(rows[vectors], vectors, lanes)
 
 
 @dataclass(frozen=True)
-class Split:
+class PixelSplit:
     """How the work is split: blocks of pixels a split, source rows and out channel tiles an item; rows of a panel."""
 
     pitch: int
@@ -50,46 +53,46 @@ class Split:
 
 
 def _splits(
-    grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int
-) -> Iterator[Split]:
+    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, size: int, local_memory: int, most_pixels: int
+) -> Iterator[PixelSplit]:
     source_rows = grid.source_rows * channels
-    count = -(-grid.pixels // most_pixels)
-    block = -(-grid.pixels // count)
+    count = ceil_div(grid.pixels, most_pixels)
+    block = ceil_div(grid.pixels, count)
     runs, elements = grid.run_counts(block, block)
     pieces = (elements + (runs + 1) * (grid.phases + 1) * tile.lanes) * size
     pitch = most_pixels + tile.lanes
-    for tiles in sorted({-(-out_tiles // n) for n in range(1, out_tiles + 1)}):
+    for tiles in sorted({ceil_div(out_tiles, n) for n in range(1, out_tiles + 1)}):
         gradient = tiles * (block + tile.lanes) * tile.columns * size
         rest = gradient + pieces + runs * RUN_INTS * 4 + 4 * 128
         panel_rows = (min(LOCAL_BYTES, local_memory) - rest) // (pitch * size) - tile.rows
         most = panel_rows // grid.row_taps
         if most < 1:
             continue
-        for rows in sorted({-(-source_rows // n) for n in range(1, min(source_rows, 256) + 1)}):
-            part = -(-rows // -(-rows // most))
+        for rows in sorted({ceil_div(source_rows, n) for n in range(1, min(source_rows, 256) + 1)}):
+            part = ceil_div(rows, ceil_div(rows, most))
             while part < min(rows, most) and part * grid.row_taps % tile.rows:
                 part += 1
             panel = (part * grid.row_taps + tile.rows) * pitch * size
-            for blocks in sorted({-(-count // n) for n in range(1, min(count, 256) + 1)}):
-                splits = -(-count // blocks)
-                yield Split(
+            for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
+                splits = ceil_div(count, blocks)
+                yield PixelSplit(
                     pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4
                 )
 
 
 def splits_by_cost(
-    grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: int, size: int, device: Any
-) -> Iterator[tuple[float, int, Split]]:
-    """Give every split with the estimated time of its longest thread and the most pixels that its panel may have.
+    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, groups: int, size: int, device: DeviceInfo
+) -> Iterator[tuple[float, int, PixelSplit]]:
+    """Return every split with the estimated time of its longest thread and the most pixels that its panel may have.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
     """
     source_rows, taps = grid.source_rows * channels, grid.row_taps
     for most in BLOCKS:
         for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, most):
-            row_items, out_items = -(-source_rows // s.rows), -(-out_tiles // s.tiles)
+            row_items, out_items = ceil_div(source_rows, s.rows), ceil_div(out_tiles, s.tiles)
             items = s.splits * row_items * out_items * groups
-            tail = -(-s.part * taps // tile.rows) * tile.rows / (s.part * taps)
+            tail = round_up(s.part * taps, tile.rows) / (s.part * taps)
             tiles = s.rows * taps * tail / tile.rows * s.tiles
             vectors = tile.rows * tile.vectors
             of_block = (
@@ -100,10 +103,12 @@ def splits_by_cost(
             item = of_block * s.blocks + 2000
             threads = device.compute_units
             sums = groups * source_rows * taps * out_tiles * tile.columns * (s.splits / 8 + 1.5) / threads
-            yield -(-items // threads) * item * (1 + 0.3 / items) + sums, most, s
+            yield ceil_div(items, threads) * item * (1 + 0.3 / items) + sums, most, s
 
 
-def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: int, size: int, device: Any) -> Split:
+def choose_split(
+    grid: Grid, tile: RegisterTile, channels: int, out_tiles: int, groups: int, size: int, device: DeviceInfo
+) -> PixelSplit:
     """Choose the split whose longest thread is estimated shortest.
 
     Raises
@@ -111,7 +116,7 @@ def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: 
     Declined
         If not even one source row of a panel fits local memory.
     """
-    best: tuple[float, int, Split] | None = None
+    best: tuple[float, int, PixelSplit] | None = None
     for entry in splits_by_cost(grid, tile, channels, out_tiles, groups, size, device):
         if best is None or entry[0] < best[0]:
             best = entry
@@ -121,7 +126,7 @@ def choose_split(grid: Grid, tile: Tile, channels: int, out_tiles: int, groups: 
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then those with the least estimated times.
+    """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile, most ``pixels`` of a panel, ``rows`` of source and ``tiles`` of out channels of a
     work-item, and ``blocks`` of pixels that it sums; of those that differ in the number of parts only the best.
@@ -133,24 +138,32 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     if not grid.pixels:
         return
     for vectors in VECTORS:
-        tile = register_tile(planner, problem.dtype, out_count, vectors)
-        best: dict[tuple[int, int, int], tuple[float, Split]] = {}
-        out_tiles = -(-out_count // tile.columns)
-        size = itemsize(problem.dtype)
+        tile = filter_tile(planner, problem.dtype, out_count, vectors)
+        best: dict[tuple[int, int, int], tuple[float, PixelSplit]] = {}
+        out_tiles = ceil_div(out_count, tile.columns)
+        size = arithmetic_bytes(problem.dtype)
         for cost, most, s in splits_by_cost(grid, tile, channels, out_tiles, groups, size, planner.device):
             key = most, s.tiles, s.splits
             if key not in best or cost < best[key][0]:
                 best[key] = cost, s
         listed += [(cost, vectors, key[0], s.rows, s.tiles, s.blocks) for key, (cost, s) in best.items()]
-    listed = [entry for entry in listed if entry[2] == max(entry[2] for entry in listed)]  # few pixels cost programs
+    listed = [
+        entry for entry in listed if entry[2] == max(entry[2] for entry in listed)
+    ]  # where pixels are few, another limit only means another program
     for _, vectors, most, rows, tiles, blocks in sorted(listed)[:MOST]:
         yield {"vectors": vectors, "pixels": most, "rows": rows, "tiles": tiles, "blocks": blocks}
 
 
 def _given_split(
-    chosen: Mapping[str, int], grid: Grid, tile: Tile, channels: int, out_tiles: int, size: int, device: Any
-) -> Split:
-    """Give the split that settings name."""
+    chosen: Mapping[str, int],
+    grid: Grid,
+    tile: RegisterTile,
+    channels: int,
+    out_tiles: int,
+    size: int,
+    device: DeviceInfo,
+) -> PixelSplit:
+    """Return the split that settings name."""
     if set(chosen) == {"vectors", "pixels", "rows", "tiles", "blocks"} and chosen["pixels"] in BLOCKS:
         for s in _splits(grid, tile, channels, out_tiles, size, device.local_memory, chosen["pixels"]):
             if all(getattr(s, name) == chosen[name] for name in ("rows", "tiles", "blocks")):
@@ -166,28 +179,32 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     grid = forward_grid(problem)
     groups = problem.groups
     channels, out_count = problem.in_channels // groups, problem.out_channels // groups
-    tile = register_tile(planner, problem.dtype, out_count, chosen.get("vectors", 0))
-    size = itemsize(problem.dtype)
-    out_tiles = -(-out_count // tile.columns)
+    tile = filter_tile(planner, problem.dtype, out_count, chosen.get("vectors", 0))
+    size = arithmetic_bytes(problem.dtype)
+    out_tiles = ceil_div(out_count, tile.columns)
     depth = grid.taps * channels
-    defines: dict[str, int] = dict(tile.defines())
-    partial = Workspace(0, size)
-    launches, splits = [], 0
+    defines: dict[str, int | str] = {**GRID.defines(), **tile.defines()}
+    s = None
     if grid.pixels:
         if chosen:
             s = _given_split(chosen, grid, tile, channels, out_tiles, size, planner.device)
         else:
             s = choose_split(grid, tile, channels, out_tiles, groups, size, planner.device)
-        splits, defines["PITCH"] = s.splits, s.pitch
+        defines["PITCH"] = s.pitch
+    splits = s.splits if s else 0
+    layout = WorkspaceLayout()
+    partial = layout.take(splits * groups * out_tiles * tile.columns * depth * size, size)
+    launches = []
+    if s:
         launches.append(
             Launch(
-                planner.kernel("conv/gemm_cpu/backward_filter.cl", "conv_filter", defines, problem.dtype, OPTIONS),
-                (splits, -(-grid.source_rows * channels // s.rows), groups * -(-out_tiles // s.tiles)),
+                planner.kernel("conv/gemm_cpu/backward_filter.cl", "conv_filter", defines, problem.dtype, MAD_ENABLE),
+                (splits, ceil_div(grid.source_rows * channels, s.rows), groups * ceil_div(out_tiles, s.tiles)),
                 (1, 1, 1),
                 (
                     *(Buffer("x"), Buffer("dy"), partial),
                     *ints(channels, out_count, groups),
-                    *grid.constants(),
+                    grid.argument(),
                     *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
                     *map(Local, (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
                 ),
@@ -196,11 +213,11 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
         )
     launches.append(
         Launch(
-            planner.kernel("conv/gemm_cpu/backward_filter.cl", "sum_partials", defines, problem.dtype, OPTIONS),
-            (-(-depth // SUM_RANGE), out_tiles, groups),
+            planner.kernel("conv/gemm_cpu/backward_filter.cl", "sum_partials", defines, problem.dtype, MAD_ENABLE),
+            (ceil_div(depth, SUM_RANGE), out_tiles, groups),
             (1, 1, 1),
             (partial, Buffer("dw"), Accumulate("dw"), *ints(splits, groups, out_count, depth, SUM_RANGE)),
             ("dw",),
         )
     )
-    return Launches(tuple(launches), max(splits, 1) * groups * out_tiles * tile.columns * depth * size)
+    return Launches(tuple(launches), layout.nbytes)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.grid import Grid, Tile
+from clgraft.core.operators.conv.grid import Grid
+from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.problem import ceil_div
 
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 RUN_INTS = 7  # the kernels' RUN_FIELDS
-PACK_CYCLES = 5  # to fill one vector of a panel
-# of products in place: while a panel is multiplied, the next one's source comes into the same cache
+PACK_CYCLES = 5  # cycles to fill one vector of a panel
+# panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
-PLAIN_FILL = 0.3  # of the time to fill it, that its first products do not hide
+PLAIN_FILL = 0.3  # share of the time to fill a panel that its first products do not hide
 RANGES = 8  # most ranges of pixels for each core
 
 
@@ -33,7 +35,14 @@ class Blocking:
 
 
 def _blockings(
-    grid: Grid, tile: Tile, m_tiles: int, channels: int, size: int, keep: bool, local_memory: int, panel_bytes: int
+    grid: Grid,
+    tile: RegisterTile,
+    m_tiles: int,
+    channels: int,
+    size: int,
+    keep: bool,
+    local_memory: int,
+    panel_bytes: int,
 ) -> Iterator[Blocking]:
     rows = grid.source_rows * channels
     row_size = max(grid.row_taps, 1) * tile.columns
@@ -41,28 +50,28 @@ def _blockings(
         runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
         elements += (runs + 1) * (grid.phases + 1) * tile.lanes
         pieces = max(elements, tile.rows * tile.columns) * size
-        for row_tiles in sorted({-(-m_tiles // n) for n in range(1, m_tiles + 1)}):
+        for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
             kept = row_tiles * tiles * tile.rows * tile.columns * size if keep else size
             rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
             part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
             if part < 1 and rows:
                 continue
-            parts = max(-(-rows // max(part, 1)), 1)
-            part = max(-(-rows // parts), 1)
+            parts = max(ceil_div(rows, max(part, 1)), 1)
+            part = max(ceil_div(rows, parts), 1)
             panel = tiles * (part * row_size + tile.lanes) * size
             yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
 
 
 def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
-    """Give in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
+    """Return in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
 
     A range's first block was not asked for ahead: it counts as a quarter more. Few ranges cannot make up
     for a core that others use, too.
     """
     found = []
     for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
-        turns = -(-n * row_blocks // units)
-        longest = turns * (-(-tiles // n) + block_tiles / 4)
+        turns = ceil_div(n * row_blocks, units)
+        longest = turns * (ceil_div(tiles, n) + block_tiles / 4)
         found.append((longest * (1 + 0.15 / (n * row_blocks)), n, longest))
     _, ranges, longest = min(found)
     return ranges, longest
@@ -83,8 +92,8 @@ class Work:
     keep: bool
 
 
-def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
-    """Give the splits that fit local memory, the one whose longest thread is estimated shortest first.
+def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
+    """Return the splits that fit local memory, the one whose longest thread is estimated shortest first.
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
     """
@@ -94,28 +103,28 @@ def blockings(work: Work, tile: Tile, device: Any, panel_bytes: int = 0) -> list
     local_memory = device.local_memory
     panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
     for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, local_memory, panel_bytes):
-        blocks = -(-grid.pixels // (b.tiles * tile.columns))
-        items = blocks * -(-m_tiles // b.row_tiles) * work.groups
-        parts = -(-grid.source_rows * work.channels // b.part)
-        pixel_tiles = min(b.tiles, -(-grid.pixels // tile.columns))
+        blocks = ceil_div(grid.pixels, b.tiles * tile.columns)
+        items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
+        parts = ceil_div(grid.source_rows * work.channels, b.part)
+        pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
         panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
         weights = depth * tile.rows * work.size / (16 if m_tiles * tile.rows * depth * work.size > 2**19 else 48)
         tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
-        if grid.plain:  # a thread's blocks in a row
-            row_blocks = -(-m_tiles // b.row_tiles) * work.groups
-            all_tiles = -(-grid.pixels // tile.columns)
+        if grid.plain:  # a thread takes its blocks one after the other
+            row_blocks = ceil_div(m_tiles, b.row_tiles) * work.groups
+            all_tiles = ceil_div(grid.pixels, tile.columns)
             ranges, longest = _ranges(all_tiles, row_blocks, b.tiles, device.compute_units)
             cost = longest / max(pixel_tiles, 1) * (panel * PLAIN_FILL + b.row_tiles * (weights + tiles)) + 2000
             found.append((cost, -items, len(found), replace(b, ranges=ranges)))
             continue
         item = panel + b.row_tiles * (weights + tiles) + 2000
-        found.append((-(-items // device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
-    # of equals the last one
+        found.append((ceil_div(items, device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
+    # among equal costs the last one comes first
     return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
 
 
-def choose_blocking(work: Work, tile: Tile, device: Any) -> tuple[float, Blocking]:
-    """Choose the split whose longest thread is estimated shortest; give that estimate, too.
+def choose_blocking(work: Work, tile: RegisterTile, device: DeviceInfo) -> tuple[float, Blocking]:
+    """Choose the split whose longest thread is estimated shortest; return that estimate, too.
 
     Raises
     ------

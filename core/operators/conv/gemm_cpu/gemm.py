@@ -14,43 +14,38 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_cpu import backward_filter as cpu_gemm_filter
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
-from clgraft.core.operators.conv.grid import (
-    Grid,
-    Tile,
-    backward_data_grids,
-    forward_grid,
-    in_3d,
-    ints,
-    itemsize,
-    merged_data_grid,
-)
+from clgraft.core.operators.conv.grid import Grid, backward_data_grids, forward_grid, merged_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_gemm"
-OPTIONS = ("-cl-mad-enable",)
-ALIGN = 256  # bytes, of parts of the workspace
-PACK_ELEMENTS = 16384  # of a work-item that packs weights
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_TAPS.defines()}
+PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
-# what is searched: vectors of the register tile, KiB of a panel, and of all splits the best by their estimates
+# settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
 PANELS = (448, 224, 704)
-PLAIN_PANELS = (320, 160, 640)  # of products in place
+PLAIN_PANELS = (320, 160, 640)  # for products in place
 EACH, MOST = 8, 32
 
 
-def register_tile(planner: Planner, dtype: str, vectors: int = 3) -> Tile:
-    """Give the tile that fills the device's vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
+def product_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
+    """Return the tile that fills the vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
     lanes = max(planner.device.vector_width, 4)
-    rows = 8 if lanes >= 16 else 4
-    return Tile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
+    rows = 8 if has_32_registers(planner.device) else 4
+    return RegisterTile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then those with the least estimated times.
+    """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile; for one product ``tiles`` of pixels and ``row_tiles`` of a work-item and the
     ``panel`` in KiB; where the stride has phases whether they are ``merged``; `cpu_gemm_filter`'s for filters.
@@ -89,17 +84,17 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     builder = _Builder(problem, planner, chosen)
     if problem.direction == "forward":
-        return builder.steps([builder.product(forward_grid(problem))])
+        return builder.launches([builder.product(forward_grid(problem))])
     apart = [builder.product(grid) for grid in backward_data_grids(problem)]
     if all(stride == 1 for stride in problem.stride):
-        return builder.steps(apart)
+        return builder.launches(apart)
     merged = builder.product(merged_data_grid(problem), phases=prod(problem.stride))
     pays = bool(chosen["merged"]) if chosen else merging_pays(merged, apart)
-    return builder.steps([merged] if pays else apart)
+    return builder.launches([merged] if pays else apart)
 
 
 @dataclass(frozen=True)
-class _Product:
+class _GridProduct:
     """One grid's product of matrices; its rows are the outputs of `phases` phases of the stride. Cost in cycles."""
 
     grid: Grid
@@ -109,7 +104,7 @@ class _Product:
     cost: float
 
 
-def merging_pays(merged: _Product, apart: list[_Product]) -> bool:
+def merging_pays(merged: _GridProduct, apart: list[_GridProduct]) -> bool:
     """Whether one product that shares what is gathered is cheaper than one for each phase without wasted products."""
     return merged.cost < sum(product.cost for product in apart)
 
@@ -119,60 +114,58 @@ class _Builder:
 
     def __init__(self, problem: ConvProblem, planner: Planner, chosen: Mapping[str, int] | None = None) -> None:
         self.problem, self.planner, self.chosen = problem, planner, chosen or {}
-        self.tile = register_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
+        self.tile = product_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
         phased = problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
         expected = {"vectors", "merged"} if phased else {"vectors", "panel", "tiles", "row_tiles"}
         if self.chosen and (set(self.chosen) not in ({"vectors"}, expected) or self.chosen["vectors"] not in VECTORS):
             raise Declined(f"got settings {self.chosen}, expected {sorted(expected)}, vectors of {VECTORS}")
-        self.size = itemsize(problem.dtype)
+        self.size = arithmetic_bytes(problem.dtype)
         inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
         taps = prod(problem.kernel)
         # strides of w, (groups * outputs, inputs, taps), along the product's rows, its channels and the groups
-        steps = (taps * inputs, taps)
-        self.group_step = taps * inputs * outputs
+        strides = (taps * inputs, taps)
+        self.group_stride = taps * inputs * outputs
         if problem.direction == "forward":
             self.source, self.target = "x", "y"
-            self.channels, self.outputs, self.weight_steps = inputs, outputs, steps
+            self.channels, self.outputs, self.weight_strides = inputs, outputs, strides
         else:
             self.source, self.target = "dy", "dx"
-            self.channels, self.outputs, self.weight_steps = outputs, inputs, steps[::-1]
+            self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
 
     def work(self, grid: Grid, rows: int) -> Work:
         """Describe a grid's product for the choice of its blocking."""
         keep = self.problem.dtype == "float16"
-        return Work(grid, -(-rows // self.tile.rows), self.channels, self.problem.groups, self.size, keep)
+        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep)
 
-    def product(self, grid: Grid, phases: int = 1) -> _Product:
+    def product(self, grid: Grid, phases: int = 1) -> _GridProduct:
         """Choose the blocking of a grid's product, or take it from the settings."""
         rows = self.outputs * phases
         work = self.work(grid, rows)
         if "panel" not in self.chosen:
-            return _Product(grid, phases, rows, *choose_blocking(work, self.tile, self.planner.device)[::-1])
+            return _GridProduct(grid, phases, rows, *choose_blocking(work, self.tile, self.planner.device)[::-1])
         for cost, blocking in blockings(work, self.tile, self.planner.device, self.chosen["panel"] * 1024):
             if (blocking.tiles, blocking.row_tiles) == (self.chosen["tiles"], self.chosen["row_tiles"]):
-                return _Product(grid, phases, rows, blocking, cost)
+                return _GridProduct(grid, phases, rows, blocking, cost)
         raise Declined(f"settings {self.chosen} are no split of {work.m_tiles} row tiles that fits local memory")
 
-    def steps(self, products: list[_Product]) -> Launches:
-        """Give the launches of all products, each with its weights in the workspace."""
+    def launches(self, products: list[_GridProduct]) -> Launches:
+        """Return the launches of all products, each with its weights in the workspace."""
         launches: list[Launch] = []
-        offset = 0
+        layout = WorkspaceLayout()
         for product in products:
-            packed = Workspace(offset, self.size)
-            row_tiles = -(-product.rows // self.tile.rows)
+            row_tiles = ceil_div(product.rows, self.tile.rows)
             depth = product.grid.taps * self.channels
+            packed = layout.take(self.problem.groups * row_tiles * self.tile.rows * depth * self.size, self.size)
             if depth:
                 launches.append(self._pack(product, packed, row_tiles))
             launches.append(self._multiply(product, packed, row_tiles))
-            nbytes = self.problem.groups * row_tiles * self.tile.rows * depth * self.size
-            offset += -(-nbytes // ALIGN) * ALIGN
-        return Launches(tuple(launches), max(offset, ALIGN))
+        return Launches(tuple(launches), layout.nbytes)
 
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
-        return self.planner.kernel(file, name, self.tile.defines(), self.problem.dtype, OPTIONS)
+        return self.planner.kernel(file, name, {**STRUCTS, **self.tile.defines()}, self.problem.dtype, MAD_ENABLE)
 
-    def _pack(self, product: _Product, packed: Workspace, row_tiles: int) -> Launch:
+    def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
         problem, grid = self.problem, product.grid
         kernel = in_3d(problem.kernel, 1)
         if product.phases > 1:
@@ -182,15 +175,21 @@ class _Builder:
                 (1, 1, 1),
                 (
                     *(Buffer("w"), packed),
-                    *ints(self.channels, self.outputs, *kernel, *grid.values("taps"), *grid.values("target_stride")),
-                    *ints(*in_3d(problem.pad_begin, 0), *grid.values("begin"), *in_3d(problem.dilate, 1)),
+                    *ints(self.channels, self.outputs),
+                    PHASE_TAPS.pack(
+                        {
+                            **{"kernel": kernel, "taps": grid.values("taps"), "stride": grid.values("target_stride")},
+                            **{"pad": in_3d(problem.pad_begin, 0), "begin": grid.values("begin")},
+                            "dilate": in_3d(problem.dilate, 1),
+                        }
+                    ),
                 ),
                 (self.target,),
             )
         if problem.direction == "backward_data" and prod(kernel) == 1:
             return Launch(
                 self._kernel(grid, "pack_rows"),
-                (-(-self.channels // PACK_CHANNELS), -(-row_tiles // NEIGHBOURS), problem.groups),
+                (ceil_div(self.channels, PACK_CHANNELS), ceil_div(row_tiles, NEIGHBOURS), problem.groups),
                 (1, 1, 1),
                 (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
                 (self.target,),
@@ -198,30 +197,29 @@ class _Builder:
         pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
         return Launch(
             self._kernel(grid, "pack_weights"),
-            (-(-self.channels // pack_range), row_tiles, problem.groups),
+            (ceil_div(self.channels, pack_range), row_tiles, problem.groups),
             (1, 1, 1),
             (
                 *(Buffer("w"), packed),
                 *ints(self.channels, self.outputs),
-                *(Constant(np.int64(v)) for v in (*self.weight_steps, self.group_step)),
-                *ints(pack_range, *kernel),
-                *grid.tap_constants(),
+                *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
+                *(*ints(pack_range), grid.taps_argument(kernel)),
             ),
             (self.target,),
         )
 
-    def _multiply(self, product: _Product, packed: Workspace, row_tiles: int) -> Launch:
+    def _multiply(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
         problem, grid, blocking = self.problem, product.grid, product.blocking
-        blocks = -(-grid.pixels // (blocking.tiles * self.tile.columns))
-        bias = Buffer("b" if problem.bias else self.source)  # without a bias never read
-        row_blocks = -(-row_tiles // blocking.row_tiles)
+        blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
+        bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
+        row_blocks = ceil_div(row_tiles, blocking.row_tiles)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
-            pixel_tiles = -(-grid.pixels // self.tile.columns)
-            item_tiles = -(-pixel_tiles // blocking.ranges)
+            pixel_tiles = ceil_div(grid.pixels, self.tile.columns)
+            item_tiles = ceil_div(pixel_tiles, blocking.ranges)
             return Launch(
                 self._kernel(grid, "conv_plain"),
-                (-(-pixel_tiles // max(item_tiles, 1)), row_blocks, problem.groups),
+                (ceil_div(pixel_tiles, max(item_tiles, 1)), row_blocks, problem.groups),
                 (1, 1, 1),
                 (
                     *(Buffer(self.source), packed, bias, Buffer(self.target)),
@@ -243,8 +241,7 @@ class _Builder:
                 *ints(problem.bias),
                 Accumulate(self.target),
                 *ints(self.channels, product.rows, self.outputs),
-                *grid.constants(),
-                *grid.target_constants(),
+                *(grid.argument(), grid.target_argument()),
                 *ints(blocking.tiles, blocking.row_tiles, blocking.part),
                 *map(Local, blocking.local_bytes),
             ),

@@ -1,8 +1,9 @@
 """Convolution on GPUs, forward, backward data and backward filter: tiled products of matrices without im2col buffers.
 
-What is common to the directions is one kernel (``kernels/conv_gpu.cl``); this module says what its rows, columns and
-depth are. Backward data is one product for each phase of the stride, so that no inserted zero is multiplied. Where a
-product has too few tiles for the device, its depth is split and the parts' sums are added in a fixed order.
+What is common to the directions is one kernel (``kernels/conv/gemm_gpu/gemm.cl``); this module says what its rows,
+columns and depth are. Backward data is one product for each phase of the stride, so that no inserted zero is
+multiplied. Where a product has too few tiles for the device, its depth is split and the parts' sums are added in a
+fixed order.
 """
 
 from __future__ import annotations
@@ -15,42 +16,45 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, Choice, Product, Tile, choose, insist
+from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, GroupTile, ProductShape, TileChoice, choose, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
-from clgraft.core.operators.conv.grid import Axis, Grid, backward_data_grids, forward_grid, ints
+from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
-from clgraft.core.problem import in_3d
+from clgraft.core.planning.kernels import arithmetic_bytes
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "gpu_gemm"
-FOR_GPUS = True  # on a CPU no candidate of a search
-TAPS_OF_ITEM = 5  # that a work-item packs
-PHASE_TAPS = 64  # of one phase, at most, for all phases in one launch
-LONG_DEPTH = 1024  # that a phase alone should split where it has too few tiles for the device
-ALIGN = 256  # bytes, of parts of the workspace
-OUTSIDE = 2**30  # the kernels' distance that lies outside every source
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_GRID.defines()}
+FOR_GPUS = True  # a search on a CPU device does not try it
+TAPS_OF_ITEM = 5  # taps that a work-item packs
+PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
+LONG_DEPTH = 1024  # depth from which a phase by itself is split where it has too few tiles for the device
+OUTSIDE = 2**30  # a distance outside of every source, the kernels' OUTSIDE
 GATHER, PIXELS = 1, 2  # the kernels' LOADER
 TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the depth, that are searched
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts of the depth that a search tries
 
 
 @dataclass(frozen=True)
 class Weights:
     """Where the weights of a product stand: elements from row to row, channel to channel and group to group."""
 
-    row_step: int
-    channel_step: int
-    group_step: int
+    row_stride: int
+    channel_stride: int
+    group_stride: int
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then every tile, whole and in parts.
+    """Return the settings to search: the heuristic's (none), then every tile, whole and in parts.
 
     The settings are ``tile``, rows, columns and depth of a row of ``tiles.txt``, and ``parts`` of the depth.
     """
     yield {}
-    size = 8 if problem.dtype == "float64" else 4
+    size = arithmetic_bytes(problem.dtype)
     for parts in PARTS:
         for tile in tiles_for(planner.device, size):
             yield {"tile": tile.name, "parts": parts}
@@ -63,19 +67,19 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     in_channels, out_channels = problem.in_channels // problem.groups, problem.out_channels // problem.groups
     _check_sizes(problem)
     taps = prod(problem.kernel)
-    group_step = out_channels * in_channels * taps
+    group_stride = out_channels * in_channels * taps
     builder = _Builder(problem, planner, settings or {})
     if problem.direction == "backward_filter":
         builder.filter_product(forward_grid(problem), out_channels, in_channels)
     elif problem.direction == "forward":
-        weights = Weights(in_channels * taps, taps, group_step)
+        weights = Weights(in_channels * taps, taps, group_stride)
         builder.pixel_products([forward_grid(problem)], "x", "y", out_channels, in_channels, weights)
     else:
-        weights = Weights(taps, in_channels * taps, group_step)
+        weights = Weights(taps, in_channels * taps, group_stride)
         grids = backward_data_grids(problem)
         if not builder.phases_product(grids, in_channels, out_channels, weights):
             builder.pixel_products(grids, "dy", "dx", in_channels, out_channels, weights)
-    return Launches(tuple(builder.launches), builder.workspace_bytes)
+    return Launches(tuple(builder.launches), builder.layout.nbytes)
 
 
 def _check_sizes(problem: ConvProblem) -> None:
@@ -115,22 +119,16 @@ class _Builder:
         self.problem, self.planner, self.settings = problem, planner, settings
         if settings and set(settings) != {"tile", "parts"}:
             raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
-        self.size = 8 if problem.dtype == "float64" else 4
+        self.size = arithmetic_bytes(problem.dtype)
         self.launches: list[Launch] = []
-        self.workspace_bytes = ALIGN
+        self.layout = WorkspaceLayout(ALIGN)
 
-    def choose(self, product: Product, split: bool = True, tile: Tile | None = None) -> Choice:
+    def choose(self, product: ProductShape, split: bool = True, tile: GroupTile | None = None) -> TileChoice:
         """Choose a product's tile and parts, or take them from the settings; `tile` is one that is chosen already."""
         if self.settings:
             parts = int(self.settings["parts"]) if split else 1
             return insist(product, self.planner.device, self.size, str(self.settings["tile"]), parts)
         return choose(product, self.planner.device, self.size, split, tile)
-
-    def take(self, nbytes: int, itemsize: int) -> Workspace:
-        """Reserve a part of the workspace."""
-        offset = self.workspace_bytes
-        self.workspace_bytes += -(-nbytes // ALIGN) * ALIGN
-        return Workspace(offset, itemsize)
 
     def pixel_products(
         self, grids: list[Grid], source: str, target: str, rows: int, channels: int, weights: Weights
@@ -142,7 +140,9 @@ class _Builder:
         grids = [grid for grid in grids if grid.pixels]
         if not grids:
             return
-        products = [Product(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels) for grid in grids]
+        products = [
+            ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels) for grid in grids
+        ]
         tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
         choices = [self.choose(product, tile=tile) for product in products]
         defines = {
@@ -162,29 +162,31 @@ class _Builder:
     def _pack(
         self,
         grid: Grid,
-        tile: Tile,
+        tile: GroupTile,
         defines: dict[str, Any],
         target: str,
         rows: int,
         channels: int,
         weights: Weights,
     ) -> tuple[Workspace, Workspace]:
-        """Add the packing of a grid's weights, if it has taps; give where they and the list of taps will be."""
+        """Add the packing of a grid's weights, if it has taps; return where they and the list of taps will be."""
         problem, taps = self.problem, grid.taps
-        rows_up, depth_up = -(-rows // tile.m) * tile.m, -(-channels * taps // tile.k) * tile.k
-        packed = self.take(problem.groups * rows_up * depth_up * self.size, self.size)
-        listed = self.take(depth_up * 16, 16)
+        rows_up, depth_up = round_up(rows, tile.m), round_up(channels * taps, tile.k)
+        packed = self.layout.take(problem.groups * rows_up * depth_up * self.size, self.size)
+        listed = self.layout.take(depth_up * 16, 16)
         if taps:
             self.launches.append(
                 Launch(
                     self._kernel("conv_pack_weights", defines, tile),
-                    (rows_up, -(-depth_up // taps), problem.groups * -(-taps // TAPS_OF_ITEM)),
+                    (rows_up, ceil_div(depth_up, taps), problem.groups * ceil_div(taps, TAPS_OF_ITEM)),
                     (tile.m, 1, 1),
                     (
                         *(Buffer("w"), packed, listed, *ints(rows, channels)),
-                        *(Constant(np.int64(v)) for v in (weights.row_step, weights.channel_step, weights.group_step)),
-                        *ints(*(1, *problem.kernel)[-2:], *grid.values("first_tap"), *grid.values("tap_step")),
-                        *grid.constants(),
+                        *(
+                            Constant(np.int64(v))
+                            for v in (weights.row_stride, weights.channel_stride, weights.group_stride)
+                        ),
+                        *(grid.taps_argument(in_3d(problem.kernel, 1)), grid.argument()),
                     ),
                     (target,),
                 )
@@ -197,15 +199,16 @@ class _Builder:
         taps = max(grid.taps for grid in grids)
         if len(grids) == 1 or taps > PHASE_TAPS:
             return False
-        depth = channels * prod(problem.kernel) // len(grids)  # the mean
-        product = Product(rows, largest.pixels * len(grids), depth, problem.groups, channels)
+        depth = channels * prod(problem.kernel) // len(grids)  # mean of all phases
+        product = ProductShape(rows, largest.pixels * len(grids), depth, problem.groups, channels)
         tile = self.choose(product, split=False).tile
-        work_groups = -(-rows // tile.m) * -(-largest.pixels // tile.n) * problem.groups  # of the largest phase
+        # as many for each phase as for the largest one
+        work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
         source, target, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
-        whole = Grid(problem.batch, tuple(Axis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
+        whole = Grid(problem.batch, tuple(GridAxis(o, o, o, k, tap_step=1) for o, k in zip(source, kernel)))
         defines = {
             **tile.defines(),
             "LOADER": GATHER,
@@ -225,8 +228,14 @@ class _Builder:
                 (tile.threads,),
                 (
                     *(packed, Buffer("dy"), Buffer("dx"), Buffer("dx"), *ints(0), Accumulate("dx")),
-                    *ints(rows, channels, problem.batch, *source, *target, *kernel, *stride, *pad, *dilate),
-                    *ints(*(s // gcd(s, d) for s, d in zip(stride, dilate)), problem.groups),
+                    *ints(rows, channels),
+                    PHASE_GRID.pack(
+                        {
+                            **{"batch": problem.batch, "groups": problem.groups, "source": source, "target": target},
+                            **{"kernel": kernel, "stride": stride, "pad": pad, "dilate": dilate},
+                            "distance": [s // gcd(s, d) for s, d in zip(stride, dilate)],
+                        }
+                    ),
                 ),
                 ("dx",),
             )
@@ -235,7 +244,7 @@ class _Builder:
 
     def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
         """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
-        product = Product(rows, channels * grid.taps, grid.pixels, self.problem.groups)
+        product = ProductShape(rows, channels * grid.taps, grid.pixels, self.problem.groups)
         choice = self.choose(product)
         defines = {
             **choice.tile.defines(),
@@ -247,18 +256,18 @@ class _Builder:
         }
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
 
-    def _kernel(self, name: str, defines: dict[str, Any], tile: Tile) -> Any:
-        """Build a kernel of conv_gpu.cl, with the tile's options where they were meant for."""
+    def _kernel(self, name: str, defines: dict[str, Any], tile: GroupTile) -> Any:
+        """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
         if device.is_cpu and "Intel" in device.platform:
             defines = {**defines, "SCALAR_ITEMS": 1}
-        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
+        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines}, self.problem.dtype, options)
 
     def _gemm(
         self,
-        product: Product,
-        choice: Choice,
+        product: ProductShape,
+        choice: TileChoice,
         defines: dict[str, Any],
         operands: tuple[Any, ...],
         target: str,
@@ -266,15 +275,15 @@ class _Builder:
     ) -> None:
         problem, tile, parts = self.problem, choice.tile, choice.parts
         has_bias = problem.bias
-        bias = Buffer("b" if has_bias else target)  # without a bias never read
+        bias = Buffer("b" if has_bias else target)  # without a bias, this is never read
         finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
-        where = grid.target_constants() + ints(*grid.values("size"), problem.groups)
+        groups, where = ints(problem.groups), (grid.target_argument(),)
         sums: tuple[Any, ...] = ()
         split = defines["SPLIT"]
         if split:
-            sums = (self.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
+            sums = (self.layout.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
             parts = parts if product.depth else 0
-        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n)
+        tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n)
         if parts:
             self.launches.append(
                 Launch(
@@ -283,8 +292,9 @@ class _Builder:
                     (tile.threads,),
                     operands
                     + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)
-                    + ints(product.rows, product.columns, product.depth, parts, choice.steps)
-                    + grid.constants()
+                    + ints(product.rows, product.columns, product.depth, parts, choice.chunks)
+                    + groups
+                    + (grid.argument(),)
                     + where,
                     (target,),
                 )
@@ -295,7 +305,7 @@ class _Builder:
                     self._kernel("conv_sum", defines, tile),
                     (product.columns, product.rows, product.groups),
                     None,
-                    sums + finish + ints(product.rows, product.columns, parts) + where,
+                    sums + finish + ints(product.rows, product.columns, parts) + groups + where,
                     (target,),
                 )
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
@@ -17,15 +18,15 @@ ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
 SPEEDS = ("whole", "mixed", "pixels")
 LARGEST = 2**31 - 1
-SPLIT_BYTES = 256 * 2**20  # of the workspace for the sums of parts
+SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
-LAUNCH_CYCLES = 6000  # about 4 us
-FINISH_CYCLES = 0.25  # of an element of a tile, before and after the steps; twice that where nothing hides it
-SUM_CYCLES = 0.5  # of a compute unit, to write and read one sum of a part
+LAUNCH_CYCLES = 6000  # cost of a launch, about 4 us
+FINISH_CYCLES = 0.25  # cost of an element of a tile before and after its products; twice that where nothing hides it
+SUM_CYCLES = 0.5  # cost to write and read one sum of a part, in cycles of a compute unit
 
 
 @dataclass(frozen=True)
-class Tile:
+class GroupTile:
     """A row of ``tiles.txt``; the names are its columns'."""
 
     device_class: str
@@ -61,8 +62,8 @@ class Tile:
         """Local memory, with the padding and the taps of the loader that needs most."""
         return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
 
-    def load(self, product: Product) -> tuple[int, float]:
-        """Give the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
+    def load(self, product: ProductShape) -> tuple[int, float]:
+        """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
         if not product.channels:
             return self.busy_pixels, self.pixels
         if product.channels % self.k:
@@ -70,7 +71,7 @@ class Tile:
         return self.busy_whole, self.whole
 
     def defines(self) -> dict[str, Any]:
-        """Give the kernel's macros."""
+        """Return the kernel's macros."""
         return {
             "VL": 4,
             "TILE_M": self.m,
@@ -85,7 +86,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductShape:
     """The size of `groups` products of matrices, (rows, depth) by (depth, columns).
 
     `channels` says how many of them a tap has in the depth; 0: the depth is pixels.
@@ -99,47 +100,49 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A tile, and how many parts the depth is split into, each of `steps` steps."""
+class TileChoice:
+    """A tile, and how many parts the depth is split into, each of `chunks` tiles' depths."""
 
-    tile: Tile
+    tile: GroupTile
     parts: int
-    steps: int
+    chunks: int
 
 
 @cache
-def rows(device_class: str, size: int) -> tuple[Tile, ...]:
+def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
     """Read the rows of a class of devices for an element size in bytes."""
-    found: dict[str, list[Tile]] = {}
+    found: dict[str, list[GroupTile]] = {}
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
             numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
             numbers.update(zip(SPEEDS, map(float, words[12:15])))
             options = tuple(word for word in words[15:] if word != "free")
-            tile = Tile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
+            tile = GroupTile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
             found.setdefault(tile.device_class, []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
 
-def candidates(device: DeviceInfo, size: int) -> Iterator[Tile]:
-    """Give the tiles that a device can run."""
+def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
+    """Return the tiles that a device can run."""
     for tile in rows(device.device_class, size):
         if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
             yield tile
 
 
-def splits(steps: int, tiles: int, units: int, busy: int) -> list[int]:
-    """Give the numbers of parts to consider, of at least two steps a part.
+def splits(chunks: int, tiles: int, units: int, busy: int) -> list[int]:
+    """Return the numbers of parts to consider, of at least two chunks of the depth a part.
 
     They are powers of two, and those that give every unit whole work-groups, up to three times `busy`.
     """
-    wanted = {each * units // tiles for each in range(1, 3 * busy + 1)} | {2**i for i in range(1, steps.bit_length())}
-    lengths = {-(-steps // parts) for parts in wanted if 1 < 2 * parts <= steps}
-    return sorted({1} | {-(-steps // length) for length in lengths})
+    wanted = {each * units // tiles for each in range(1, 3 * busy + 1)} | {2**i for i in range(1, chunks.bit_length())}
+    lengths = {ceil_div(chunks, parts) for parts in wanted if 1 < 2 * parts <= chunks}
+    return sorted({1} | {ceil_div(chunks, length) for length in lengths})
 
 
-def choose(product: Product, device: DeviceInfo, size: int, split: bool = True, only: Tile | None = None) -> Choice:
+def choose(
+    product: ProductShape, device: DeviceInfo, size: int, split: bool = True, only: GroupTile | None = None
+) -> TileChoice:
     """Choose the tile, `only` one or any, and the split with the least estimated time.
 
     A compute unit that is left with fewer than `busy` work-groups works on at half of what they leave free.
@@ -149,30 +152,30 @@ def choose(product: Product, device: DeviceInfo, size: int, split: bool = True, 
     Declined
         If the device can run no tile, or there would be too many work-groups.
     """
-    best: tuple[float, Choice] | None = None
+    best: tuple[float, TileChoice] | None = None
     for tile in (only,) if only else candidates(device, size):
-        tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
-        steps = -(-product.depth // tile.k)
+        tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+        chunks = ceil_div(product.depth, tile.k)
         (busy, speed), area = tile.load(product), tile.m * tile.n
-        for parts in splits(steps, tiles, device.compute_units, busy) if split else (1,):
-            length = -(-steps // parts) if steps else 0
+        for parts in splits(chunks, tiles, device.compute_units, busy) if split else (1,):
+            length = ceil_div(chunks, parts) if chunks else 0
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
             each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
-            full, rest = divmod(-(-tiles * parts // device.compute_units), busy)
+            full, rest = divmod(ceil_div(tiles * parts, device.compute_units), busy)
             time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):
-                best = time, Choice(tile, parts, length)
+                best = time, TileChoice(tile, parts, length)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
     return best[1]
 
 
-def insist(product: Product, device: DeviceInfo, size: int, name: str, parts: int) -> Choice:
-    """Give the choice of a tile by its name and of a number of parts, or as many as have a step each.
+def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, parts: int) -> TileChoice:
+    """Return the choice of a tile by its name and of a number of parts, or as many as have a step each.
 
     Raises
     ------
@@ -182,12 +185,12 @@ def insist(product: Product, device: DeviceInfo, size: int, name: str, parts: in
     tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
     if tile is None or parts < 1:
         raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
-    tiles = -(-product.rows // tile.m) * -(-product.columns // tile.n) * product.groups
-    steps = -(-product.depth // tile.k)
-    length = -(-steps // parts) if steps else 0
-    parts = -(-steps // length) if steps else 1
+    tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
+    chunks = ceil_div(product.depth, tile.k)
+    length = ceil_div(chunks, parts) if chunks else 0
+    parts = ceil_div(chunks, length) if chunks else 1
     if tiles * parts > LARGEST:
         raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
     if parts > 1 and parts * product.rows * product.columns * product.groups * size > SPLIT_BYTES:
         raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
-    return Choice(tile, parts, length)
+    return TileChoice(tile, parts, length)

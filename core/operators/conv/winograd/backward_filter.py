@@ -6,27 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.grid import ints
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd.tiles import ALIGN, CHUNK, PAD, Geometry, group_rows, register_tile
+from clgraft.core.operators.conv.winograd.tiles import CHUNK, PAD, Geometry, group_rows, winograd_tile
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
 
-OPTIONS = ("-cl-mad-enable",)
-PART_BYTES = 2 * 2**20  # of a core's caches
+PART_BYTES = 2 * 2**20  # part of a core's caches that transformed tiles may fill
 MOST_PARTS = 64
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # what is searched
-RESULT_CHANNELS = 16  # of a work-item of filter_result, the kernels' CHANNELS
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # parts that a search tries
+RESULT_CHANNELS = 16  # channels of a work-item of filter_result, the kernels' CHANNELS
 
 
 def settings_of(geometry: Geometry) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: numbers of parts."""
+    """Return the settings to search: numbers of parts."""
     for parts in sorted({min(parts, geometry.rows) for parts in PARTS}):
         yield {"tile": geometry.tile, "parts": parts}
 
 
 def plan_filter(
-    problem: ConvProblem, planner: Planner, geometry: Geometry, parts: int | None, options: tuple[str, ...] = OPTIONS
+    problem: ConvProblem, planner: Planner, geometry: Geometry, parts: int | None, options: tuple[str, ...] = MAD_ENABLE
 ) -> Launches:
     """Plan the gradient of the weights.
 
@@ -36,24 +37,23 @@ def plan_filter(
         Into how many parts the tile rows are cut; None for as many as keep them in the caches.
     """
     g = geometry
-    tile = register_tile(planner, g.outputs)
+    tile = winograd_tile(planner, g.outputs)
     rows_at_once, pixel_bytes = group_rows(planner, g, tile.lanes)
     defines = {**tile.defines(), "ROWS": rows_at_once, "TILE": g.tile}
-    blocks, chunks = -(-g.outputs // tile.columns), g.padded_channels // CHUNK
+    blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // CHUNK
     row_bytes = g.elements * 4 * (g.padded_channels + blocks * tile.columns) * g.tile_w
     if parts is None:
-        parts = min(-(-g.rows * row_bytes // (PART_BYTES * planner.device.compute_units)), MOST_PARTS, g.rows)
+        parts = min(ceil_div(g.rows * row_bytes, PART_BYTES * planner.device.compute_units), MOST_PARTS, g.rows)
         # every part reads and writes all products
         parts = min(parts, max(1, 2 * g.rows * row_bytes // (g.elements * blocks * g.channels * tile.columns * 4)))
     if not 1 <= parts <= g.rows:
         raise Declined(f"got parts {parts}, expected 1 to {g.rows}")
-    part_rows = -(-g.rows // parts)
+    part_rows = ceil_div(g.rows, parts)
     tiles = part_rows * g.tile_w
-    source_bytes = -(-g.elements * (chunks * tiles * CHUNK + PAD) * 4 // ALIGN) * ALIGN
-    gradient_bytes = -(-g.elements * (blocks * tiles * tile.columns + PAD) * 4 // ALIGN) * ALIGN
-    product_bytes = g.elements * (blocks * g.channels * tile.columns + PAD) * 4
-    source, gradient = Workspace(0), Workspace(source_bytes)
-    product = Workspace(source_bytes + gradient_bytes)
+    layout = WorkspaceLayout()
+    source = layout.take(g.elements * (chunks * tiles * CHUNK + PAD) * 4)
+    gradient = layout.take(g.elements * (blocks * tiles * tile.columns + PAD) * 4)
+    product = layout.take(g.elements * (blocks * g.channels * tile.columns + PAD) * 4)
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         kernel = planner.kernel("conv/winograd/backward_filter.cl", name, defines, problem.dtype, options)
@@ -63,18 +63,18 @@ def plan_filter(
     for first in range(0, g.rows, part_rows):
         rows = min(part_rows, g.rows - first)
         part = (*ints(g.tile_h, g.tile_w, first, rows, tiles, rows_at_once), Local(pixel_bytes))
-        row_blocks = -(-rows // rows_at_once)
+        row_blocks = ceil_div(rows, rows_at_once)
         launches += [
             launch(
                 "winograd_source",
-                (row_blocks, -(-g.channels // tile.lanes)),
+                (row_blocks, ceil_div(g.channels, tile.lanes)),
                 *(Buffer("x"), source),
                 *ints(g.batch, g.channels, *g.source_size, *g.begin),
                 *part,
             ),
             launch(
                 "filter_gradient",
-                (row_blocks, -(-g.outputs // tile.lanes)),
+                (row_blocks, ceil_div(g.outputs, tile.lanes)),
                 *(Buffer("dy"), gradient),
                 *ints(g.batch, g.outputs, *g.target_size),
                 *part,
@@ -89,9 +89,9 @@ def plan_filter(
     launches.append(
         launch(
             "filter_result",
-            (-(-g.outputs // tile.lanes), -(-g.channels // RESULT_CHANNELS)),
+            (ceil_div(g.outputs, tile.lanes), ceil_div(g.channels, RESULT_CHANNELS)),
             *(product, Buffer("dw"), Accumulate("dw")),
             *ints(g.channels, g.outputs),
         )
     )
-    return Launches(tuple(launches), source_bytes + gradient_bytes + product_bytes)
+    return Launches(tuple(launches), layout.nbytes)

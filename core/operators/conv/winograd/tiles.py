@@ -1,4 +1,4 @@
-"""Tiles of Winograd's convolutions: their geometry, what they cost, which of them are allowed and worth their while."""
+"""Tiles of Winograd's convolutions: their geometry, what they cost, which of them are allowed and pay off."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from math import prod
 
 from clgraft.core.errors import ArgumentError, Declined
-from clgraft.core.operators.conv.grid import Tile
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import has_32_registers
+from clgraft.core.problem import ceil_div, round_up
 
 VARIABLE = "CLGRAFT_WINOGRAD"
 TILES = (4, 2)  # outputs of a tile along an axis
 ALLOWED = {"": TILES, "on": TILES, "off": (), "0": (), "2": (2,), "4": (4,)}
 CHUNK = 64  # channels of a row of V, the kernels' WC
-PAD = 48  # elements between a transform's elements, as in the kernels
-ALIGN = 256  # bytes, of parts of the workspace
-PIXEL_BYTES = 128 * 1024  # of the pixels that are transposed at once
+PAD = 48  # elements between a transform's elements, the kernels' PAD
+PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Geometry:
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
-        """Give a problem's geometry; `problem` has two spatial axes and a 3 x 3 kernel."""
+        """Return a problem's geometry; `problem` has two spatial axes and a 3 x 3 kernel."""
         p = problem
         if p.direction == "backward_data":
             begin = tuple(pad - 2 for pad in p.pad_begin)
@@ -65,12 +66,12 @@ class Geometry:
     @property
     def tile_h(self) -> int:
         """Tile rows of an image."""
-        return -(-self.target_size[0] // self.tile)
+        return ceil_div(self.target_size[0], self.tile)
 
     @property
     def tile_w(self) -> int:
         """Tiles of a row."""
-        return -(-self.target_size[1] // self.tile)
+        return ceil_div(self.target_size[1], self.tile)
 
     @property
     def rows(self) -> int:
@@ -79,19 +80,19 @@ class Geometry:
 
     @property
     def padded_channels(self) -> int:
-        return -(-self.channels // CHUNK) * CHUNK
+        return round_up(self.channels, CHUNK)
 
 
-def register_tile(planner: Planner, outputs: int) -> Tile:
-    """Give the register tile that leaves the fewest lanes idle."""
+def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
+    """Return the register tile that leaves the fewest lanes idle."""
     lanes = planner.device.vector_width
-    rows = {4: 6, 3: 8, 2: 12} if lanes >= 16 else {3: 4, 2: 6}
-    vectors = min(rows, key=lambda v: (-(-outputs // (v * lanes)) * v, -v))
-    return Tile(rows[vectors], vectors, lanes)
+    rows = {4: 6, 3: 8, 2: 12} if has_32_registers(planner.device) else {3: 4, 2: 6}
+    vectors = min(rows, key=lambda v: (ceil_div(outputs, v * lanes) * v, -v))
+    return RegisterTile(rows[vectors], vectors, lanes)
 
 
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
-    """Give how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
+    """Return how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
     tile = geometry.tile
     for rows in (16 // tile, 8 // tile, 4 // tile, 1):
         nbytes = ((rows * tile + 2) * (geometry.tile_w * tile + 2) + lanes) * lanes * 4
@@ -105,7 +106,7 @@ def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, i
 
 
 def allowed_tiles() -> tuple[int, ...]:
-    """Give the tiles that the environment variable ``CLGRAFT_WINOGRAD`` allows.
+    """Return the tiles that the environment variable ``CLGRAFT_WINOGRAD`` allows.
 
     Raises
     ------
@@ -126,12 +127,12 @@ def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
     Fitted to times on two cores with AVX-512. A filter's gradients are written, read and transformed; its weights are
-    gathered first, whatever the tile.
+    gathered first, for any tile.
     """
     g = geometry
     tiles = g.rows * g.tile_w
     filters = g.channels * g.outputs
-    products = (tiles if g.gradient else -(-tiles // 6) * 6) * filters * g.elements / 32
+    products = (tiles if g.gradient else round_up(tiles, 6)) * filters * g.elements / 32
     transforms = tiles * (g.channels + g.outputs) * g.elements**2 / 80
     return products + transforms + filters * (1.7 * g.elements if g.gradient else 9 + 0.22 * g.elements)
 
@@ -143,7 +144,7 @@ def direct_cost(geometry: Geometry) -> float:
 
 
 def choose(problem: ConvProblem) -> Geometry:
-    """Give the tiles that cost least.
+    """Return the tiles that cost least.
 
     Raises
     ------

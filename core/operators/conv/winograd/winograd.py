@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.grid import Tile, ints
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
 from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
-from clgraft.core.operators.conv.winograd.split import Split
-from clgraft.core.operators.conv.winograd.tiles import ALIGN, PAD, Geometry, allowed_tiles, group_rows, register_tile
+from clgraft.core.operators.conv.winograd.split import TileSplit
+from clgraft.core.operators.conv.winograd.tiles import PAD, Geometry, allowed_tiles, group_rows, winograd_tile
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace
+from clgraft.core.planning.kernels import MAD_ENABLE
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "winograd"
-OPTIONS = winograd_filter.OPTIONS
-WEIGHT_CHANNELS = 32  # of a work-item that transforms weights
-SEARCHED = 2  # times the direct method's cost that a tile may be expected to cost, to be searched
+WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
+SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
 NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 
@@ -45,11 +47,11 @@ def _check(problem: ConvProblem, planner: Planner) -> None:
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Give the settings to search: the heuristic's (none), then other tiles and splits of the work.
+    """Return the settings to search: the heuristic's (none), then other tiles and splits of the work.
 
     ``tile``: 2 or 4 outputs along an axis. ``rows`` of tiles of a work-item, ``block_rows`` of them at a time, its
-    ``blocks`` of outputs, and ``own_weights``: whether it transforms its weights itself; or ``spread``: every step by
-    itself. For filters the number of ``parts``.
+    ``blocks`` of outputs, and ``own_weights``: whether it transforms its weights itself; or ``spread``: every stage as
+    a launch of its own. For filters the number of ``parts``.
     """
     _check(problem, planner)
     yield {}
@@ -60,12 +62,12 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         if problem.direction == "backward_filter":
             yield from winograd_filter.settings_of(geometry)
         else:
-            register = register_tile(planner, geometry.outputs)
+            register = winograd_tile(planner, geometry.outputs)
             yield from winograd_split.settings_of(geometry, register, planner.device.compute_units)
 
 
 def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
-    """Plan the transforms and the products, in slices of the workspace or step by step."""
+    """Plan the transforms and the products, in slices of the workspace or as a launch per stage."""
     _check(problem, planner)
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if chosen:
@@ -79,7 +81,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
         if chosen and set(chosen) != {"parts"}:
             raise Declined(f"got settings {chosen}, expected tile and parts")
         return winograd_filter.plan_filter(problem, planner, geometry, chosen.get("parts"))
-    register = register_tile(planner, geometry.outputs)
+    register = winograd_tile(planner, geometry.outputs)
     if settings:
         split = winograd_split.given(chosen, geometry, register)
     else:
@@ -90,66 +92,69 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
 class _Builder:
     """What the launches of one problem share."""
 
-    def __init__(self, problem: ConvProblem, planner: Planner, geometry: Geometry, register: Tile) -> None:
+    def __init__(self, problem: ConvProblem, planner: Planner, geometry: Geometry, register: RegisterTile) -> None:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
         self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile}
-        self.blocks = -(-geometry.outputs // register.columns)
+        self.blocks = ceil_div(geometry.outputs, register.columns)
         self.source, self.target = NAMES[problem.direction]
         self.flip = problem.direction == "backward_data"
-        steps = (9, geometry.outputs * 9) if self.flip else (geometry.channels * 9, 9)
-        self.weight_steps = tuple(Constant(np.int64(step)) for step in steps)
+        strides = (9, geometry.outputs * 9) if self.flip else (geometry.channels * 9, 9)
+        self.weight_strides = tuple(Constant(np.int64(stride)) for stride in strides)
         self.bias = Buffer("b" if problem.bias else self.source)
+        self.layout = WorkspaceLayout()
 
-    def plan(self, split: Split | None) -> Launches:
+    def plan(self, split: TileSplit | None) -> Launches:
         if split is None:
             return self.spread()
         return self.fused(split)
 
     def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
-        kernel = self.planner.kernel("conv/winograd/winograd.cl", name, self.defines, self.problem.dtype, OPTIONS)
+        kernel = self.planner.kernel("conv/winograd/winograd.cl", name, self.defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
-    def weights(self) -> tuple[Launch, int]:
-        """Give the transform of all weights to the workspace's begin, and its bytes."""
+    def weights(self) -> tuple[Launch, Workspace]:
+        """Return the transform of all weights, and where it leaves them."""
         g = self.geometry
+        transformed = self.take(self.blocks * self.register.columns * g.channels)
         launch = self.launch(
             "winograd_weights",
-            (-(-g.outputs // self.register.lanes), -(-g.channels // WEIGHT_CHANNELS)),
-            *(Buffer("w"), Workspace(0)),
+            (ceil_div(g.outputs, self.register.lanes), ceil_div(g.channels, WEIGHT_CHANNELS)),
+            *(Buffer("w"), transformed),
             *ints(g.channels, g.outputs),
-            *self.weight_steps,
+            *self.weight_strides,
             *ints(self.flip, WEIGHT_CHANNELS),
         )
-        return launch, self.padded_bytes(self.blocks * self.register.columns * g.channels)
+        return launch, transformed
 
-    def padded_bytes(self, elements: int, count: int = 1) -> int:
-        """Give the bytes of `count` parts of the workspace with so many numbers for each element of a tile."""
-        return -(-count * self.geometry.elements * (elements + PAD) * 4 // ALIGN) * ALIGN
+    def take(self, elements: int, count: int = 1) -> Workspace:
+        """Reserve a part of the workspace for `count` times so many numbers for each element of a tile."""
+        return self.layout.take(count * self.geometry.elements * (elements + PAD) * 4)
 
     def padded_tiles(self, rows: int) -> int:
-        return -(-rows * self.geometry.tile_w // self.register.rows) * self.register.rows
+        return round_up(rows * self.geometry.tile_w, self.register.rows)
 
-    def fused(self, split: Split) -> Launches:
-        """Plan work-items that take all steps, each with a slice of the workspace."""
+    def fused(self, split: TileSplit) -> Launches:
+        """Plan work-items that take all stages, each with a slice of the workspace."""
         g, columns = self.geometry, self.register.columns
         launches = []
-        weight_bytes = 0
+        weights = Workspace(0)  # never read where every work-item transforms its own
         if not split.own_weights:
-            launch, weight_bytes = self.weights()
+            launch, weights = self.weights()
             launches.append(launch)
         tiles = self.padded_tiles(split.block_rows)
         slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
         if split.own_weights:
             slice_size += winograd_tiles.CHUNK * columns + PAD
         items = split.items(g, self.blocks)
+        slices = self.layout.take(items[0] * items[1] * g.elements * slice_size * 4)
         launches.append(
             self.launch(
                 "winograd",
                 items,
-                *(Buffer(self.source), Workspace(0), Buffer("w"), self.bias, Buffer(self.target)),
-                *(Workspace(weight_bytes), *self.weight_steps),
+                *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
+                *(slices, *self.weight_strides),
                 *ints(self.flip, split.own_weights, self.problem.bias),
                 Accumulate(self.target),
                 *ints(g.batch, g.channels, g.outputs, *g.source_size, *g.target_size, *g.begin),
@@ -157,37 +162,36 @@ class _Builder:
                 self.pixels,
             )
         )
-        return Launches(tuple(launches), weight_bytes + items[0] * items[1] * g.elements * slice_size * 4)
+        return Launches(tuple(launches), self.layout.nbytes)
 
     def spread(self) -> Launches:
-        """Plan every step by itself: work for many cores even where a problem is small."""
+        """Plan every stage as a launch of its own: work for many cores even where a problem is small."""
         g, columns = self.geometry, self.register.columns
-        weights, weight_bytes = self.weights()
+        transform, weights = self.weights()
         tiles = self.padded_tiles(g.rows)
-        source_bytes = self.padded_bytes(tiles * g.padded_channels)
-        source, product = Workspace(weight_bytes), Workspace(weight_bytes + source_bytes)
-        row_items = -(-g.rows // self.rows_at_once)
-        products = self.blocks * g.elements  # of all tiles
+        source, product = self.take(tiles * g.padded_channels), self.take(tiles * columns, self.blocks)
+        row_items = ceil_div(g.rows, self.rows_at_once)
+        products = self.blocks * g.elements  # products of matrices over all tiles
         ranges = max(1, min(tiles // self.register.rows, 2 * self.planner.device.compute_units // products))
-        tile_range = -(-tiles // (ranges * self.register.rows)) * self.register.rows
+        tile_range = ceil_div(tiles, ranges * self.register.rows) * self.register.rows
         launches = (
-            weights,
+            transform,
             self.launch(
                 "winograd_source",
-                (row_items, -(-g.channels // self.register.lanes)),
+                (row_items, ceil_div(g.channels, self.register.lanes)),
                 *(Buffer(self.source), source),
                 *ints(g.batch, g.channels, *g.source_size, *g.begin, g.tile_h, g.tile_w),
                 *(*ints(0, g.rows, tiles, self.rows_at_once), self.pixels),
             ),
             self.launch(
                 "winograd_product",
-                (self.blocks, g.elements, -(-tiles // tile_range)),
-                *(source, Workspace(0), product),
+                (self.blocks, g.elements, ceil_div(tiles, tile_range)),
+                *(source, weights, product),
                 *ints(g.channels, tiles, tile_range),
             ),
             self.launch(
                 "winograd_result",
-                (row_items, -(-g.outputs // self.register.lanes)),
+                (row_items, ceil_div(g.outputs, self.register.lanes)),
                 *(product, self.bias, Buffer(self.target)),
                 *ints(self.problem.bias),
                 Accumulate(self.target),
@@ -195,4 +199,4 @@ class _Builder:
                 self.pixels,
             ),
         )
-        return Launches(launches, weight_bytes + source_bytes + self.padded_bytes(tiles * columns, self.blocks))
+        return Launches(launches, self.layout.nbytes)

@@ -146,7 +146,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def find(name: str) -> Activation:
-    """Give an activation by its name.
+    """Return an activation by its name.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def find(name: str) -> Activation:
 
 
 def forward(name: str, shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 -> y0 of an activation.
+    """Return the problem x0 -> y0 of an activation.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def forward(name: str, shape: Sequence[int], dtype: str = "float32") -> Pointwis
 
 
 def backward(name: str, shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem of an activation's gradient.
+    """Return the problem of an activation's gradient.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def _slope_shape(shape: Sequence[int], axis: int, shared: bool) -> tuple[int, ..
 def prelu_forward(
     shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
 ) -> PointwiseProblem:
-    """Give the problem x0 = x, x1 = slope -> y0 of a rectifier with learned slopes.
+    """Return the problem x0 = x, x1 = slope -> y0 of a rectifier with learned slopes.
 
     The method: He et al. 2015, "Delving deep into rectifiers".
 
@@ -226,7 +226,7 @@ def prelu_forward(
 def prelu_backward(
     shape: Sequence[int], axis: int = 1, shared: bool = False, dtype: str = "float32"
 ) -> PointwiseProblem:
-    """Give the problem x0 = dy, x1 = x, x2 = slope -> y0 = dx, y1 = dslope; at 0 the gradient is the slope."""
+    """Return the problem x0 = dy, x1 = x, x2 = slope -> y0 = dx, y1 = dslope; at 0 the gradient is the slope."""
     slope = _slope_shape(shape, axis, shared)
     return PointwiseProblem(
         (tuple(shape), tuple(shape), slope),

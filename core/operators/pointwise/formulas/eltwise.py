@@ -24,7 +24,7 @@ def _expect_ties(ties: str) -> None:
 
 
 def sum_forward(shape: Sequence[int], count: int, weighted: bool = False, dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0, x1, ... -> y0 of a sum.
+    """Return the problem x0, x1, ... -> y0 of a sum.
 
     Parameters
     ----------
@@ -41,18 +41,18 @@ def sum_forward(shape: Sequence[int], count: int, weighted: bool = False, dtype:
 
 
 def scale_forward(shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 -> y0 of a product with the scalar c0: also each gradient of a weighted sum."""
+    """Return the problem x0 -> y0 of a product with the scalar c0: also each gradient of a weighted sum."""
     return PointwiseProblem(_shapes(shape, 1), "y0 = c0 * x0;", (), ("c0",), dtype=dtype)
 
 
 def product_forward(shape: Sequence[int], count: int, dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0, x1, ... -> y0 of a product."""
+    """Return the problem x0, x1, ... -> y0 of a product."""
     product = " * ".join(f"x{i}" for i in range(count))
     return PointwiseProblem(_shapes(shape, count), f"y0 = {product};", dtype=dtype)
 
 
 def product_backward(shape: Sequence[int], count: int, dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = dy, x1, x2, ... -> y0, y1, ... of a product's gradients, right for factors of 0 too.
+    """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of a product's gradients, right for factors of 0 too.
 
     Notes
     -----
@@ -71,13 +71,13 @@ def product_backward(shape: Sequence[int], count: int, dtype: str = "float32") -
 
 
 def max_forward(shape: Sequence[int], count: int, dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0, x1, ... -> y0 of the greatest; a NaN in x0 stays, in the others it loses."""
+    """Return the problem x0, x1, ... -> y0 of the greatest; a NaN in x0 stays, in the others it loses."""
     steps = "".join(f"y0 = x{i} > y0 ? x{i} : y0; " for i in range(1, count))
     return PointwiseProblem(_shapes(shape, count), "y0 = x0; " + steps, dtype=dtype)
 
 
 def max_backward(shape: Sequence[int], count: int, ties: str = "first", dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients.
+    """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ BINARY: dict[str, Binary] = {
 
 
 def find_binary(name: str) -> Binary:
-    """Give a binary function by its name.
+    """Return a binary function by its name.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def find_binary(name: str) -> Binary:
 
 
 def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = a, x1 = b -> y0 of a binary function, with numpy's broadcasting.
+    """Return the problem x0 = a, x1 = b -> y0 of a binary function, with numpy's broadcasting.
 
     Parameters
     ----------
@@ -154,7 +154,9 @@ def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "
 
 
 def binary_backward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
-    """Give the problem x0 = dy, x1, ... -> y0 = da, y1 = db of a binary function's gradients, in their inputs' shapes.
+    """Return the problem x0 = dy, x1, ... -> y0 = da, y1 = db of a binary function's gradients.
+
+    The gradients have their inputs' shapes.
 
     Notes
     -----

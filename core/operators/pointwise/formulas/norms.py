@@ -9,7 +9,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 
 
 def kept_shape(shape: Sequence[int], folded: Collection[int]) -> tuple[int, ...]:
-    """Give a shape with the folded axes as 1."""
+    """Return a shape with the folded axes as 1."""
     return tuple(1 if axis in folded else size for axis, size in enumerate(shape))
 
 
@@ -51,33 +51,33 @@ class MomentNorm:
         return PointwiseProblem(inputs, text, reductions, tuple(scalars.split()), dtype=self.dtype)
 
     def mean(self) -> PointwiseProblem:
-        """Give x -> mean; scalar share."""
+        """Return x -> mean; scalar share."""
         return self._problem((self.shape,), "y0 = x0 * share;", (self.kept,), "share")
 
     def variance(self) -> PointwiseProblem:
-        """Give x mean -> variance; scalar share."""
+        """Return x mean -> variance; scalar share."""
         text = "real d = x0 - x1; y0 = d * d * share;"
         return self._problem((self.shape, self.kept), text, (self.kept,), "share")
 
     def forward(self) -> PointwiseProblem:
-        """Give x mean variance gamma beta -> y; scalar eps."""
+        """Return x mean variance gamma beta -> y; scalar eps."""
         shapes = (self.shape, self.kept, self.kept, self.gamma, self.gamma)
         return self._problem(shapes, "y0 = (x0 - x1) * (x3 / sqrt(x2 + eps)) + x4;", (), "eps")
 
     def sums(self) -> PointwiseProblem:
-        """Give x dy mean variance gamma -> the means of dy gamma and of dy gamma times the norm; scalars share, eps."""
+        """Return x dy mean variance gamma -> the means of dy gamma and of dy gamma times the norm; scalars share, eps."""
         shapes = (self.shape, self.shape, self.kept, self.kept, self.gamma)
         text = "real g = x1 * x4 * share; y0 = g; y1 = g * ((x0 - x2) / sqrt(x3 + eps));"
         return self._problem(shapes, text, (self.kept, self.kept), "share eps")
 
     def parameters(self) -> PointwiseProblem:
-        """Give x dy mean variance -> dgamma dbeta; scalar eps."""
+        """Return x dy mean variance -> dgamma dbeta; scalar eps."""
         shapes = (self.shape, self.shape, self.kept, self.kept)
         text = "y0 = x1 * ((x0 - x2) / sqrt(x3 + eps)); y1 = x1;"
         return self._problem(shapes, text, (self.gamma, self.gamma), "eps")
 
     def backward(self) -> PointwiseProblem:
-        """Give x dy mean variance gamma and the two sums -> dx; scalar eps."""
+        """Return x dy mean variance gamma and the two sums -> dx; scalar eps."""
         shapes = (self.shape, self.shape, self.kept, self.kept, self.gamma, self.kept, self.kept)
         text = "real s = 1 / sqrt(x3 + eps); y0 = (x1 * x4 - x5 - (x0 - x2) * s * x6) * s;"
         return self._problem(shapes, text, (), "eps")
@@ -106,20 +106,20 @@ class LengthNorm:
         return kept_shape(self.shape, self.folded)
 
     def squares(self) -> PointwiseProblem:
-        """Give x -> the sum of squares."""
+        """Return x -> the sum of squares."""
         return PointwiseProblem((self.shape,), "y0 = x0 * x0;", (Reduction("sum", shape=self.kept),), dtype=self.dtype)
 
     def forward(self) -> PointwiseProblem:
-        """Give x squares -> y; scalar eps."""
+        """Return x squares -> y; scalar eps."""
         text = "y0 = x0 / sqrt(x1 + eps);"
         return PointwiseProblem((self.shape, self.kept), text, (), ("eps",), dtype=self.dtype)
 
     def sums(self) -> PointwiseProblem:
-        """Give y dy -> the sum of their products."""
+        """Return y dy -> the sum of their products."""
         shapes, fold = (self.shape, self.shape), Reduction("sum", shape=self.kept)
         return PointwiseProblem(shapes, "y0 = x0 * x1;", (fold,), dtype=self.dtype)
 
     def backward(self) -> PointwiseProblem:
-        """Give y dy squares sums -> dx; scalar eps."""
+        """Return y dy squares sums -> dx; scalar eps."""
         shapes = (self.shape, self.shape, self.kept, self.kept)
         return PointwiseProblem(shapes, "y0 = (x1 - x0 * x3) / sqrt(x2 + eps);", (), ("eps",), dtype=self.dtype)

@@ -15,7 +15,7 @@ from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
 
 def sides(case: Case) -> dict[str, Side]:
-    """Give both sides of a case."""
+    """Return both sides of a case."""
     work = case.work
     arrays: dict[str, np.ndarray] = {}
     if isinstance(work, Element):

@@ -1,0 +1,201 @@
+"""What a graph is: problems that read and write named values, in the order in which they run."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar, Union
+
+import numpy as np
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.problem import DTYPES, Problem
+
+NAME = re.compile(r"[A-Za-z_][\w.]*")
+SKIPPED = "_"  # the name of an output that nobody wants
+Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
+
+
+@dataclass(frozen=True)
+class Value:
+    """A named array of a graph.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        As its first user sees it; other problems may see another shape with as many elements.
+    dtype : str
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Node:
+    """A problem whose arguments are values of a graph.
+
+    Attributes
+    ----------
+    problem : Problem
+    arguments : tuple of str
+        Names of values, in the order of the problem's arguments; ``_`` for an output that nobody wants. An argument
+        with the role ``inout`` is a state of the graph, which the node changes in place.
+    scalars : tuple of float or str
+        The values of the problem's scalars, in their order; a string names a scalar of the graph.
+    """
+
+    problem: Problem
+    arguments: tuple[str, ...]
+    scalars: tuple[Number, ...] = ()
+
+    def _with_role(self, *roles: str) -> tuple[str, ...]:
+        pairs = zip(self.problem.arguments(), self.arguments)
+        return tuple(name for argument, name in pairs if argument.role in roles and name != SKIPPED)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Values that the node reads."""
+        return self._with_role("in", "inout")
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Values that the node writes."""
+        return self._with_role("out", "inout")
+
+    @cached_property
+    def changes(self) -> tuple[str, ...]:
+        """States that the node changes in place."""
+        return self._with_role("inout")
+
+    def named(self, argument: str) -> str:
+        """Return the value that an argument of the problem stands for."""
+        for found, name in zip(self.problem.arguments(), self.arguments):
+            if found.name == argument:
+                return name
+        raise ProblemError(f"[graph] got argument {argument!r} of {self.problem}, expected one of its own")
+
+
+def expect(good: bool, got: str, expected: str) -> None:
+    """Raise `ProblemError` unless `good`."""
+    if not good:
+        raise ProblemError(f"[graph] got {got}, expected {expected}")
+
+
+Some = TypeVar("Some", bound="Structure")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The parts of a `Graph`, and what follows from them.
+
+    Every value is an input, a state, or an output of exactly one node that comes before all its readers. States are
+    changed in place by nodes with ``inout`` arguments; a node reads what the nodes before it left.
+
+    Parameters
+    ----------
+    nodes : tuple of Node
+    inputs : tuple of Value
+    outputs : tuple of str
+        Names of values that a run hands out. An input may be an output as well.
+    states : tuple of Value, optional
+    scalars : tuple of str, optional
+        Numbers that every run needs.
+
+    Raises
+    ------
+    ProblemError
+        If a name is invalid or unknown, a value is written twice, or sizes or dtypes differ.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    states: tuple[Value, ...] = ()
+    scalars: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "inputs", "outputs", "states", "scalars"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        values = self.values
+        for name in (*values, *self.scalars):
+            expect(bool(NAME.fullmatch(name)) and name != SKIPPED, f"the name {name!r}", "letters, digits, _ and .")
+        for name in self.outputs:
+            expect(name in values, f"output {name!r}", f"one of the values {sorted(values)}")
+            expect(name not in {state.name for state in self.states}, f"output {name!r}", "no state")
+        expect(len(set(self.outputs)) == len(self.outputs), f"outputs {self.outputs}", "each name once")
+
+    @cached_property
+    def values(self) -> Mapping[str, Value]:
+        """All values by name, in the order of their definition."""
+        found: dict[str, Value] = {}
+
+        def define(value: Value) -> None:
+            expect(value.name not in found, f"a second definition of {value.name!r}", "one")
+            expect(value.dtype in DTYPES, f"dtype {value.dtype!r} of {value.name}", f"one of {DTYPES}")
+            found[value.name] = value
+
+        for value in (*self.inputs, *self.states):
+            define(value)
+        states = {state.name for state in self.states}
+        for node in self.nodes:
+            arguments = node.problem.arguments()
+            text = f"{node.problem}"
+            expect(
+                len(arguments) == len(node.arguments), f"{len(node.arguments)} values for {text}", f"{len(arguments)}"
+            )
+            names = node.problem.scalars()
+            expect(len(names) == len(node.scalars), f"{len(node.scalars)} scalars for {text}", f"{names}")
+            for number in node.scalars:
+                known = not isinstance(number, str) or number in self.scalars
+                expect(known, f"scalar {number!r} for {text}", f"a number or one of {self.scalars}")
+            for argument, name in zip(arguments, node.arguments):
+                if argument.role == "out":
+                    if name != SKIPPED:
+                        define(Value(name, argument.shape, argument.dtype))
+                    continue
+                expect(name in found, f"{name!r} for {argument.name} of {text}", "a value that was defined before")
+                expect(argument.role == "in" or name in states, f"{name!r} for {argument.name} of {text}", "a state")
+                value = found[name]
+                expect(
+                    (value.size, value.dtype) == (argument.size, argument.dtype),
+                    f"{name} of shape {value.shape} and {value.dtype} for {argument.name} of {text}",
+                    f"{argument.shape} and {argument.dtype}",
+                )
+        return found
+
+    @cached_property
+    def writers(self) -> Mapping[str, int]:
+        """The number of the node that writes each value; states and inputs are left out."""
+        return {name: i for i, node in enumerate(self.nodes) for name in node.writes if name not in node.changes}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, ...]]:
+        """The numbers of the nodes that read each value, in order."""
+        found: dict[str, list[int]] = {name: [] for name in self.values}
+        for i, node in enumerate(self.nodes):
+            for name in dict.fromkeys(node.reads):
+                found[name].append(i)
+        return {name: tuple(numbers) for name, numbers in found.items()}
+
+    def with_nodes(self: Some, nodes: Iterable[Node]) -> Some:
+        """Return the same graph with other nodes."""
+        return replace(self, nodes=tuple(nodes))
+
+    def with_outputs(self: Some, outputs: Iterable[str]) -> Some:
+        """Return the same graph with other outputs."""
+        return replace(self, outputs=tuple(outputs))

@@ -1,0 +1,18 @@
+"""Structs that describe grids, targets and taps to the convolution's kernels; see kernels/conv/grid.cl."""
+
+from __future__ import annotations
+
+from clgraft.core.planning.structs import Struct
+
+# pixels over a source tensor: pixel u meets tap j at source position u * stride + begin + j * step
+GRID = Struct("Grid", ("batch",), ("size", "source", "taps", "stride", "begin", "step"))
+# where a grid's pixels are stored: pixel u of `pixels` at position u * stride + begin of a tensor of `size`
+TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
+# which taps of the kernel a grid meets: tap j of `taps` is the kernel's tap first + j * step
+TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
+# which taps the phases of a stride meet: phase a meets tap (a + pad - stride * (begin + j)) / dilate at source offset j
+PHASE_TAPS = Struct("PhaseTaps", (), ("kernel", "taps", "stride", "pad", "begin", "dilate"))
+# all phases of backward data, from which a kernel derives the grid of each; a phase meets every `distance`-th tap
+PHASE_GRID = Struct(
+    "PhaseGrid", ("batch", "groups"), ("source", "target", "kernel", "stride", "pad", "dilate", "distance")
+)

@@ -1,0 +1,38 @@
+// Structs by value that describe a product of matrices over a source tensor. Their fields are the tables in
+// core/operators/conv/arguments.py, from which the planner makes the macros here and packs the arguments. Each has one int
+// per axis: size_d, size_h and size_w are the field `size` of depth, height and width.
+
+// A grid of `size` pixels over a tensor of `source`: pixel u meets tap j at u * stride + begin + j * step, on each axis.
+#ifdef GRID_FIELDS
+typedef struct {
+    GRID_FIELDS
+} Grid;
+#endif
+
+// Pixel u of a grid of `pixels` is stored at position u * stride + begin of a tensor of `size`, on each axis.
+#ifdef TARGET_FIELDS
+typedef struct {
+    TARGET_FIELDS
+} Target;
+#endif
+
+// Tap j of `taps` is tap first + j * step of a kernel of `kernel` taps, on each axis.
+#ifdef TAPS_FIELDS
+typedef struct {
+    TAPS_FIELDS
+} Taps;
+#endif
+
+// The phases of a stride: at source offset begin + j, phase a meets tap (a + pad - stride * (begin + j)) / dilate.
+#ifdef PHASE_TAPS_FIELDS
+typedef struct {
+    PHASE_TAPS_FIELDS
+} PhaseTaps;
+#endif
+
+// All phases of a strided backward data; see conv/gemm_gpu/phases.cl.
+#ifdef PHASE_GRID_FIELDS
+typedef struct {
+    PHASE_GRID_FIELDS
+} PhaseGrid;
+#endif

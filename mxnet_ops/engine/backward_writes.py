@@ -1,0 +1,117 @@
+"""Lets MXNet's engine know what backward of an operator writes besides gradients: moving statistics.
+
+MXNet's own batch norm declares that its backward changes the moving statistics, so that those who read them wait for
+it. A Custom operator cannot. Its backward does *read* its auxiliary states as far as the engine knows: a write that is
+queued after the backward waits for it, and readers that come later wait for that write. Such a write, which changes
+nothing, follows here on every backward, for the auxiliary states of executors and of recorded calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import mxnet as mx
+
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
+
+# backwards for which a recorded call's states are remembered: a recorded call may be one of several whose losses
+# are propagated one after another, such as those of several devices
+BACKWARDS = 64
+
+_lock = threading.Lock()
+_recorded: dict[int, list[Any]] = {}  # handle -> the array, and how many more backwards it is remembered for
+
+
+def announce(arrays: Iterable[Any]) -> None:
+    """Queue a write to each array that leaves it as it is."""
+    with mx.autograd.pause():
+        for array in arrays:
+            mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)
+
+
+def remember(arrays: Iterable[Any]) -> None:
+    """Keep the auxiliary states of a recorded call until its backward comes."""
+    with _lock:
+        for array in arrays:
+            _recorded[array.handle.value] = [array, BACKWARDS]
+
+
+def announce_recorded() -> None:
+    """Queue a write to each state that is remembered."""
+    with _lock:
+        arrays = [entry[0] for entry in _recorded.values()]
+        for entry in _recorded.values():
+            entry[1] -= 1
+        for handle in [handle for handle, entry in _recorded.items() if not entry[1]]:
+            del _recorded[handle]
+    announce(arrays)
+
+
+def _changes_states(family: type[Operator] | None) -> bool:
+    return family is not None and family.auxiliary is not Operator.auxiliary
+
+
+def state_names(symbol: mx.sym.Symbol) -> list[str]:
+    """Return the names of the auxiliary states that operators of this package change in backward."""
+    text = symbol.tojson()
+    if not any(f'"{op_type}"' in text for op_type, family in FAMILIES.items() if _changes_states(family)):
+        return []
+    nodes, found = json.loads(text)["nodes"], []
+    states = set(symbol.list_auxiliary_states())
+    for node in nodes:
+        if node["op"] == "Custom" and _changes_states(FAMILIES.get(node["attrs"].get("op_type"))):
+            found += [nodes[entry[0]]["name"] for entry in node["inputs"] if nodes[entry[0]]["name"] in states]
+    return list(dict.fromkeys(found))
+
+
+class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
+    """MXNet's cached graph; it remembers the states of its recorded calls."""
+
+    def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
+        super().__init__(sym, *arguments, **kwargs)
+        names = sym.list_inputs()
+        self._states = [names.index(name) for name in state_names(sym)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().__call__(*args, **kwargs)
+        if self._states and mx.autograd.is_recording():
+            remember(args[place] for place in self._states)
+        return result
+
+
+def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if _recorded:
+            announce_recorded()
+        return result
+
+    return backward
+
+
+def _executor_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def backward(self: mx.executor.Executor, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        found = self.__dict__.get("_clgraft_states")
+        if found is None:
+            found = self._clgraft_states = [self.aux_dict[name] for name in state_names(self._symbol)]
+        announce(found)
+        return result
+
+    return backward
+
+
+def install() -> None:
+    """Wrap MXNet's functions that start a backward; once per process."""
+    if getattr(mx.nd.NDArray.backward, "__wrapped__", None) is not None:
+        return
+    mx.nd.NDArray.backward = _recorded_backward(mx.nd.NDArray.backward)
+    for name in ("backward", "grad"):
+        setattr(mx.autograd, name, _recorded_backward(getattr(mx.autograd, name)))
+    mx.executor.Executor.backward = _executor_backward(mx.executor.Executor.backward)

@@ -1,0 +1,81 @@
+"""The cases that a user names: sets, and problems by their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem, parse
+from clgraft.plugins.command_line import problem_text
+from clgraft.plugins.command_line.bench.cases import Case, cases, set_names
+from clgraft.plugins.plugin import PluginError
+
+OWN = "own"  # the set of problems that are named by their text
+
+
+class LoneCase(Case):
+    """A problem that no peer has, in its one direction."""
+
+    @property
+    def group(self) -> str:
+        """Return the operator's name."""
+        return str(self.work.kind)
+
+    def flops(self, direction: str) -> int:
+        """Return the operations of the one direction."""
+        return int(self.work.operations)
+
+    def nbytes(self, direction: str) -> int:
+        """Return the bytes of all arguments."""
+        return int(self.work.nbytes)
+
+
+def named(words: Sequence[str], batch: int | None = None, only: str = "") -> Iterator[Case]:
+    """Yield the cases that words name.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Names of sets, and what `problem_text.read` reads.
+    batch : int, optional
+        Instead of the sets' own batch size.
+    only : str
+        Part of the names of the wanted cases of sets.
+
+    Raises
+    ------
+    PluginError
+        If a word is neither.
+    """
+    seen: set[str] = set()
+    for word in words:
+        problems = None if word in set_names() else problem_text.read(word)
+        if problems is None and word not in set_names():
+            expected = f"one of {set_names()}, a problem, a file of problems or -"
+            raise PluginError(f"[bench] got set {word!r}, expected {expected}")
+        found = cases([word], batch, only) if problems is None else map(case_of, map(parse, problems))
+        for case in found:
+            if case.text not in seen:
+                seen.add(case.text)
+                yield case
+
+
+def case_of(problem: Problem) -> Case:
+    """Return the case of a problem.
+
+    Where peers have the operator that is the forward problem in float32 without a bias, with all its gradients; else
+    the problem itself, for ours alone.
+    """
+    wide: Any = problem
+    forward: Any = None
+    if problem.dtype == "float32":
+        if isinstance(problem, ConvProblem):
+            forward = replace(wide, direction="forward", bias=False)
+        elif isinstance(problem, PoolProblem):
+            forward = replace(wide, direction="forward")
+        elif isinstance(problem, BatchNormProblem) and wide.direction in ("forward_training", "backward_training"):
+            forward = replace(wide, direction="forward_training")
+    if forward is None:
+        return LoneCase(OWN, str(problem), str(problem), problem)
+    return Case(OWN, str(forward), str(forward), forward)

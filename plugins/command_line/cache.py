@@ -1,0 +1,77 @@
+"""The command `clgraft cache`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+from clgraft.core.runtime import cache_limit, program_cache
+from clgraft.core.tuning import database
+from clgraft.plugins.command_line import terminal
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    cache = commands.add_parser(
+        "cache",
+        help="show or clear the compiled programs that are kept on disk",
+        description="Show where compiled programs are kept, how many there are and their size for each device. "
+        f"CLGRAFT_CACHE names the folder (off: no cache), {cache_limit.VARIABLE} limits its size (default: 512M; "
+        "the programs that were used least recently go first).",
+    )
+    cache.add_argument("--clear", action="store_true", help="remove the programs; tuning results stay")
+    cache.add_argument("--json", action="store_true", help="print JSON")
+    cache.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show or clear the cache."""
+    found = gather()
+    if options.clear:
+        folder = program_cache.folder()
+        count, size = cache_limit.clear(folder) if folder else (0, 0)
+        found = {**gather(), "removed": {"programs": count, "bytes": size}}
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    if found["folder"] is None:
+        print("there is no cache: programs are compiled anew in every process")
+        return 0
+    if options.clear:
+        removed = found["removed"]
+        print(f"removed {terminal.plural(removed['programs'], 'program')}, {terminal.nbytes(removed['bytes'])}")
+    limit = "no limit" if found["limit"] is None else f"limit {terminal.nbytes(found['limit'])}"
+    size = terminal.nbytes(found["bytes"])
+    print(f"{found['folder']}: {terminal.plural(found['programs'], 'program')}, {size} ({limit})")
+    if found["devices"]:
+        rows = [[row["device"], str(row["programs"]), terminal.nbytes(row["bytes"])] for row in found["devices"]]
+        terminal.table(["device", "programs", "size"], rows, sys.stdout, [terminal.LEFT] + 2 * [terminal.RIGHT])
+    if found["tuning"]:
+        print(f"tuning results: {found['tuning']['file']}, {terminal.nbytes(found['tuning']['bytes'])}")
+    return 0
+
+
+def gather() -> dict[str, Any]:
+    """Return what the cache holds, for JSON."""
+    folder = program_cache.folder()
+    files, sizes = Counter[str](), Counter[str]()
+    for entry in cache_limit.entries(folder) if folder else ():
+        key = program_cache.key_in(entry.path)
+        device = f"{key['platform'][0]} / {key['device'][0]}" if key else "other files"
+        files[device] += 1
+        sizes[device] += entry.nbytes
+    results = database.location()
+    tuning = {"file": str(results), "bytes": results.stat().st_size} if results and results.is_file() else None
+    return {
+        "folder": str(folder) if folder else None,
+        "programs": sum(files.values()),
+        "bytes": sum(sizes.values()),
+        "limit": cache_limit.limit(),
+        "devices": [
+            {"device": device, "programs": files[device], "bytes": size} for device, size in sizes.most_common()
+        ],
+        "tuning": tuning,
+    }

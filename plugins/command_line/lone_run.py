@@ -1,0 +1,27 @@
+"""Runs of a problem's plan on random numbers, for measurements without a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from clgraft import core
+from clgraft.core import Problem
+
+
+def bind(problem: Problem) -> Callable[[], None]:
+    """Return a function that runs a problem once."""
+    plan = core.context().plan(problem)
+    arrays = problem.sample(np.random.default_rng(5))
+    for argument in plan.arguments:
+        arrays.setdefault(argument.name, np.zeros(argument.shape, argument.dtype))
+    bound = [core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments]
+    values = problem.trial_scalars()
+    scalars = [values[name] for name in plan.scalars]
+
+    def run() -> None:
+        assert arrays  # the buffers are addresses: this keeps their memory
+        plan.execute(bound, scalars)
+
+    return run

@@ -1,0 +1,1 @@
+"""``clgraft profile``: the time that each operator of a model takes."""

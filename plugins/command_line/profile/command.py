@@ -1,0 +1,132 @@
+"""The command `clgraft profile`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from clgraft.core.errors import ClgraftError
+from clgraft.plugins import registry
+from clgraft.plugins.command_line import arguments, events, problem_text, terminal
+from clgraft.plugins.command_line.profile import summary
+from clgraft.plugins.plugin import Task
+
+WORKER = "clgraft.plugins.command_line.profile.worker"
+
+
+class ProfileError(ClgraftError, RuntimeError):
+    """Raised where a model could not be run to its end."""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the command line."""
+    profile = commands.add_parser(
+        "profile",
+        help="show how long each operator of a model takes on your device",
+        description="Run a swapped model, or problems, and show the time of every operator: of forward and backward "
+        "of one pass, the mean of several passes after one that warms up. Times include transfers to a device with "
+        "memory of its own.",
+    )
+    profile.add_argument(
+        "what",
+        nargs="+",
+        help=f"a model ({registry.known_models()}), or problems: their text, lines of CLGRAFT_VERBOSE, a file of "
+        "either, or - for stdin",
+    )
+    profile.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
+    arguments.add_shapes(profile)
+    profile.add_argument("--forward", action="store_true", help="only forward, of models (default: gradients as well)")
+    profile.add_argument(
+        "--passes", type=arguments.count, default=5, metavar="N", help="how often everything is run (default: 5)"
+    )
+    profile.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for chrome://tracing or Perfetto")
+    profile.add_argument("--json", action="store_true", help="print JSON")
+    profile.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Profile what the user asked for and print the table."""
+    from clgraft.core.runtime import devices
+
+    device = str(devices.describe(devices.select(options.device)))
+    job = _job(options)
+    found = collect(job, options.device)
+    rows = summary.rows(found, options.passes)
+    if options.trace is not None:
+        options.trace.write_text(events.chrome_trace(found, f"clgraft on {device}"))
+    if options.json:
+        print(json.dumps({"device": device, "passes": options.passes, **summary.as_record(rows, found)}, indent=2))
+        return 0
+    print(f"on {device}")
+    heads, cells = summary.table(rows)
+    terminal.table(heads, cells, sys.stdout, [terminal.RIGHT] * 4)
+    for line in summary.sums(rows, found):
+        print(line)
+    if options.trace is not None:
+        print(f"trace: {options.trace}")
+    return 0
+
+
+def _job(options: argparse.Namespace) -> dict[str, Any]:
+    task = _model(options)
+    if task is not None:
+        return {"module": task.module, "arguments": {**task.arguments, "passes": options.passes + 1}}
+    problems: dict[str, None] = {}
+    for word in options.what:
+        texts = problem_text.read(word)
+        if texts is None:
+            expected = f"a problem of {problem_text.kinds()}, a file of problems or a model"
+            raise ProfileError(f"[profile] got {word!r}, expected {expected} ({registry.known_models()})")
+        problems.update(dict.fromkeys(texts))
+    return {"problems": list(problems), "passes": options.passes + 1}
+
+
+def _model(options: argparse.Namespace) -> Task | None:
+    """Return the task of a model, or None if the words name problems."""
+    paths = [Path(word) for word in options.what]
+    models = [path for path in paths if path.is_file() and any(p.recognises(path) for p in registry.plugins())]
+    if models and len(paths) > 1:
+        raise ProfileError(f"[profile] got {models[0]} and other words, expected one model alone")
+    if not models:
+        return None
+    return registry.find(models[0]).problems(models[0], dict(options.shape), not options.forward)
+
+
+def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:
+    """Run a job in a child process and return its plans and runs.
+
+    Raises
+    ------
+    ProfileError
+        If the process ends too early.
+    """
+    environment = registry.environment()
+    with tempfile.TemporaryDirectory(prefix="clgraft-profile-") as folder:
+        file = os.path.join(folder, "events")
+        environment.update(CLGRAFT_VERBOSE="plan,run,start", CLGRAFT_VERBOSE_FILE=file)
+        if device:
+            environment["CLGRAFT_DEVICE"] = device
+        command = [sys.executable, "-m", WORKER]
+        done = subprocess.run(
+            command,
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            check=False,
+        )
+        answer = done.stdout.splitlines()[-1:]
+        if done.returncode or answer != ["done"]:
+            reason = "".join(answer) if not done.returncode and answer else ""
+            last = [line for line in done.stderr.splitlines() if line.strip()][-8:]
+            status = f"[profile] the process ended with status {done.returncode}; its last lines:"
+            raise ProfileError(reason or "\n".join([status, *last]))
+        with open(file, encoding="utf-8") as lines:
+            return list(events.read(lines))

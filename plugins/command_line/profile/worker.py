@@ -1,0 +1,44 @@
+"""The child process of ``clgraft profile``: it runs a model or problems; the C runtime writes the events.
+
+It reads one job as JSON from stdin. The last line of stdout is ``done``, or the reason why there is nothing to show.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from clgraft import core
+from clgraft.core.errors import ClgraftError
+from clgraft.plugins.command_line import lone_run
+
+
+def work(job: dict[str, Any]) -> None:
+    """Run a model's task, or every problem `passes` times."""
+    if "module" in job:
+        importlib.import_module(job["module"]).problems(**job["arguments"])
+        return
+    for text in job["problems"]:
+        call = lone_run.bind(core.parse(text))
+        for _ in range(job["passes"]):
+            call()
+
+
+def main() -> None:
+    """Do the job; what frameworks and drivers print goes to stderr."""
+    job = json.loads(sys.stdin.read())
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
+        os.dup2(2, 1)
+        try:
+            work(job)
+        except (ClgraftError, OSError) as error:
+            channel.write(" ".join(str(error).split("\n")) + "\n")
+        else:
+            channel.write("done\n")
+
+
+if __name__ == "__main__":
+    main()

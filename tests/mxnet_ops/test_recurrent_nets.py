@@ -1,0 +1,101 @@
+"""Unrolled recurrent nets, whose begin state gets its batch from operators after it, bind and agree when swapped."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from graft_checks import MODES, assert_close, evaluate, random
+from mxnet import autograd, gluon
+
+from clgraft.mxnet_ops import swap_block, swap_symbol
+
+SIZE, INPUTS, BATCH = 6, 5, 2
+
+
+def stacked() -> mx.rnn.BaseRNNCell:
+    cell = mx.rnn.SequentialRNNCell()
+    cell.add(mx.rnn.LSTMCell(SIZE, prefix="a_"))
+    cell.add(mx.rnn.DropoutCell(0.0, prefix="b_"))
+    cell.add(mx.rnn.ResidualCell(mx.rnn.GRUCell(SIZE, prefix="c_")))
+    return cell
+
+
+CELLS = {
+    "lstm": lambda: mx.rnn.LSTMCell(SIZE, prefix="a_"),
+    "gru": lambda: mx.rnn.GRUCell(SIZE, prefix="a_"),
+    "rnn": lambda: mx.rnn.RNNCell(SIZE, prefix="a_"),
+    "stacked": stacked,
+    "both ways": lambda: mx.rnn.BidirectionalCell(
+        mx.rnn.LSTMCell(SIZE, prefix="a_"), mx.rnn.GRUCell(SIZE, prefix="b_")
+    ),
+    "unfused": lambda: mx.rnn.FusedRNNCell(SIZE, num_layers=2, mode="lstm", prefix="a_").unfuse(),
+}
+
+
+@pytest.mark.parametrize("fuse", [False, True], ids=["single", "fused"])
+@pytest.mark.parametrize(
+    ("name", "length"), [*((name, 3) for name in CELLS), ("lstm", 70), ("gru", 70)], ids=lambda value: str(value)
+)
+def test_symbols(name, length, fuse, rng):
+    outputs, _ = CELLS[name]().unroll(
+        length, inputs=mx.sym.var("data", dtype="float32"), layout="NTC", merge_outputs=True
+    )
+    swapped, report = swap_symbol(outputs, fuse=fuse)
+    assert len(report.replaced) > 2 * length, report
+    shapes, out_shapes, _ = outputs.infer_shape(data=(BATCH, length, INPUTS))
+    assert swapped.infer_shape(data=(BATCH, length, INPUTS))[:2] == (shapes, out_shapes)
+    arrays = {key: 0.3 * random(rng, *shape) for key, shape in zip(outputs.list_arguments(), shapes)}
+    heads = [random(rng, *shape) for shape in out_shapes]
+    got, expected = evaluate(swapped, arrays, heads), evaluate(outputs, arrays, heads)
+    assert_close(got.outputs[0], expected.outputs[0])
+    for key in arrays:
+        assert_close(got.gradients[key], expected.gradients[key], what=key)
+
+
+def test_what_reads_the_begin_state_stays_native():
+    outputs, _ = CELLS["lstm"]().unroll(2, inputs=mx.sym.var("data"), layout="NTC", merge_outputs=True)
+    _, report = swap_symbol(outputs)
+    kept = {row.name for row in report.kept if "follow from operators after it" in row.reason}
+    assert kept == {"a_t0_h2h"}, report
+
+
+class Unrolled(gluon.HybridBlock):
+    """A cell over a few time steps."""
+
+    def __init__(self, cell: str, length: int) -> None:
+        super().__init__(prefix="net_")
+        self.length = length
+        with self.name_scope():
+            self.cell = getattr(gluon.rnn, cell)(SIZE, input_size=INPUTS)
+
+    def hybrid_forward(self, F, x):
+        return self.cell.unroll(self.length, x, layout="NTC", merge_outputs=True)[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("cell", "length"),
+    [("LSTMCell", 3), ("GRUCell", 3), ("RNNCell", 3), ("LSTMCell", 70)],
+    ids=lambda value: str(value),
+)
+def test_gluon(cell, length, mode, rng):
+    x = mx.nd.array(random(rng, BATCH, length, INPUTS))
+    results = []
+    for swap in (False, True):
+        mx.random.seed(3)
+        net = Unrolled(cell, length)
+        net.initialize(mx.init.Normal(0.3))
+        if swap:
+            swap_block(net)
+        if mode != "plain":
+            net.hybridize(static_alloc=mode == "static", static_shape=mode == "static")
+        x.attach_grad()
+        with autograd.record():
+            y = net(x)
+        y.backward()
+        gradients = {name: p.grad().asnumpy() for name, p in net.collect_params().items()}
+        results.append({"y": y.asnumpy(), "x": x.grad.asnumpy(), **gradients})
+    for name, value in results[0].items():
+        assert_close(results[1][name], value, what=name)
+    assert np.abs(results[0]["x"]).max() > 0

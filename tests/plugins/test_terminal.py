@@ -1,0 +1,107 @@
+"""Progress and tables: drawn on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from clgraft.plugins.command_line import terminal
+from clgraft.plugins.command_line.main import main
+
+PROGRAM = """
+import sys, time
+from clgraft.plugins.command_line import terminal
+with terminal.Progress(sys.stdout, 4) as progress:
+    for i in range(4):
+        progress.show(f"case {i}", i)
+        time.sleep(0.15)
+        progress.print(f"[bold]row {i}[/bold]")
+terminal.table(["name", "size"], [["[red]a", "1"], ["b", "22"]], sys.stdout, ["left", "right"])
+"""
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(on_terminal: bool) -> str:
+    """Run the program on a pseudo-terminal or in a pipe; return its output."""
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-c", PROGRAM]
+    if not on_terminal:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert done.stderr == ""
+        return done.stdout
+    leader, follower = pty.openpty()
+    child = subprocess.Popen(command, stdout=follower, stderr=subprocess.PIPE, env=environment)
+    os.close(follower)
+    parts = []
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # the other end was closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(leader)
+    assert child.wait() == 0, child.stderr.read().decode()
+    child.stderr.close()
+    return b"".join(parts).decode()
+
+
+def test_a_pipe_gets_plain_lines():
+    rows = [f"[bold]row {i}[/bold]" for i in range(4)]
+    assert run(False).splitlines() == [*rows, "name    size", "[red]a     1", "b         22"]
+
+
+def test_a_terminal_gets_a_bar_and_a_drawn_table():
+    text = run(True)
+    assert "\x1b[" in text and "case 2" in text and "2/4" in text and "left" in text
+    for i in range(4):
+        assert f"[bold]row {i}[/bold]" in text  # shown as it is
+    assert "[red]a" in text and "│" in text
+
+
+def test_counts_and_sizes():
+    assert [terminal.plural(n, "problem") for n in (0, 1, 2)] == ["0 problems", "1 problem", "2 problems"]
+    assert [terminal.nbytes(n) for n in (5, 2048, 3 << 20, 5 << 30)] == ["5 bytes", "2 KiB", "3 MiB", "5.0 GiB"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion(shell, capfd):
+    assert main(["completion", shell]) == 0
+    script = capfd.readouterr().out
+    assert "clgraft" in script and "profile" in script and "--passes" in script
+    if shell == "bash":
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_cache_is_shown_and_cleared(tmp_path, monkeypatch, capfd):
+    from clgraft import core
+
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "3M")
+    context = core.Context.on(None)
+    context.plan(core.parse("pool max n1 c1 ih4 iw4 kh4 kw4"))
+    device = f"{context.device.platform} / {context.device.name}"
+    assert main(["cache"]) == 0
+    text = capfd.readouterr().out
+    assert str(tmp_path / "cache") in text and "1 program," in text and "(limit 3 MiB)" in text and device in text
+    assert main(["cache", "--json", "--clear"]) == 0
+    import json
+
+    found = json.loads(capfd.readouterr().out)
+    assert found["removed"]["programs"] == 1 and found["programs"] == 0 and found["devices"] == []
+    assert not list((tmp_path / "cache" / "programs").iterdir())
+    monkeypatch.setenv("CLGRAFT_CACHE", "off")
+    assert main(["cache", "--clear"]) == 0
+    assert "there is no cache" in capfd.readouterr().out
