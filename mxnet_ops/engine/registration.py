@@ -180,7 +180,7 @@ def run_region(execution: Any, backward: int, train: int, count: int, addresses:
     made = _executions[int(ffi.cast("uintptr_t", execution))]
     numbers = ffi.cast("uintptr_t *", addresses)[0:count]
     run = made.backward if backward else made.forward
-    run(bool(train), numbers, requests)
+    run(bool(train), list(numbers), requests)
 
 
 @_answer
