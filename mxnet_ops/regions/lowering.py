@@ -159,7 +159,8 @@ class _Writer:
         for argument, array in zip(arguments, call.arrays):
             if argument.role != "out":
                 if array is None or (argument.role == "inout" and array[0] != AUX):
-                    raise ProblemError(f"[ocl_region] got {array} for {argument.name} of {call.problem}, expected an array")
+                    expected = f"an array for {argument.name} of {call.problem}"
+                    raise ProblemError(f"[ocl_region] got {array}, expected {expected}")
                 names.append(self._read(number, array, argument.shape, argument.dtype, argument.role == "inout"))
             elif array is None or not is_wanted("out", array):
                 names.append(SKIPPED)

@@ -139,9 +139,7 @@ class Region(Operator):
 
     def infer_all(self, shapes: Sequence[Shape | None]) -> tuple[dict[Entry, Shape], dict[int, Shape]]:
         """Return the shapes that follow from the known arguments': of all values, and of the auxiliary states."""
-        known: dict[Entry, Shape] = {
-            (OUTSIDE, place): shape for place, shape in enumerate(shapes) if shape is not None
-        }
+        known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(shapes) if shape is not None}
         states: dict[int, Shape] = {}
         count = -1
         while count != len(known):

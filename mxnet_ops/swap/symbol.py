@@ -95,7 +95,9 @@ def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
         if getattr(before, names)() != getattr(after, names)():
             report.regions.clear()
-            report.rows.append(Row("", REGION, reason="regions would change the order or names of arguments or outputs"))
+            report.rows.append(
+                Row("", REGION, reason="regions would change the order or names of arguments or outputs")
+            )
             return graph
     return joined
 

@@ -110,9 +110,7 @@ def test_bits_of_single_operators(no_passes, rng, requests, train):
     found = []
     for symbol in (one, joined):
         mx.random.seed(11)
-        found.append(
-            evaluate(symbol, arrays, [], requests=requests, start=0.5, train=train, auxiliary=states)
-        )
+        found.append(evaluate(symbol, arrays, [], requests=requests, start=0.5, train=train, auxiliary=states))
     compare(*found)
     if train:
         assert not np.array_equal(found[0].auxiliary["norm0_moving_mean"], states["norm0_moving_mean"])
@@ -153,7 +151,8 @@ def test_values_that_are_outputs_stay_visible(no_passes, rng):
     assert joined.list_outputs() == symbol.list_outputs()
     arrays, states = arrays_of(one, rng, data=DATA)
     heads = [random(rng, 2, 6, 8, 8), random(rng, 2, 5), random(rng, 2, 6, 8, 8)]
-    compare(*(evaluate(each, arrays, heads, auxiliary=states) for each in (one, joined)))
+    # three gradients meet at relu0 and at conv0, and MXNet adds them in an order of its own
+    compare(*(evaluate(each, arrays, heads, auxiliary=states) for each in (one, joined)), exact=False)
 
 
 def test_losses_need_no_gradient_from_outside(no_passes, rng):
@@ -280,7 +279,8 @@ def step(net, *batches, train_mode: bool = True) -> dict[str, np.ndarray]:
         outputs = [net(x) for x in inputs]
     found = {f"output{i}": y.asnumpy() for i, y in enumerate(outputs)}
     for i, y in enumerate(outputs):
-        y.backward(mx.nd.array(np.random.default_rng(i).standard_normal(y.shape)))
+        # freeing what the outputs share, their parameters' nodes, ends the later ones' backward in MXNet
+        y.backward(mx.nd.array(np.random.default_rng(i).standard_normal(y.shape)), retain_graph=len(inputs) > 1)
         mx.nd.waitall()
         for name, parameter in net.collect_params().items():
             array = parameter.data() if parameter.grad_req == "null" else parameter.grad()
@@ -384,5 +384,5 @@ def test_saved_values_on_a_device_with_memory_of_its_own(no_passes, staged, rng)
     one, joined, _ = both(with_loss(dropout=False))
     arrays, states = arrays_of(one, rng, data=(3, *DATA[1:]))
     found = [evaluate(each, arrays, [], auxiliary=states) for each in (one, joined)]
-    assert staged.counters()["bytes_staged_in"] > 0 if "bytes_staged_in" in staged.counters() else True
+    assert staged.counters()["bytes_to_device"] > 0
     compare(*found)
