@@ -21,6 +21,7 @@ from clgraft.mxnet_ops.regions.lowering import KEPT, Lowered, Lowering
 from clgraft.mxnet_ops.regions.region import Region
 
 ALIGNMENT = 128  # bytes
+MOST_PROGRAMS = 8  # regions and shapes whose memory is kept
 MOST_FREE = 2  # sets of kept arrays that wait for the next operator
 NULL, ADD = 0, 3  # MXNet's write requests
 
@@ -91,7 +92,7 @@ class Program:
         return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=MOST_PROGRAMS)
 def _program(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str, switches: str) -> Program:
     return Program(context, region, shapes, dtype)
 
@@ -204,7 +205,9 @@ class Execution:
                 late.append((view, result))
                 view = result
             arrays[name] = accumulate(view) if request == ADD else view
-        found.compiled.run(arrays)
+        written = found.compiled.run(arrays)
+        if not any(isinstance(array, np.ndarray) for array in written.values()):
+            self._program.context.finish()  # MXNet may free the inputs once this returns
         for view, result in late:
             view[...] = result
 

@@ -95,9 +95,8 @@ def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
     for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
         if getattr(before, names)() != getattr(after, names)():
             report.regions.clear()
-            report.rows.append(
-                Row("", REGION, reason="regions would change the order or names of arguments or outputs")
-            )
+            reason = f"regions would change {names}: {getattr(before, names)()} would be {getattr(after, names)()}"
+            report.rows.append(Row("", REGION, reason=reason))
             return graph
     return joined
 
