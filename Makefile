@@ -19,11 +19,13 @@ DEMO_ARGS ?=
 export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION := python
 export GLOG_minloglevel := 2
 
-.PHONY: help demo test lint bench install wheels clean
+.PHONY: help demo test test-all lint bench install wheels clean
 
 help:
 	@echo "make demo    train a small net on real digits, original and swapped, in every framework that $(PYTHON) can have"
-	@echo "make test    run all tests on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
+	@echo "make test    test every operator, the adapters and the command line: at most 10 minutes on two cores"
+	@echo "             on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
+	@echo "make test-all  run all tests: also random problems, whole nets, fuzzing, sanitizers, planted faults"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
 	@echo "make lint    ruff, ruff format and mypy"
 	@echo "make bench   time the operators against the frameworks' own"
@@ -42,7 +44,11 @@ install: $(VENV)/installed
 demo: install
 	$(BIN)/python examples/digits/demo.py $(DEMO_ARGS)
 
+# Two processes: with an empty cache most of the time goes to compilers, which have one thread.
 test: install
+	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+
+test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
 
 .PHONY: docs docs-python

@@ -28,9 +28,10 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {
 
 def measure(native: tuple[int, ...]) -> dict[str, float]:
     """Return the median times of the layers of one net."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "caffe_layers"))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
     import numpy as np
-    from caffe_nets import inputs, layer, load
+
+    from tests.caffe_layers.caffe_nets import inputs, layer, load
 
     fields = 'convolution_param { num_output: 64 kernel_size: 3 pad: 1 weight_filler { type: "msra" } }'
     text = inputs({"z0": (4, 64, 28, 28)})

@@ -10,6 +10,7 @@ import pyopencl as cl
 import torch
 
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.session.context import Context
 
 
@@ -59,7 +60,7 @@ class DeviceRun:
                     values.append(np.int32(0))
                 elif isinstance(item, Scalar):
                     values.append(np.dtype(item.dtype).type((scalars or {})[item.name]))
-                elif isinstance(item, Constant):
+                elif isinstance(item, (Constant, StructConstant)):
                     values.append(item.value)
                 elif isinstance(item, Local):
                     values.append(cl.LocalMemory(item.nbytes))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clgraft.plugins.command_line.bench.timing import Timing, compare, geometric_mean
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-from problem_sets import problem_lines
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.problem_sets import problem_lines
 
 __all__ = ["Timing", "compare", "geometric_mean", "problem_lines"]

@@ -53,6 +53,8 @@ LAYERS = {
 def __getattr__(name: str) -> Any:
     if name in LAYERS:
         return getattr(importlib.import_module(f"clgraft.caffe_layers.layers.{LAYERS[name]}"), name)
+    if name == "schema":  # its name before it moved to prototxt
+        return importlib.import_module("clgraft.caffe_layers.prototxt.schema")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

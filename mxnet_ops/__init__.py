@@ -7,7 +7,8 @@ from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet,
 
 import mxnet
 
-from clgraft.mxnet_ops.engine import backward_writes, random_numbers
+from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
+from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
 from clgraft.mxnet_ops.operators.activation import Activation
@@ -32,7 +33,7 @@ from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (make
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
-from clgraft.mxnet_ops.swap.translation import Node
+from clgraft.mxnet_ops.swap.table import Node
 
 __all__ = [
     "LRN",
@@ -52,6 +53,7 @@ __all__ = [
     "L2Normalization",
     "LayerNorm",
     "Node",
+    "OperatorError",
     "Pad",
     "Pointwise",
     "Pooling",
@@ -76,7 +78,9 @@ guard.install()
 unguard.install()
 random_numbers.install()
 backward_writes.install()
-# Python must not go while an operator that needs it is queued: the engine would wait for ever. Exit functions run last
-# first, and finalizers, which free the core's plans, are one of them: it has to be there before this one
+errors.install()
+partial_shapes.install()
+# Do not finalize Python while an operator is queued: the engine would deadlock. Exit functions run in reverse order,
+# and finalizers, which free the core's plans, are one of them: they must be registered before this one
 weakref.finalize(guard.install, int)
 atexit.register(mxnet.nd.waitall)

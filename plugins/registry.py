@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import clgraft.plugins
 from clgraft.plugins.plugin import Plugin, PluginError
 
 GROUP = "clgraft.plugins"
@@ -69,7 +68,7 @@ def environment() -> dict[str, str]:
 
 def _ours() -> Iterator[Plugin]:
     """Yield the plugins in this folder, which a checkout has without being installed."""
-    for module in pkgutil.iter_modules(clgraft.plugins.__path__):
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.ispkg and module.name != "command_line":
             yield importlib.import_module(f"{GROUP}.{module.name}.plugin").PLUGIN
 

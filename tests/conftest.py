@@ -1,4 +1,4 @@
-"""What every suite shares: the device's context, seeded random numbers, and what the run says about itself."""
+"""Shared by all tests: the device's context, random numbers, the header of a run, and what `make test` selects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests import everyday
+
 if sys.version_info >= (3, 12) and importlib.util.find_spec("mxnet"):
     import clgraft.mxnet_ops  # noqa: F401  MXNet can be imported only after it
 
@@ -18,10 +20,19 @@ def pytest_report_header(config) -> list[str]:
 
     device = core.context().device
     frameworks = [name for name in ("mxnet", "caffe") if importlib.util.find_spec(name)]
+    chosen = config.getoption("markexpr") == f"not {everyday.MARK}"
     return [
+        *([f"covers {everyday.COVERS[0]}", f"takes {everyday.TARGET}; {everyday.COVERS[1]}"] if chosen else []),
         f"OpenCL: {device.platform}, {device.name} (CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')!r})",
         f"frameworks: {', '.join(frameworks) or 'none'}; numpy {np.__version__}",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items) -> None:
+    """Mark what `make test` leaves to `make test-all`."""
+    for item in everyday.exhaustive(items):
+        item.add_marker(everyday.MARK)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from clgraft.core.runtime import sources
+from tests import mutant
+from tests.folders import python_path
+
 TESTS = Path(__file__).parent
 CONV_CPU = "core/test_conv_cpu.py::test_matches_float64[plain-3x3-bias-%s]"
 CONV_GPU = "core/test_conv_gpu_gemm.py::test_matches_float64[plain-3x3-bias-%s]"
@@ -45,8 +49,8 @@ FAULTS = {
     ),
     "padding left out": (
         "conv/direct.cl",
-        "v * sw - pw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
-        "v * sw + j * dw;\n                    if (q >= 0 && q < iw)\n                        part",
+        "v * sw - pw + j * dw; if (q >= 0 && q < iw) part",
+        "v * sw + j * dw; if (q >= 0 && q < iw) part",
         DIRECT % "forward",
     ),
     "stride not divisible": ("conv/direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
@@ -176,6 +180,12 @@ FAULTS = {
         "#define BLEND(n, old) y##n = SCALED(SCALED(y##n))",
         "core/test_pointwise.py::test_matches_float64[factors-this one]",
     ),
+    "a reader of a pixel is forgotten": (
+        "interpolation/interpolation.cl",
+        "to / (2 * map.step) + 1;",
+        "to / (2 * map.step);",
+        "core/test_interpolation.py::test_matches_float64[up-and-down-backward-this one]",
+    ),
 }
 FRAMEWORKS = {
     "mxnet": (
@@ -195,8 +205,8 @@ FRAMEWORKS = {
 
 def run_on(fault: tuple[str, str, str], test: str) -> subprocess.CompletedProcess:
     """Run a test on kernels with a fault; with an empty fault, on sound ones."""
-    environment = {**os.environ, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "mutant", "-p", "no:cacheprovider", str(TESTS / test)]
+    environment = {**os.environ, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": python_path()}
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.mutant", "-p", "no:cacheprovider", str(TESTS / test)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=TESTS.parent)
 
 
@@ -211,7 +221,7 @@ def test_a_planted_fault_is_noticed(context, name):
     if not context.device.is_cpu and any(
         word in FAULTS[name][0] + FAULTS[name][3] for word in ("cpu", "strided", "columns")
     ):
-        return  # its kernel is not this device's: the suite of a CPU device plants it
+        pytest.skip("the kernel is for CPU devices")
     assert_noticed(FAULTS[name])
 
 
@@ -224,3 +234,21 @@ def test_sound_kernels_pass_the_same_way():
     sound = ("common/prelude.cl", "#ifndef STORAGE", "#ifndef STORAGE")
     done = run_on(sound, DIRECT % "forward")
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *FRAMEWORKS])
+def test_a_fault_has_one_place(name):
+    """Every fault's text is found once in the kernels, whatever their line breaks are."""
+    file, old, new, _ = FAULTS.get(name) or FRAMEWORKS[name]
+    _, place = mutant.find(sources.KERNELS, file, old)
+    assert place[0] != new
+
+
+def test_a_fault_is_found_in_other_words(tmp_path):
+    (tmp_path / "conv").mkdir()
+    (tmp_path / "conv" / "moved.cl").write_text("if (a&&b)\n    sum+= c [i] ;\nint ab;\n")
+    path, place = mutant.find(tmp_path, "conv/gone.cl", "if (a && b) sum += c[i];")
+    assert path.name == "moved.cl" and place[0] == "if (a&&b)\n    sum+= c [i] ;"
+    for text in ("int a b;", "absent", "b"):
+        with pytest.raises(ValueError, match="places of"):
+            mutant.find(tmp_path, "conv/gone.cl", text)

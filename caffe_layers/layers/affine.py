@@ -10,25 +10,25 @@ import numpy as np
 
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
+from clgraft.caffe_layers.layers.activation import KEEP
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.core.operators.pointwise.formulas import functions
 
 
 class Affine(OclLayer):
-    """What both have in common: x seen as (outer, middle, inner), and one vector along the middle.
+    """Base class of both: x is viewed as (outer, middle, inner), and the vector lies along the middle.
 
     Attributes
     ----------
-    forward_text, backward_text : str
-        Formulas over x, g (factor), b (sum) and their gradients.
+    formula : Function
+        Formulas over x, g (factor), b (term) and their gradients.
     """
 
     bottoms: ClassVar[tuple] = (1, 2)
-    forward_text: str
-    backward_text: str
-    keeps_x: ClassVar[bool]
+    formula: functions.Function
 
     def vector_shape(self, given: Any, shapes: list) -> tuple:
-        """Give the shape of the learned vector, or of the second bottom that stands in for it."""
+        """Return the shape of the learned vector, or of the second bottom that replaces it."""
         if len(shapes) == 2:
             return shapes[1]
         self.expect(given.num_axes >= -1, f"num_axes {given.num_axes}", "-1 (to the end) or the number of axes")
@@ -40,7 +40,7 @@ class Affine(OclLayer):
         return shapes[0][axis:end]
 
     def view(self, given: Any, shapes: list, vector: Sequence[int]) -> None:
-        """See x as (outer, middle, inner)."""
+        """Set the view of x as (outer, middle, inner)."""
         x = shapes[0]
         axis = self.canonical_axis(given.axis, len(x)) if vector else 0
         end = axis + len(vector)
@@ -62,12 +62,12 @@ class Affine(OclLayer):
         """Compute y; `vectors` holds the buffers of g and b."""
         buffers = {"x": buffer(bottom[0].data), "y": buffer(top[0].data), **vectors}
         outputs = ["y"]
-        if self.keeps_x and self.in_place:
+        if self.formula.keeps_x and self.in_place:
             if self.kept is None:
                 self.kept = np.empty(self.shape, np.float32)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
-        self.program(self.forward_text, *outputs).run(buffers)
+        self.program(self.formula.forward + (KEEP if self.formula.keeps_x else ""), *outputs).run(buffers)
 
     def run_backward(self, top: Any, propagate_down: Any, bottom: Any, vectors: dict) -> None:
         """Compute the gradients; `vectors` holds the buffers of g and of the wanted dg and db."""
@@ -77,17 +77,17 @@ class Affine(OclLayer):
         if not outputs:
             return
         buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff), **vectors}
-        if self.keeps_x:
+        if self.formula.keeps_x:
             buffers["x"] = buffer(self.kept if self.in_place else bottom[0].data)
-        self.program(self.backward_text, *outputs).run(buffers)
+        self.program(self.formula.backward, *outputs).run(buffers)
 
     def passes_dy(self) -> bool:
-        """Whether dx is dy in the same memory."""
+        """Return whether dx is dy in the same memory."""
         return False
 
 
 def gradient(blob: Any, learned: bool) -> core.Buffer:
-    """Give where a vector's gradient goes: a learned blob's adds up, a bottom's is overwritten."""
+    """Return the buffer of a vector's gradient: that of a learned blob is added to, that of a bottom overwritten."""
     return buffer(blob.diff, core.ACCUMULATE if learned else core.OVERWRITE)
 
 
@@ -95,7 +95,6 @@ class OclScale(Affine):
     """``y = x g``, with `bias_term` ``y = x g + b``; g is bottom 1 or blob 0, b the last blob."""
 
     word: ClassVar[str] = "scale"
-    keeps_x: ClassVar[bool] = True
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.scale_param
@@ -106,8 +105,7 @@ class OclScale(Affine):
         if self.bias:
             blobs.append((self.vector, given.bias_filler))
         self.make_blobs(*blobs)
-        self.forward_text = f"y = x * g{' + b' * self.bias}; kept = x;"
-        self.backward_text = "dg = dy * x; db = dy; dx = dy * g;"
+        self.formula = functions.affine(self.bias)
 
     def prepare(self, shapes: list) -> list:
         self.view(self.parameters.scale_param, shapes, self.vector if self.learned else shapes[1])
@@ -133,9 +131,7 @@ class OclBias(Affine):
     """``y = x + b``; b is bottom 1 or blob 0."""
 
     word: ClassVar[str] = "bias"
-    keeps_x: ClassVar[bool] = False
-    forward_text = "y = x + b;"
-    backward_text = "db = dy; dx = dy;"
+    formula = functions.shifted()
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.bias_param

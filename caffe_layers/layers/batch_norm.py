@@ -1,4 +1,4 @@
-"""Batch norm as Caffe has it: statistics only, the affine part is a Scale layer's."""
+"""Batch norm in Caffe's form: it normalizes only; factor and term are those of a Scale layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OclBatchNorm(OclLayer):
     and ``var = f var + m / (m - 1) var_biased``, m values per channel. With global statistics (`use_global_stats`;
     by default in the TEST phase) the blobs divided by factor take the place of mu and var.
 
-    Give it ``param { lr_mult: 0 decay_mult: 0 }`` three times: the solver must not touch the statistics.
+    It needs ``param { lr_mult: 0 decay_mult: 0 }`` three times: the solver must not change the statistics.
     """
 
     word: ClassVar[str] = "batchnorm"
@@ -32,7 +32,7 @@ class OclBatchNorm(OclLayer):
         self.is_global = given.use_global_stats if given.HasField("use_global_stats") else self.phase == framework.TEST
         zero = fillers.given_or(self.parameters.scale_param, "filler", 0.0)
         self.make_blobs(((self.channels,), zero), ((self.channels,), zero), ((1,), zero))
-        # Each of these outlives every run that uses it, so that its address may be kept.
+        # These arrays live as long as the layer, so buffers may keep their addresses.
         self.ones = np.ones(self.channels, np.float32)
         self.zeros = np.zeros(self.channels, np.float32)
         self.mean = np.zeros(self.channels, np.float32)
@@ -77,7 +77,7 @@ class OclBatchNorm(OclLayer):
         factor += 1
 
     def kept(self, x: np.ndarray) -> np.ndarray:
-        """Copy what is about to be overwritten and is needed again to differentiate."""
+        """Return a copy of an input that the layer overwrites and backward needs."""
         if self.copy.size < x.size:
             self.copy = np.empty(x.size, np.float32)
         self.input = self.copy[: x.size].reshape(x.shape)
@@ -88,6 +88,8 @@ class OclBatchNorm(OclLayer):
         if not propagate_down[0]:
             return
         dy = buffer(top[0].diff)
-        x = dy if self.is_global else buffer(self.input if self.in_place else bottom[0].data)  # global: x is not read
+        x = (
+            dy if self.is_global else buffer(self.input if self.in_place else bottom[0].data)
+        )  # with global statistics x is not read
         dx = buffer(bottom[0].diff)
         self.backward_plan.execute((x, dy, self.gamma, *self.statistics, dx, SKIPPED, SKIPPED), (self.eps,))

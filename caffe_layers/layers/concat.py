@@ -10,12 +10,12 @@ from clgraft.caffe_layers.layers.layer import MANY, SKIPPED, OclLayer, buffer
 
 
 class Joining(OclLayer):
-    """What both have in common: many parts, one whole, and an axis under two names."""
+    """Base class of both: several parts, one whole, and an axis that has two names."""
 
     may_be_in_place: ClassVar[bool] = False
 
     def read_axis(self, given: Any, old: str, ndim: int) -> int:
-        """Give the axis: `axis`, or the older field, which takes no negative numbers."""
+        """Return the axis: `axis`, or the older field, which takes no negative numbers."""
         if not given.HasField(old):
             return self.canonical_axis(given.axis, ndim)
         self.expect(not given.HasField("axis"), f"axis beside {old}", "one of the two")

@@ -49,11 +49,11 @@ class OclConvolution(OclLayer):
         self.make_blobs(*blobs)
 
     def channels(self, given: Any) -> tuple:
-        """Give output channels and groups."""
+        """Return output channels and groups."""
         return given.num_output, given.group
 
     def weight_shape(self) -> tuple:
-        """Give the shape of w."""
+        """Return the shape of w."""
         return self.out_channels, self.in_channels // self.groups, *self.kernel
 
     def per_axis(self, name: str, short: Any, default: Any) -> tuple:
@@ -95,7 +95,7 @@ class OclConvolution(OclLayer):
         return [(*shape[: self.axis], self.out_channels, *self.problem.out_size[: self.spatial])] * len(shapes)
 
     def plan(self, direction: str) -> core.Plan:
-        """Give the plan of a direction; a net that only predicts never plans the others."""
+        """Return the plan of a direction; a net that only predicts never plans the others."""
         if direction not in self.plans:
             self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
         return self.plans[direction]

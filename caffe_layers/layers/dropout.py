@@ -1,4 +1,4 @@
-"""Dropout layer with random numbers of its own, that follow from Caffe's seed."""
+"""The dropout layer; its random numbers are its own and follow from Caffe's seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OclDropout(OclLayer):
     """When training, every element is multiplied by 1 / (1 - dropout_ratio), or with that probability by 0.
 
     The seed is drawn from Caffe's random numbers at the first training forward, so `random_seed` makes runs repeat;
-    the numbers are not those of the native layer. The gradient draws them again.
+    the numbers are not those of Caffe's own layer. The gradient draws them again.
     """
 
     word: ClassVar[str] = "dropout"
@@ -40,7 +40,7 @@ class OclDropout(OclLayer):
         return shapes
 
     def draw(self) -> None:
-        """Take the next key."""
+        """Set the next key, and before the first one the seed."""
         if self.count < 0:
             filler = schema.parse("FillerParameter", HALVES)
             halves = [min(int(number), HALF) for number in framework.native_fill((4,), filler)]

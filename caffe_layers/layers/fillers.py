@@ -13,7 +13,7 @@ KNOWN = ("constant", "uniform", "gaussian", "positive_unitball", "xavier", "msra
 
 
 def fill(shape: tuple, filler: Any) -> np.ndarray:
-    """Give the initial values of a blob.
+    """Return the initial values of a blob.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def fill(shape: tuple, filler: Any) -> np.ndarray:
 
 
 def given_or(parameters: Any, name: str, value: float) -> Any:
-    """Give the filler that a layer's parameters hold under a name, or a constant one if they hold none."""
+    """Return the filler that a layer's parameters hold under a name, or a constant one if they hold none."""
     filler = getattr(parameters, name)
     if parameters.HasField(name):
         return filler

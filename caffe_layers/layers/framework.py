@@ -1,4 +1,4 @@
-"""The one place that imports Caffe."""
+"""The only module that imports Caffe."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import caffe
 import numpy as np
 
 Layer = caffe.Layer
-TRAIN, TEST = 0, 1  # what the `phase` of a layer says
+TRAIN, TEST = 0, 1  # values of a layer's `phase`
 
 
 def native_fill(shape: tuple[int, ...], filler: Any) -> np.ndarray:
-    """Fill an array as a native layer would fill its blob.
+    """Return an array filled as Caffe's own layer would fill its blob.
 
     Caffe's random numbers cannot be seeded or drawn from Python, so its own filler does the work, inside a net of
     one DummyData layer. A net and its swapped twin therefore start from the same weights under the same `random_seed`.
@@ -24,7 +24,7 @@ def native_fill(shape: tuple[int, ...], filler: Any) -> np.ndarray:
     shape : tuple of int
         Shape of the blob.
     filler : FillerParameter
-        Its text is handed on to Caffe.
+        Its text is passed to Caffe.
 
     Returns
     -------

@@ -47,7 +47,7 @@ class OclInnerProduct(OclLayer):
         return [(*kept, self.outputs)]
 
     def plan(self, direction: str) -> core.Plan:
-        """Give the plan of a direction; a net that only predicts never plans the others."""
+        """Return the plan of a direction; a net that only predicts never plans the others."""
         if direction not in self.plans:
             self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
         return self.plans[direction]

@@ -1,7 +1,7 @@
-"""What all layers share: parameters, blobs, reshaping, in-place, and errors that are seen.
+"""What all layers share: parameters, blobs, reshaping, work in place, and errors that are printed.
 
 Caffe calls `setup` once, `reshape` and `forward` for every batch, and `backward` when it learns. Here these four only
-guard and prepare; a layer fills in `configure`, `prepare`, `compute` and `differentiate`.
+check and prepare; a layer implements `configure`, `prepare`, `compute` and `differentiate`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.log import log
 
-MANY = 1 << 30  # blobs: as many as one likes
-SHOWN = 120  # letters of param_str in an error
+MANY = 1 << 30  # no limit on the number of blobs
+SHOWN = 120  # letters of param_str that an error shows
 SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
 
 
 def told(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Log an error before it reaches Caffe, whose command line ends without a word about a Python exception."""
+    """Log an error before it reaches Caffe, whose command ends without printing a Python exception."""
 
     @wraps(step)
     def guarded(self: Any, *arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def buffer(array: np.ndarray, mode: int = core.OVERWRITE) -> core.Buffer:
-    """Describe an array's memory to a plan."""
+    """Return the buffer of an array's memory, as plans take it."""
     return core.Buffer(array.__array_interface__["data"][0], array.nbytes, "float32", mode)
 
 
@@ -58,7 +58,7 @@ class OclLayer(framework.Layer):
     may_be_in_place : bool
         Whether a top may be its bottom.
     parameters : LayerParameter
-        The native layer's parameters, from `param_str`.
+        The original layer's parameters, from `param_str`.
     shapes : list of tuple of int
         The bottoms' shapes.
     in_place : bool
@@ -70,13 +70,13 @@ class OclLayer(framework.Layer):
     tops: ClassVar[tuple] = (1, 1)
     may_be_in_place: ClassVar[bool] = True
 
-    # What a layer fills in.
+    # Methods that a layer implements.
 
     def configure(self, shapes: list) -> None:
         """Read the parameters and make the blobs; runs once, with the bottoms' first shapes."""
 
     def prepare(self, shapes: list) -> list:
-        """Take new bottom shapes; give the tops' shapes."""
+        """Take new bottom shapes; return the tops' shapes."""
         return shapes
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -87,7 +87,7 @@ class OclLayer(framework.Layer):
         """Write the bottoms' gradients where wanted and add to the blobs'."""
         raise NotImplementedError
 
-    # What Caffe calls.
+    # Methods that Caffe calls.
 
     @told
     def setup(self, bottom: Any, top: Any) -> None:
@@ -107,7 +107,7 @@ class OclLayer(framework.Layer):
         shapes = [bottom[i].data.shape for i in range(self.bottom_count)]
         if shapes == self.shapes:
             return
-        self.shapes = []  # nothing is valid if what follows fails
+        self.shapes = []  # no shape is valid if one of the next lines fails
         for i, shape in enumerate(self.prepare(shapes)):
             top[i].reshape(*shape)
         self.in_place = any(
@@ -126,7 +126,7 @@ class OclLayer(framework.Layer):
     def backward(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         self.differentiate(top, propagate_down, bottom)
 
-    # What layers use.
+    # Methods that layers use.
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
@@ -135,7 +135,7 @@ class OclLayer(framework.Layer):
         self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
 
     def kinds(self) -> tuple:
-        """Give the native types that this layer stands for."""
+        """Return the Caffe types that this layer replaces."""
         return (type(self).__name__[len("Ocl") :],)
 
     def name(self) -> str:
@@ -164,17 +164,20 @@ class OclLayer(framework.Layer):
         self.expect(there == [tuple(shape) for shape, _ in wanted], f"blobs of shapes {there}", [s for s, _ in wanted])
 
     def learns(self, index: int) -> bool:
-        """Whether a blob's gradient is wanted. Caffe does not say; a `param` copied into `param_str` does."""
+        """Return whether a blob's gradient is wanted.
+
+        Caffe does not tell a Python layer; the swap copies ``lr_mult: 0`` into `param_str`.
+        """
         specs = self.parameters.param
         return index >= len(specs) or specs[index].lr_mult != 0
 
     def canonical_axis(self, axis: int, ndim: int, name: str = "axis") -> int:
-        """Count a negative axis from the end."""
+        """Return an axis that is not negative; a negative one counts from the end."""
         self.expect(-ndim <= axis < ndim, f"{name} {axis}", f"an axis of {ndim} dimensions")
         return axis % ndim
 
 
 def same_shapes(layer: OclLayer, shapes: Sequence) -> None:
-    """Insist on bottoms of one shape."""
+    """Raise `ProblemError` unless all bottoms have one shape."""
     for i, shape in enumerate(shapes):
         layer.expect(shape == shapes[0], f"shape {shape} of bottom {i}", f"{shapes[0]}, the shape of bottom 0")

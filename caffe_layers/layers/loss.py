@@ -1,6 +1,6 @@
 """What loss layers share: the loss weight, labels to ignore, what a loss is divided by; and losses of element pairs.
 
-Natively a loss layer has the loss weight 1 by itself. A Python layer has none: its prototxt has to say
+Caffe's own loss layers have a loss weight of 1 by default. A Python layer has none: its prototxt has to say
 ``loss_weight: 1``, and the swap writes it.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-
-FORCED = "# clgraft force_backward"  # a comment that the swap leaves in param_str
+from clgraft.caffe_layers.prototxt.marks import FORCED
+from clgraft.core.operators.pointwise.formulas import sums
 
 
 class Loss(OclLayer):
@@ -43,12 +43,12 @@ class Loss(OclLayer):
             self.normalization = "VALID" if given.normalize else "BATCH_SIZE"
 
     def normalize(self, valid: int) -> float:
-        """Give what the loss is divided by: at least 1, for batches in which nothing counts."""
+        """Return what the loss is divided by: at least 1, for batches in which every label is ignored."""
         counts = {"FULL": self.outer * self.inner, "VALID": valid, "BATCH_SIZE": self.outer, "NONE": 1}
         return float(max(1, counts[self.normalization]))
 
     def weight(self, top: Any) -> float:
-        """Give the loss weight: Caffe hands it over as the top's gradient."""
+        """Return the loss weight: Caffe passes it as the top's gradient."""
         return float(top[0].diff.flat[0])
 
     def leave_labels(self, propagate_down: Any, bottom: Any) -> None:
@@ -63,10 +63,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
     """The mean of ``-t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x))`` over targets t."""
 
     word: ClassVar[str] = "sigmoid_cross_entropy_loss"
-    FORWARD = """
-        real keep = trunc(t) == ignored ? 0 : 1; valid = keep;
-        loss = keep > 0 ? fmax(x, 0) - x * t + log1p(exp(-fabs(x))) : 0;"""
-    BACKWARD = "dx = trunc(t) == ignored ? 0 : (1 / (1 + exp(-x)) - t) * scale;"
+    formula: ClassVar[sums.Loss] = sums.SIGMOID_CROSS_ENTROPY
 
     def configure(self, shapes: list) -> None:
         self.read_loss(default="BATCH_SIZE")
@@ -78,7 +75,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         self.outer, self.inner = shape[0], math.prod(shape[1:])
         self.inputs = {"x": (count,), "t": (count,)}
         outputs = {"loss": (1,), "valid": (1,)}
-        self.forward_program = programs.make(self.context, self.FORWARD, self.inputs, outputs, ("ignored",))
+        self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, outputs, ("ignored",))
         self.backward_program: programs.Program | None = None
         self.loss, self.valid = np.zeros(1, np.float32), np.zeros(1, np.float32)
         return [()]
@@ -96,7 +93,9 @@ class OclSigmoidCrossEntropyLoss(Loss):
             return
         if self.backward_program is None:
             scalars = ("ignored", "scale")
-            self.backward_program = programs.make(self.context, self.BACKWARD, self.inputs, {"dx": None}, scalars)
+            self.backward_program = programs.make(
+                self.context, self.formula.backward, self.inputs, {"dx": None}, scalars
+            )
         given = {"x": buffer(bottom[0].data), "t": buffer(bottom[1].data), "dx": buffer(bottom[0].diff)}
         self.backward_program.run(given, (self.ignored, self.weight(top) / self.normalizer))
 
@@ -105,6 +104,7 @@ class OclEuclideanLoss(Loss):
     """Half the mean over the examples of the squared distance of two bottoms; both may have gradients."""
 
     word: ClassVar[str] = "euclidean_loss"
+    formula: ClassVar[sums.Loss] = sums.SQUARED_DISTANCE
 
     def prepare(self, shapes: list) -> list:
         a, b = shapes
@@ -112,8 +112,7 @@ class OclEuclideanLoss(Loss):
         self.expect(good, f"shape {b} of bottom 1", f"as many examples and elements as {a}, the shape of bottom 0")
         self.examples, count = max(1, a[0]), math.prod(a)
         self.inputs = {"a": (count,), "b": (count,)}
-        text = "loss = (a - b) * (a - b);"
-        self.forward_program = programs.make(self.context, text, self.inputs, {"loss": (1,)})
+        self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, {"loss": (1,)})
         self.backward_program: programs.Program | None = None
         self.loss = np.zeros(1, np.float32)
         return [()]
@@ -124,9 +123,11 @@ class OclEuclideanLoss(Loss):
         top[0].data[...] = self.loss[0] / self.examples / 2
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        text, scale = "dx = (a - b) * scale;", self.weight(top) / self.examples
+        scale = self.weight(top) / self.examples
         if self.backward_program is None:
-            self.backward_program = programs.make(self.context, text, self.inputs, {"dx": None}, ("scale",))
+            self.backward_program = programs.make(
+                self.context, self.formula.backward, self.inputs, {"dx": None}, ("scale",)
+            )
         for index, factor in ((0, scale), (1, -scale)):
             if propagate_down[index]:
                 given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "dx": buffer(bottom[index].diff)}

@@ -10,8 +10,9 @@ import numpy as np
 from clgraft import core
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.core.operators.pointwise.formulas import sums
 
-AXES = 4  # of a bottom: batch, channels, height, width
+AXES = 4  # a bottom has batch, channels, height and width
 ACROSS_CHANNELS = 0
 
 
@@ -30,10 +31,7 @@ class OclLRN(OclLayer):
         self.across = given.norm_region == ACROSS_CHANNELS
         self.expect(given.local_size % 2 == 1, f"local_size {given.local_size}", "an odd number")
         self.size, self.alpha, self.beta, self.k = given.local_size, given.alpha, given.beta, given.k
-        # roots are exact, and much faster than powers
-        usual = "real root = sqrt(level); real factor = 1 / (root * sqrt(root)); "
-        other = "real factor = pow(level, -beta); "
-        self.level = "real level = 1 + alpha * mean; " + (usual if self.beta == 0.75 else other)
+        self.texts = sums.window_norm(self.beta)
 
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
@@ -70,9 +68,9 @@ class OclLRN(OclLayer):
             self.context.plan(self.problem).execute((x, y), (self.alpha, self.k))
             return
         mean, scratch = buffer(self.mean), buffer(self.scratch)
-        self.program("to = x * x;", "x").run({"x": x, "to": scratch})
+        self.program(self.texts.squares, "x").run({"x": x, "to": scratch})
         self.context.plan(self.pool).execute((scratch, mean))
-        last = self.program(self.level + "to = x * factor;", "x mean", ("alpha", "beta"))
+        last = self.program(self.texts.forward, "x mean", ("alpha", "beta"))
         last.run({"x": x, "mean": mean, "to": y}, (self.alpha, self.beta))
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
@@ -84,11 +82,10 @@ class OclLRN(OclLayer):
             plan.execute((x, dy, dx), (self.alpha, self.k))
             return
         mean, scratch, scalars = buffer(self.mean), buffer(self.scratch), (self.alpha, self.beta)
-        first = self.program(self.level + "to = dy * x * factor / level;", "dy x mean", ("alpha", "beta"))
+        first = self.program(self.texts.inner, "dy x mean", ("alpha", "beta"))
         first.run({"dy": dy, "x": x, "mean": mean, "to": scratch}, scalars)
         self.context.plan(self.pool.with_direction("backward")).execute((scratch, dx))
-        text = self.level + "to = dy * factor - 2 * alpha * beta * x * sum;"
-        last = self.program(text, "dy x mean sum", ("alpha", "beta"))
+        last = self.program(self.texts.backward, "dy x mean sum", ("alpha", "beta"))
         last.run({"dy": dy, "x": x, "mean": mean, "sum": dx, "to": dx}, scalars)
 
 
@@ -97,11 +94,7 @@ class OclMVN(OclLayer):
 
     word: ClassVar[str] = "mvn"
     may_be_in_place: ClassVar[bool] = False
-    MEAN = "mean = x * share;"
-    DEVIATION = "variance = (x - mean) * (x - mean) * share;"
-    SCALED = "y = (x - mean) / (sqrt(variance) + eps);"
-    SUMS = "first = dy * share; second = dy * y * share;"
-    GRADIENT = "dx = (dy - first - y * second) / (sqrt(variance) + eps);"
+    TEXTS: ClassVar[sums.MeanVariance] = sums.MeanVariance()
 
     def prepare(self, shapes: list) -> list:
         shape, given = shapes[0], self.parameters.mvn_param
@@ -112,7 +105,7 @@ class OclMVN(OclLayer):
         self.share, self.eps, self.scales = 1 / max(1, self.full[1]), given.eps, given.normalize_variance
         self.made: dict = {}
         self.values = {name: np.empty(self.row, np.float32) for name in ("mean", "variance", "first", "second")}
-        return [(*shape, *(1,) * (AXES - len(shape)))]  # natively the top has four axes
+        return [(*shape, *(1,) * (AXES - len(shape)))]  # Caffe's top has four axes
 
     def run(self, text: str, arrays: dict, outputs: str, scalars: dict) -> None:
         """Run an expression of whole arrays and of a value for each row."""
@@ -127,13 +120,13 @@ class OclMVN(OclLayer):
 
     def compute(self, bottom: Any, top: Any) -> None:
         arrays, share = {"x": buffer(bottom[0].data)}, {"share": self.share}
-        self.run(self.MEAN, arrays, "mean", share)
+        self.run(self.TEXTS.mean, arrays, "mean", share)
         arrays["y"] = buffer(top[0].data)
         if not self.scales:
-            self.run("y = x - mean;", arrays, "y", {})
+            self.run(self.TEXTS.centred, arrays, "y", {})
             return
-        self.run(self.DEVIATION, arrays, "variance", share)
-        self.run(self.SCALED, arrays, "y", {"eps": self.eps})
+        self.run(self.TEXTS.variance, arrays, "variance", share)
+        self.run(self.TEXTS.normed, arrays, "y", {"eps": self.eps})
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:
@@ -141,8 +134,8 @@ class OclMVN(OclLayer):
         arrays = {"y": buffer(top[0].data), "dy": buffer(top[0].diff)}
         share, result = {"share": self.share}, buffer(bottom[0].diff)
         if not self.scales:
-            self.run("first = dy * share;", arrays, "first", share)
-            self.run("dx = dy - first;", {**arrays, "dx": result}, "dx", {})
+            self.run(self.TEXTS.centred_sum, arrays, "first", share)
+            self.run(self.TEXTS.centred_gradient, {**arrays, "dx": result}, "dx", {})
             return
-        self.run(self.SUMS, arrays, "first second", share)
-        self.run(self.GRADIENT, {**arrays, "dx": result}, "dx", {"eps": self.eps})
+        self.run(self.TEXTS.normed_sums, arrays, "first second", share)
+        self.run(self.TEXTS.normed_gradient, {**arrays, "dx": result}, "dx", {"eps": self.eps})

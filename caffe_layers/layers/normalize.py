@@ -10,6 +10,7 @@ import numpy as np
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.core.operators.pointwise.formulas import sums
 
 
 class OclNormalize(OclLayer):
@@ -21,12 +22,7 @@ class OclNormalize(OclLayer):
 
     word: ClassVar[str] = "normalize"
     may_be_in_place: ClassVar[bool] = False
-    LENGTH = "squares = x * x;"
-    FORWARD = "y = scale * x / sqrt(squares + eps);"
-    INNER = "inner = scale * dy * x;"
-    BACKWARD = """
-        real factor = 1 / sqrt(squares + eps);
-        dx = factor * (scale * dy - x * inner * factor * factor); dscale = dy * x * factor;"""
+    TEXTS: ClassVar[sums.Length] = sums.Length()
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.norm_param
@@ -62,8 +58,8 @@ class OclNormalize(OclLayer):
     def compute(self, bottom: Any, top: Any) -> None:
         arrays = {"x": buffer(bottom[0].data), "squares": buffer(self.squares), "y": buffer(top[0].data)}
         arrays["scale"] = buffer(self.blobs[0].data)
-        self.run(self.LENGTH, arrays, "squares")
-        self.run(self.FORWARD, arrays, "y")
+        self.run(self.TEXTS.squares, arrays, "squares")
+        self.run(self.TEXTS.forward, arrays, "y")
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         wanted = ["dx"] * bool(propagate_down[0]) + ["dscale"] * self.learns(0)
@@ -79,5 +75,5 @@ class OclNormalize(OclLayer):
             "dx": buffer(bottom[0].diff),
             "dscale": buffer(scale.diff, core.ACCUMULATE),
         }
-        self.run(self.INNER, arrays, "inner")
-        self.run(self.BACKWARD, arrays, *wanted)
+        self.run(self.TEXTS.inner, arrays, "inner")
+        self.run(self.TEXTS.backward, arrays, *wanted)

@@ -1,4 +1,4 @@
-"""OclPointwise: the user's own expression as a layer."""
+"""OclPointwise: a layer that computes the user's own expression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OclPointwise(OclLayer):
 
     Bottoms are x0, x1, ..., tops y0, y1, ...; the backward expression may read both and dy0, dy1, ..., and assigns
     dx0, dx1, ...; a gradient is summed over the axes along which its bottom is broadcast. A net that never learns
-    through the layer may leave `backward` out. In place needs a backward expression that does not read x0.
+    through the layer may leave `backward` out. To work in place, the backward expression must not read x0.
     """
 
     word: ClassVar[str] = "pointwise"

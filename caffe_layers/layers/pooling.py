@@ -10,7 +10,7 @@ from clgraft import core
 from clgraft.caffe_layers.layers import framework
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 
-AXES = 4  # of a bottom: batch, channels, height, width
+AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
 FLOOR = 1
 
@@ -85,7 +85,7 @@ class OclPooling(OclLayer):
         return [(*shape[:2], *self.problem.out_size)] * self.top_count
 
     def plan(self, direction: str) -> core.Plan:
-        """Give the plan of a direction; a net that only predicts never plans backward."""
+        """Return the plan of a direction; a net that only predicts never plans backward."""
         if direction not in self.plans:
             self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
         return self.plans[direction]
@@ -99,7 +99,7 @@ class OclPooling(OclLayer):
             np.copyto(self.maxima(), top[0].data)
 
     def maxima(self) -> np.ndarray:
-        """Give memory for the maxima: a layer that works in place on the top may overwrite them there."""
+        """Return memory for the maxima: a layer that works in place may overwrite them in the top."""
         if self.kept is None:
             self.kept = np.empty((*self.shapes[0][:2], *self.problem.out_size), np.float32)
         return self.kept
@@ -110,7 +110,9 @@ class OclPooling(OclLayer):
         buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
         if self.operator == "max":
             x, y = buffer(bottom[0].data), buffer(self.maxima())
-            if not self.keeps:  # a net for predictions is rarely differentiated: it shall not pay for it
+            if (
+                not self.keeps
+            ):  # a net for predictions is rarely differentiated, so its forward does not store the maxima
                 self.plan("forward").execute((x, y))
             buffers = [x, y, *buffers]
         self.plan("backward").execute(buffers)

@@ -1,4 +1,4 @@
-"""Expressions in the names of the layers' own formulas (x, dy, dx), made into plans of the pointwise problem."""
+"""Plans of the pointwise problem from expressions over named values (x, dy, dx)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Program:
 
 
 def names_in(text: str) -> set:
-    """Give the names that an expression uses."""
+    """Return the names that an expression uses."""
     return set(NAME.findall(text))
 
 

@@ -1,4 +1,4 @@
-"""Crop, Tile and Reduction: boxes, repetitions and folds of a bottom."""
+"""Crop, Tile and Reduction: a part of a bottom, its repetition, and its sums."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.core.operators.pointwise.formulas import sums
 
 
 class OclCrop(OclLayer):
@@ -71,10 +72,8 @@ class OclReduction(OclLayer):
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.reduction_param
-        texts = {given.SUM: "x", given.ASUM: "fabs(x)", given.SUMSQ: "x * x", given.MEAN: "x"}
-        slopes = {given.SUM: "1", given.ASUM: "(x > 0 ? 1 : x < 0 ? -1 : 0)", given.SUMSQ: "2 * x", given.MEAN: "1"}
-        self.forward_text = f"y = factor * {texts[given.operation]};"
-        self.backward_text = f"dx = factor * dy * {slopes[given.operation]};"
+        kinds = {given.ASUM: sums.SUM_OF_ABSOLUTE, given.SUMSQ: sums.SUM_OF_SQUARES}
+        self.formula = kinds.get(given.operation, sums.SUM)
         self.mean = given.operation == given.MEAN
 
     def prepare(self, shapes: list) -> list:
@@ -82,10 +81,10 @@ class OclReduction(OclLayer):
         axis = self.canonical_axis(given.axis, len(shape))
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
         self.factor = given.coeff / (max(inner, 1) if self.mean else 1)
-        full, folded = {"x": (outer, inner)}, (outer, 1)
-        self.forward_program = programs.make(self.context, self.forward_text, full, {"y": folded}, ("factor",))
+        full, reduced = {"x": (outer, inner)}, (outer, 1)
+        self.forward_program = programs.make(self.context, self.formula.forward, full, {"y": reduced}, ("factor",))
         self.backward_program: programs.Program | None = None
-        self.full, self.folded = full, folded
+        self.full, self.reduced = full, reduced
         return [shape[:axis]]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -95,7 +94,9 @@ class OclReduction(OclLayer):
         if not propagate_down[0]:
             return
         if self.backward_program is None:
-            inputs = {**self.full, "dy": self.folded}
-            self.backward_program = programs.make(self.context, self.backward_text, inputs, {"dx": None}, ("factor",))
+            inputs = {**self.full, "dy": self.reduced}
+            self.backward_program = programs.make(
+                self.context, self.formula.backward, inputs, {"dx": None}, ("factor",)
+            )
         buffers = {"x": buffer(bottom[0].data), "dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)}
         self.backward_program.run(buffers, (self.factor,))

@@ -1,4 +1,4 @@
-"""Softmax layers: alone, and with the loss behind it."""
+"""Softmax layers: alone, and followed by the loss."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.core.errors import ProblemError
 
-LOWEST_PROBABILITY = float(np.finfo(np.float32).tiny)  # in the loss's logarithm, as natively
+LOWEST_PROBABILITY = float(np.finfo(np.float32).tiny)  # the loss takes its logarithm, as in Caffe
 
 
 def sizes_around(shape: tuple, axis: int) -> tuple:
-    """Give the products of the sizes before, of and behind an axis."""
+    """Return the products of the sizes before, of and after an axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
@@ -44,7 +44,7 @@ class OclSoftmax(OclLayer):
 class OclSoftmaxWithLoss(Loss):
     """Softmax and the mean of ``-log(probability of the label)``; a second top gets the probabilities.
 
-    A label that names no class is an error; natively it reads beyond the array.
+    A label that names no class is an error; Caffe's own layer reads beyond the array.
     """
 
     word: ClassVar[str] = "softmax_loss"
@@ -63,13 +63,13 @@ class OclSoftmaxWithLoss(Loss):
         self.problem = core.SoftmaxProblem("forward", *sizes)
         self.entropy = core.CrossEntropyProblem("forward", *sizes, ignoring=self.ignores)
         self.ignored = (float(self.ignored_label),) if self.ignores else ()
-        # as natively: what a softmax layer gives, shared with the second top
+        # the result of the softmax; with a second top it is stored there, as in Caffe
         self.kept = np.empty(shape if self.top_count == 1 else 0, np.float32)
         self.loss, self.counts = np.zeros(1, np.float32), np.zeros(2, np.int32)
         return [(), shape][: self.top_count]
 
     def probabilities(self, top: Any) -> np.ndarray:
-        """Give the array of the softmax's result."""
+        """Return the array of the softmax's result."""
         return self.kept if self.top_count == 1 else top[1].data
 
     def compute(self, bottom: Any, top: Any) -> None:

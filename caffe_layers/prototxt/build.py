@@ -13,7 +13,7 @@ _TRUE = {"true", "True", "t"}
 
 
 def fill(message: Any, tree: Message) -> None:
-    """Set a message's fields from a tree that `check` has passed; unknown fields are passed over."""
+    """Set a message's fields from a tree that `check` has accepted; unknown fields are skipped."""
     for item in tree.fields:
         known = message.DESCRIPTOR.fields_by_name.get(item.name)
         if known is None:
@@ -44,13 +44,13 @@ def convert(value: Scalar, known: Any) -> Any:
 
 
 def integer(text: str) -> int:
-    """Return a decimal, octal or hexadecimal number's value; raises `ValueError` if it is none."""
+    """Return a decimal, octal or hexadecimal number's value; raises `ValueError` if the text is not a number."""
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
     return sign * int(digits, 8 if is_octal else 0)
 
 
 def real(text: str) -> float:
-    """Return a number's value, a suffix `f` allowed; raises `ValueError` if it is none."""
+    """Return a number's value, a suffix `f` allowed; raises `ValueError` if the text is not a number."""
     has_digits = any(letter.isdigit() for letter in text)  # the last letter of "inf" is no suffix
     return float(text.rstrip("fF") if has_digits else text)

@@ -7,7 +7,6 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.build import integer, real
 from clgraft.caffe_layers.prototxt.tree import Document, Field, Message, Scalar
 
@@ -48,7 +47,7 @@ class Unknown:
         return f"{self.name} is not a field of Caffe's"
 
 
-def check(document: Document, name: str) -> list[Unknown]:
+def check(document: Document, message: Any) -> list[Unknown]:
     """Check that a document is a message of Caffe's.
 
     Fields and enum values that the schema lacks are a fork's and are left to it.
@@ -57,8 +56,8 @@ def check(document: Document, name: str) -> list[Unknown]:
     ----------
     document : Document
         What was read.
-    name : str
-        `NetParameter`, `SolverParameter`, ...
+    message : Descriptor
+        Of the message that it should be, such as `schema.descriptor("NetParameter")`.
 
     Returns
     -------
@@ -71,7 +70,7 @@ def check(document: Document, name: str) -> list[Unknown]:
         On a value of the wrong type, or a second value for a field that has one.
     """
     unknown: list[Unknown] = []
-    _check_message(document, document.root, schema.descriptor(name), unknown)
+    _check_message(document, document.root, message, unknown)
     return unknown
 
 

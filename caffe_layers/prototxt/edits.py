@@ -1,4 +1,4 @@
-"""Changes to a text, collected first and made in one go, so that offsets stay those of the tree."""
+"""Changes to a text, collected first and applied together, so that offsets stay those of the tree."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Edits:
         return len(self._changes)
 
     def replace(self, start: int, end: int, new: str) -> None:
-        """Put `new` in place of a span."""
+        """Replace a span by `new`."""
         if not 0 <= start <= end <= len(self.text):
             raise ValueError(f"[edits] got span {start}..{end}, expected one inside 0..{len(self.text)}")
         self._changes.append((start, end, len(self._changes), new))
 
     def insert(self, position: int, new: str) -> None:
-        """Put `new` in front of a position; several at one position keep their order."""
+        """Insert `new` before a position; several at one position keep their order."""
         self.replace(position, position, new)
 
     def remove(self, start: int, end: int) -> None:
-        """Take a span out, and with it the line if nothing else is on it."""
+        """Remove a span, and its line if nothing else is on it."""
         line_start = self.text.rfind("\n", 0, start) + 1
         line_end = self.text.find("\n", end)
         if line_end >= 0 and not self.text[line_start:start].strip() and not self.text[end:line_end].strip():

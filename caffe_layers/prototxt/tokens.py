@@ -1,4 +1,4 @@
-"""Splits protobuf text format into tokens that remember where they stand."""
+"""Splits protobuf text format into tokens with their offsets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Lines:
         return line, offset - self._starts[line - 1] + 1
 
     def error(self, message: str, offset: int) -> PrototxtError:
-        """Make an error that names the place."""
+        """Return an error that names the place."""
         return PrototxtError(message, *self.place(offset))
 
 

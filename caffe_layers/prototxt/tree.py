@@ -70,7 +70,7 @@ Value = Union[Scalar, Message]
 class Field:
     """A field with one value, or the values of a list.
 
-    `start` is where its name begins, `end` where its value ends, `after` where a separator behind it ends.
+    `start` is where its name begins, `end` where its value ends, `after` where a separator after it ends.
     """
 
     name: str

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote, schema
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
 from clgraft.caffe_layers.swap.rules import Choice, SwapError
@@ -21,7 +21,7 @@ _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"
 
 
 def is_solver(text: str) -> bool:
-    """Tell whether a prototxt is a solver's; anything that may be a net is taken for one."""
+    """Return whether a prototxt is a solver; a text that may be a net is taken for one."""
     names = {item.name for item in Document(text).root.fields}
     return bool(names - {"debug_info"}) and not names & _NET_ONLY
 
@@ -38,7 +38,7 @@ def swap_file(
 ) -> list[Report]:
     """Swap a net (train/val or deploy), or a solver with all nets that it names.
 
-    The nets of a solver are written beside the new solver as `<name>_ocl.prototxt`, and the new solver names those;
+    The nets of a solver are written next to the new solver as `<name>_ocl.prototxt`, and the new solver names those;
     `_ocl` is added to its `snapshot_prefix` too, so that native snapshots stay.
     Nothing is written unless everything could be read and swapped.
 
@@ -82,7 +82,7 @@ def swap_file(
 def restore_file(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False
 ) -> list[Report]:
-    """Undo `swap_file`; a solver names its native nets again, which were never touched.
+    """Undo `swap_file`; a solver names its original nets again, which were never changed.
 
     Raises
     ------
@@ -108,10 +108,12 @@ def _swap_solver(
     force: bool,
 ) -> list[Report]:
     if is_stream(target):
-        raise SwapError(f"[swap] got the solver {source} and {target}, expected a file: its nets are written beside it")
+        raise SwapError(
+            f"[swap] got the solver {source} and {target}, expected a file: its nets are written next to it"
+        )
     with naming(source):
         document = Document(text)
-        unknown = check(document, "SolverParameter")
+        unknown = check(document, schema.descriptor("SolverParameter"))
     edits = Edits(text)
     outputs: dict[Path, str] = {}
     inputs = {source}
@@ -174,7 +176,7 @@ def _swap_solver(
 
 def _restore_solver(text: str) -> tuple[str, Report]:
     document = Document(text)
-    check(document, "SolverParameter")
+    check(document, schema.descriptor("SolverParameter"))
     edits = Edits(text)
     report = Report()
     lines: dict[int, list[tuple[str, Scalar]]] = {}
@@ -233,7 +235,7 @@ def _path_text(path: Path, native: str, root: Path) -> str:
 
 
 class naming:
-    """Puts the file's name in front of the place that an error names."""
+    """Adds the file's name to the place that an error names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,8 @@
-"""Turns one native layer into a Python layer that carries everything needed to turn it back.
+"""Replaces one of Caffe's layers by a Python layer that holds everything needed to restore it.
 
-The native parameters move, letter by letter, into `param_str`; what stands around them is not touched.
+The original parameters move unchanged into `param_str`; the text around them stays.
 A batch norm needs multipliers of zero for its statistics, and a loss its weight and a top, which a Python layer has to
-spell out: what that changes is noted in comments inside `param_str`.
+write out: comments in `param_str` record what that changes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import json
 import re
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
+from clgraft.caffe_layers.prototxt.marks import FORCED
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
-# what a loss layer looks for in its param_str
-FORCED = "# clgraft force_backward"
 _TRUE = ("true", "t", "1", "True")
-_STATISTICS = 3  # blobs of a batch norm
+_STATISTICS = 3  # number of blobs of a batch norm
 # fields of param_str that are copies of what the layer says outside of it
 _ADDED = ("name", "type", "param")
 _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
@@ -38,7 +37,7 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
     Returns
     -------
     str
-        Why the layer could not be replaced; empty when it was.
+        Why the layer could not be replaced; empty if it was.
     """
     if layer.messages("python_param"):
         return "already holds a python_param"
@@ -99,12 +98,12 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     Returns
     -------
     str or None
-        The native type; None when the layer is none of ours.
+        The original type; None if the layer is not one of clgraft's.
 
     Raises
     ------
     SwapError
-        When the layer is ours but its `param_str` does not say what it was.
+        If the layer is clgraft's but its `param_str` has no type.
     """
     if layer.text("type") != "Python":
         return None
@@ -175,7 +174,7 @@ def _pooling_refusal(layer: Message) -> str:
 
 
 def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: list[str]) -> str:
-    """Give a batch norm three multipliers of zero; return why that cannot be."""
+    """Set three multipliers of zero for a batch norm; return the reason if that is impossible."""
     params = layer.all("param")
     values = layer.messages("param")
     if len(params) != len(values):
@@ -191,13 +190,13 @@ def _freeze_statistics(document: Document, layer: Message, edits: Edits, notes: 
     missing = _STATISTICS - len(params)
     if missing:
         anchor = params[-1] if params else layer.all("type")[-1]
-        _insert_behind(document, layer, anchor, [_FROZEN] * missing, edits)
+        _insert_after(document, layer, anchor, [_FROZEN] * missing, edits)
         notes.extend(f"# clgraft param {len(params) + index} was null" for index in range(missing))
     return ""
 
 
-def _insert_behind(document: Document, layer: Message, anchor: Field, texts: list[str], edits: Edits) -> None:
-    """Put fields behind another one, on lines of their own if it ends its line."""
+def _insert_after(document: Document, layer: Message, anchor: Field, texts: list[str], edits: Edits) -> None:
+    """Insert fields after another one, on lines of their own if it ends its line."""
     after = document.text[anchor.after : layer.end - 1].split("\n", 1)[0]
     own_line = "\n" in document.text[anchor.after : layer.end] and (not after.strip() or after.lstrip()[0] == "#")
     if own_line:
@@ -211,9 +210,9 @@ def _insert_behind(document: Document, layer: Message, anchor: Field, texts: lis
 
 
 def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
-    """Spell out what a native loss has by itself, a weight of 1 and a top; return the notes of it.
+    """Write out the defaults of Caffe's own loss, a weight of 1 and a top; return the notes about them.
 
-    A net that forces gradients asks the layer for those of its labels too, which natively it does not: that is noted.
+    A net that forces gradients asks a Python layer for those of its labels too, but not Caffe's own: that is noted.
     """
     notes, texts = [], []
     tops = len(layer.values("top"))
@@ -229,7 +228,7 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
         texts += ["loss_weight: 1"] + ["loss_weight: 0"] * (tops - 1)
         notes.append("# clgraft loss_weight was null")
     if texts:
-        _insert_behind(document, layer, (layer.all("top") or layer.all("type"))[-1], texts, edits)
+        _insert_after(document, layer, (layer.all("top") or layer.all("type"))[-1], texts, edits)
     if _forces_gradients(document, layer):
         notes.append(FORCED)
     return notes
@@ -242,13 +241,13 @@ def _nets(document: Document) -> list[Message]:
 
 
 def _forces_gradients(document: Document, layer: Message) -> bool:
-    """Tell whether the net that holds the layer computes gradients for everything."""
+    """Return whether the net that holds the layer computes gradients for everything."""
     net = next(net for net in _nets(document) if net.start <= layer.start < net.end)
     return net.text("force_backward") in _TRUE
 
 
 def _set_to_zero(message: Message, names: tuple[str, ...], edits: Edits) -> bool:
-    """Give fields the value 0 where they have another or none; return whether that changed anything."""
+    """Set fields to 0; return whether that changed anything."""
     missing = ""
     changed = False
     for name in names:
@@ -291,7 +290,7 @@ def _python_param(rule: Rule, head: str, notes: list[str], native: str, indent: 
 
 
 def _remove_inserted(document: Document, item: Field, edits: Edits) -> None:
-    """Take out a field with the white space that `swap_layer` put in front of it."""
+    """Remove a field and the white space that `swap_layer` inserted before it."""
     text = document.text
     start = item.start
     stripped = len(text[:start].rstrip(" \t"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check
+from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
 from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
@@ -18,9 +18,9 @@ def swap_net(
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
 ) -> tuple[str, Report]:
-    """Replace native layers of a net by OpenCL ones.
+    """Replace a net's layers by OpenCL ones.
 
-    Names of layers and blobs stay, so caffemodels and solver states load as before; comments, layout and fields of
+    Names of layers and blobs stay, so caffemodels and solver states load as before. Comments, layout and fields of
     forks stay too. Nets in the two older forms (`layers`) are upgraded first.
 
     Parameters
@@ -48,7 +48,7 @@ def swap_net(
     upgraded = upgrade(text)
     text = upgraded.text
     document = Document(text)
-    unknown = check(document, "NetParameter")
+    unknown = check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines)
@@ -97,8 +97,8 @@ def swap_layers(
 def swap_back(text: str) -> tuple[str, Report]:
     """Restore the native layers of a swapped net.
 
-    Gives the text that was swapped, letter by letter, if nothing else was changed since. A net that was upgraded on
-    the way comes back in its upgraded form.
+    The result is exactly the text that was swapped if nothing else was changed since. A net that was upgraded comes
+    back in its upgraded form.
 
     Returns
     -------
@@ -110,10 +110,10 @@ def swap_back(text: str) -> tuple[str, Report]:
     Raises
     ------
     PrototxtError, SwapError
-        When the text is not a net, or a layer of ours does not say what it was.
+        If the text is not a net, or one of clgraft's layers does not say what it was.
     """
     document = Document(text)
-    check(document, "NetParameter")
+    check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report()
     restore_layers(document, document.root, edits, report)

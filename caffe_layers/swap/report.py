@@ -10,7 +10,7 @@ from clgraft.core import html
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: where it stands, what it was, what it became (empty if left alone) and why."""
+    """One layer: its line, what it was, what it became (empty if it stays) and why."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Which native layers have an OpenCL counterpart, and which layers of a net a user meant."""
+"""Rules: which of Caffe's layers have an OpenCL counterpart, and which layers of a net the user chose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SwapError(ClgraftError, ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """How a native type is replaced: the class, the field or two that hold its parameters, and whether it is a loss."""
+    """How a type is replaced: the class, one or two fields with its parameters, and whether it is a loss."""
 
     layer: str
     parameters: str = ""
@@ -85,7 +85,7 @@ def rule_for(layer: Message) -> Rule | None:
 
 
 class Choice:
-    """Which layers the user wants swapped.
+    """The layers that the user chose.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class Choice:
 
     @property
     def unused(self) -> list[str]:
-        """Names and patterns that no layer has met so far."""
+        """Names and patterns that have matched no layer so far."""
         return sorted(self._unused)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from clgraft.caffe_layers.swap.rules import MODULE, SwapError
 
 STDIN = "-"
-_SHOWN_BYTES = 512  # where binary data are looked for besides zero bytes
+_HEAD = 512  # bytes at the start in which control characters mean binary data
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
 # open files of a process: not to be replaced even if they are regular ones
 _OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
@@ -36,13 +36,13 @@ def read_text(path: Path) -> str:
         raise SwapError(f"[swap] got {path}, which is UTF-16 text, expected UTF-8: Caffe reads nothing else")
     if data.startswith(b"\xef\xbb\xbf"):
         raise SwapError(f"[swap] got {path}, which starts with a byte-order mark, expected none: Caffe cannot read it")
-    if b"\0" in data or any(byte in _CONTROL for byte in data[:_SHOWN_BYTES]):
+    if b"\0" in data or any(byte in _CONTROL for byte in data[:_HEAD]):
         raise SwapError(f"[swap] got {path}, which is binary, expected a prototxt: caffemodels fit without a swap")
     return data.decode("utf-8", "surrogateescape")
 
 
 def is_stream(path: Path) -> bool:
-    """Tell whether a path is standard input, a pipe, a device or the like, and no regular file or folder."""
+    """Return whether a path is standard input, a pipe, a device or the like, and no regular file or folder."""
     if str(path) == STDIN or _OPEN_FILE.fullmatch(str(path)):
         return True
     try:
@@ -70,7 +70,7 @@ def write_files(outputs: dict[Path, str], inputs: set[Path], force: bool) -> Non
     Raises
     ------
     SwapError
-        Before anything is written if a file was read or is somebody else's; when writing fails.
+        Before anything is written if a file was read or was not written by clgraft; if writing fails.
     """
     read = {path.resolve() for path in inputs}
     for path, text in outputs.items():
@@ -96,7 +96,7 @@ def write_files(outputs: dict[Path, str], inputs: set[Path], force: bool) -> Non
 
 
 def _may_replace(path: Path, new: bytes) -> bool:
-    """Tell whether nothing of the user's is lost when a file is replaced."""
+    """Return whether a file may be replaced: it is missing, empty, the same, or clgraft's."""
     try:
         old = path.read_bytes()
     except FileNotFoundError:

@@ -25,7 +25,7 @@ from clgraft.caffe_layers.prototxt import (
     schema,
 )
 
-# native names that are not the enum's words joined
+# names that differ from the joined words of the enum
 _V1_TYPES = {
     "NONE": "",
     "ABSVAL": "AbsVal",
@@ -127,7 +127,7 @@ def upgrade(text: str) -> Upgraded:
     old = document.root.all("layers")
     if not old:
         return Upgraded(text, [], [document.place(layer.start)[0] for layer in document.root.messages("layer")])
-    check(document, "NetParameter")
+    check(document, schema.descriptor("NetParameter"))
     _expect_upgradable(document, old)
     flat, oldest = _unwrap(document)
     lines = [document.place(item.start)[0] for item in old]
@@ -139,7 +139,7 @@ def upgrade(text: str) -> Upgraded:
     kept = []
     for index, item in enumerate(document.root.all("layers")):
         layer = item.values[0]
-        assert isinstance(layer, Message)  # the check saw to it
+        assert isinstance(layer, Message)  # the check guarantees it
         if index in oldest and layer.text("type") == "padding":
             edits.remove(item.start, item.after)
             continue
@@ -154,10 +154,10 @@ def upgrade(text: str) -> Upgraded:
 
 
 def _expect_upgradable(document: Document, old: Sequence[Field]) -> None:
-    """Refuse what Caffe refuses, while places are still those of the user's text."""
+    """Raise for what Caffe refuses, while offsets are still those of the user's text."""
     new = document.root.all("layer")
     if new:
-        raise document.lines.error("got layer beside layers, expected one of the two forms", new[0].start)
+        raise document.lines.error("got layer together with layers, expected one of the two forms", new[0].start)
     for item in old:
         if item.is_list:
             raise document.lines.error("got a list of layers, expected one message for each", item.start)
@@ -178,7 +178,7 @@ def _expect_upgradable(document: Document, old: Sequence[Field]) -> None:
 
 
 def _unwrap(document: Document) -> tuple[str, set[int]]:
-    """Take away V0's inner brackets and their indentation; return the text and which layers had them."""
+    """Remove V0's inner brackets and their indentation; return the text and which layers had them."""
     edits = Edits(document.text)
     oldest = set()
     for index, layer in enumerate(document.root.messages("layers")):
@@ -212,7 +212,7 @@ class _Group:
 
 
 class _Regroup:
-    """Collects fields for messages that the present form has and the older ones had not."""
+    """Collects fields for messages that only the present form has."""
 
     def __init__(self, document: Document, layer: Message, edits: Edits) -> None:
         self.document, self.edits = document, edits
@@ -220,7 +220,7 @@ class _Regroup:
         self.one_line = "\n" not in document.span(layer)
 
     def move(self, item: Field, target: str, name: str) -> None:
-        """Take a field out and put it, renamed, into the message `target`."""
+        """Move a field into the message `target` under a new name."""
         if target not in self.groups:
             self.groups[target] = _Group(item, indent_of(self.document.text, item.start))
         else:
@@ -296,7 +296,7 @@ def _upgrade_params(document: Document, fields: Sequence[Field], edits: Edits) -
 
 
 def _gap(document: Document, item: Field) -> str:
-    """Return what stands between two fields where `item` is: a line's end if it begins its line, else a space."""
+    """Return the separator between two fields at `item`: a line's end if it begins its line, else a space."""
     line = document.text.rfind("\n", 0, item.start) + 1
     if document.text[line : item.start].strip():
         return " "

@@ -102,4 +102,9 @@ def plan_choice(problem: Problem, planner: Planner, choice: Choice) -> Launches:
         return implementation.plan(problem, planner)
     if not isinstance(implementation, Tunable):
         raise Declined(f"{choice.algorithm} has no settings")
-    return implementation.plan(problem, planner, dict(choice.settings))
+    try:
+        return implementation.plan(problem, planner, dict(choice.settings))
+    except (TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
+        if isinstance(error, ProblemError):
+            raise
+        raise Declined(f"{choice} has settings of another kind: {error}") from None

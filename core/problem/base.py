@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -96,6 +97,24 @@ class Gradient:
 
 
 Some = TypeVar("Some", bound="Problem")
+UNREADABLE = (AttributeError, TypeError, ValueError, OverflowError, RecursionError)  # raised for values of another kind
+
+
+def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a problem's check whose errors are all `ProblemError`."""
+
+    @wraps(check)
+    def checked(self: Any) -> None:
+        try:
+            check(self)
+        except ProblemError:
+            raise
+        except UNREADABLE as error:
+            raise ProblemError(
+                f"[{self.kind}] got values that do not fit ({error}), expected those of {type(self).__name__}"
+            ) from None
+
+    return checked
 
 
 class Problem:
@@ -134,6 +153,8 @@ class Problem:
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
+        if "__post_init__" in cls.__dict__:
+            cls.__post_init__ = _with_problem_errors(cls.__post_init__)  # type: ignore[attr-defined]
         if "kind" in cls.__dict__:
             Problem._kinds[cls.kind] = cls
 
@@ -210,8 +231,7 @@ class Problem:
         raise NotImplementedError
 
     def _expect(self, good: bool, name: str, got: object, expected: str) -> None:
-        if not good:
-            raise ProblemError(f"[{self.kind}] got {name} {got}, expected {expected}")
+        expect(self.kind, good, name, got, expected)
 
     def _expect_words(self, **known: Sequence[str]) -> None:
         """Refuse a dtype, or another word, that is none of the known ones."""
@@ -237,6 +257,12 @@ class Problem:
             *(Argument(name, "in", shapes[name], self.dtype) for name in inputs),
             Argument(output, "out", shapes[output], self.dtype),
         )
+
+
+def expect(kind: str, good: bool, name: str, got: object, expected: str) -> None:
+    """Raise `ProblemError` unless `good`."""
+    if not good:
+        raise ProblemError(f"[{kind}] got {name} {got}, expected {expected}")
 
 
 def sample_argument(argument: Argument, rng: np.random.Generator) -> np.ndarray:
@@ -267,4 +293,16 @@ def parse(text: str) -> Problem:
     kind, _, rest = text.strip().partition(" ")
     if kind not in Problem._kinds:
         raise ProblemError(f"[problem] got kind {kind!r}, expected one of {sorted(Problem._kinds)}")
-    return Problem._kinds[kind].from_text(rest)
+    if not text.isascii():
+        raise ProblemError(f"[{kind}] got {text!r}, expected only ASCII characters")
+    try:
+        return Problem._kinds[kind].from_text(rest)
+    except ProblemError:
+        raise
+    except UNREADABLE as error:
+        raise ProblemError(f"[{kind}] got {shortened(rest)}, expected a readable text ({error})") from None
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """Return a text for a message, cut where it is long."""
+    return repr(text) if len(text) <= most else f"{text[:most]!r}... of {len(text)} characters"

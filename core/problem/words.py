@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem.base import DTYPE_WORDS
+from clgraft.core.problem.base import DTYPE_WORDS, expect
 
 AXES = "dhw"
+LIST = re.compile(r"([a-z]+)\[([-\d,]*)\]")
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Words:
         return found
 
     def expect_none_left(self, axes: Sequence[str]) -> None:
-        """Refuse numbers that nobody took: those of other axes."""
+        """Refuse numbers that were not taken: those of other axes."""
         if self.numbers:
             raise ProblemError(f"[{self.kind}] got {sorted(self.numbers)}, expected only axes {list(axes)}")
 
@@ -101,3 +102,48 @@ def read_words(
         else:
             raise ProblemError(f"[{kind}] got word {word!r}, expected {expected}, once")
     return words
+
+
+def listed(name: str, numbers: Iterable[int]) -> str:
+    """Return the word of a list of numbers."""
+    return f"{name}[{','.join(str(number) for number in numbers)}]"
+
+
+def read_lists(
+    kind: str, text: str, choices: Mapping[str, str], names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> tuple[dict[str, tuple[int, ...]], str, str]:
+    """Read a text of plain words and of lists such as ``x[8,64,7,7]``.
+
+    Parameters
+    ----------
+    kind : str
+    text : str
+        Without the kind.
+    choices : mapping of str to str
+        Plain words and what they mean; the first one's meaning is the default.
+    names, optional : tuple of str
+        Of the lists of numbers.
+
+    Returns
+    -------
+    lists : dict of str to tuple of int
+    chosen : str
+        What the last plain word means.
+    dtype : str
+    """
+    chosen, dtype = next(iter(choices.values())), "float32"
+    lists: dict[str, tuple[int, ...]] = {}
+    for word in text.split():
+        found = LIST.fullmatch(word)
+        if word in choices:
+            chosen = choices[word]
+        elif word in DTYPE_WORDS:
+            dtype = DTYPE_WORDS[word]
+        elif found and found[1] in (*names, *optional) and found[1] not in lists:
+            lists[found[1]] = tuple(int(number) for number in found[2].split(",") if number)
+        else:
+            known = [*choices, *(f"{name}[...]" for name in (*names, *optional))]
+            raise ProblemError(f"[{kind}] got word {word!r}, expected one of {known}, once")
+    for name in names:
+        expect(kind, name in lists, "text", repr(text), f"a word {name}[...] in it")
+    return lists, chosen, dtype

@@ -17,7 +17,8 @@ from clgraft.core.runtime.handover import label, plan_spec
 
 LARGEST = 2**47  # bytes of an argument
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
-WITHOUT_PREFETCH = ("Oclgrind",)  # its compiler cannot make a kernel with a prefetch
+# Platforms whose compilers translate __builtin_prefetch; those of Mesa and Oclgrind abort the process there.
+WITH_PREFETCH = ("portable computing language", "intel", "nvidia", "amd")
 HOST_ACCESS = {
     "raw_pointer": abi.lib.CLG_RAW_POINTER,
     "use_host_ptr": abi.lib.CLG_USE_HOST_PTR,
@@ -117,7 +118,7 @@ class DeviceContext:
         import pyopencl as cl
 
         lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
-        if self.device.platform in WITHOUT_PREFETCH:
+        if not any(word in self.device.platform.lower() for word in WITH_PREFETCH):
             lines["__builtin_prefetch(...)"] = "((void)0)"
         source = "".join(f"#define {key} {value}\n" for key, value in lines.items()) + sources.kernel_source(file)
         key = (source, options)

@@ -133,9 +133,12 @@ class Plan:
         ExecutionError
             If the device fails; the arrays' contents are then undefined.
         """
+        self.run_bound(self.bind(buffers), scalars)
+
+    def bind(self, buffers: Sequence[BoundBuffer]) -> Any:
+        """Return buffers in the C runtime's form, which `run_bound` takes any number of times."""
         ffi = self._ffi
-        count = len(buffers)
-        bound = ffi.new("clg_buffer[]", count)
+        bound = ffi.new("clg_buffer[]", len(buffers))
         size = ffi.sizeof("clg_buffer")
         for i, (address, nbytes, dtype, mode, kind, offset) in enumerate(buffers):
             b = bound[i]
@@ -146,7 +149,12 @@ class Plan:
             b.mode = mode
             b.handle = ffi.cast("void *", address)
             b.bytes = nbytes
-        status = self._lib.clg_plan_run(self._handle, bound, count, list(scalars) or ffi.NULL, len(scalars))
+        return bound
+
+    def run_bound(self, bound: Any, scalars: Sequence[float] = ()) -> None:
+        """Run on what `bind` returned (see `execute`)."""
+        given = list(scalars) or self._ffi.NULL
+        status = self._lib.clg_plan_run(self._handle, bound, len(bound), given, len(scalars))
         if status:
             self._raise(status)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clgraft.core.runtime.plan import DTYPE_CODES
+from clgraft.core.abi import lib
+from clgraft.core.runtime.plan import BoundBuffer
 from clgraft.core.tuning.database import Timing
 
 if TYPE_CHECKING:
@@ -47,20 +48,19 @@ class Buffers:
         self.on_device: dict[str, Any] = {}
         self.bound = [self._bind(arrays) for arrays in self.sets]
 
-    def _bind(self, arrays: Mapping[str, np.ndarray]) -> Any:
-        ffi = self.context.ffi
-        bound = ffi.new("clg_buffer[]", len(self.arguments))
-        for i, argument in enumerate(self.arguments):
-            array, b = arrays[argument.name], bound[i]
-            b.size, b.kind, b.dtype, b.bytes = ffi.sizeof("clg_buffer"), 1, DTYPE_CODES[argument.dtype], array.nbytes
-            b.handle = ffi.cast("void *", array.ctypes.data)
+    def _bind(self, arrays: Mapping[str, np.ndarray]) -> list[BoundBuffer]:
+        bound = []
+        for argument in self.arguments:
+            array = arrays[argument.name]
+            address, kind = array.ctypes.data, lib.CLG_HOST
             if self.staged:
                 import pyopencl as cl
 
                 buffer = cl.Buffer(self.context.cl_context, cl.mem_flags.READ_WRITE, max(array.nbytes, 4))
                 cl.enqueue_copy(self.context.queue, buffer, array)
                 self.on_device[argument.name] = buffer
-                b.kind, b.handle = 2, ffi.cast("void *", buffer.int_ptr)
+                address, kind = buffer.int_ptr, lib.CLG_DEVICE
+            bound.append(BoundBuffer(address, array.nbytes, argument.dtype, kind=kind))
         return bound
 
     def poison(self) -> None:
@@ -95,18 +95,15 @@ class Runner:
     def __init__(self, plan: Plan, buffers: Buffers, scalars: Mapping[str, float]) -> None:
         self.plan, self.buffers = plan, buffers
         self.scalars = [float(scalars[name]) for name in plan.scalars]
+        self.bound = [plan.bind(each) for each in buffers.bound]
         self.turn = 0
         self.first = 0.0  # seconds of the last run that `results` made
         self.runs = DEVICE_RUNS if buffers.staged else 0  # of one measurement; 0: not known yet
 
     def _run(self) -> None:
-        bound = self.buffers.bound[self.turn]
-        self.turn = (self.turn + 1) % len(self.buffers.bound)
-        context, scalars = self.buffers.context, self.scalars
-        count = len(self.plan.arguments)
-        status = context.lib.clg_plan_run(self.plan._handle, bound, count, scalars or context.ffi.NULL, len(scalars))
-        if status:
-            self.plan._raise(status)
+        bound = self.bound[self.turn]
+        self.turn = (self.turn + 1) % len(self.bound)
+        self.plan.run_bound(bound, self.scalars)
 
     def results(self) -> dict[str, np.ndarray]:
         """Run once into numbers that are none; give what was written, to be used before the next run."""

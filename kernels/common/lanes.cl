@@ -77,8 +77,8 @@ real sum_of_lanes(const realv value) {
     return two.x + two.y;
 }
 
-// A row is whole vectors and a last one that overlaps them: its first `again` lanes have been there before. A row of fewer
-// channels than lanes is a last vector alone, whose lanes from `beyond` on are the next row's.
+// A row is whole vectors and a last one that overlaps them: its first `again` lanes have been there before. A row of
+// fewer channels than lanes is a last vector alone, whose lanes from `beyond` on are the next row's.
 #define ROWS                                                                                                     \
     real numbers[VL];                                                                                            \
     for (int i = 0; i < VL; i++) numbers[i] = i;                                                                 \
@@ -91,7 +91,7 @@ real sum_of_lanes(const realv value) {
 // Whether a lane of the last vector is a channel that no whole vector holds.
 #define IS_NEW ((lanes >= again) & (lanes < beyond))
 
-// The last vector of a row; behind the last row nothing can be read.
+// The last vector of a row; after the last row nothing can be read.
 #define LAST_OF(xs) (row * channels + last + VL <= rows * channels ? VLOAD(xs, last) : load_some(xs, last, channels - last, 0))
 
 #if STORAGE != 16
@@ -104,8 +104,8 @@ real sum_of_lanes(const realv value) {
 #endif
 #endif
 
-// Stores the last vector of a row, of which lanes may stand there already. A row of fewer channels than lanes has more than
-// half as many, and is written as two halves that overlap.
+// Stores the last vector of a row, of which lanes may stand there already. A row of fewer channels than lanes has more
+// than half as many, and is written as two halves that overlap.
 void store_last(global stored *ys, const long channels, const realv value, const int accumulate) {
     if (channels < VL || accumulate) {
         const long whole = channels / VL * VL;

@@ -2,8 +2,9 @@
 //
 //     sums[i][v]  +=  value(i) * vector(v)        for each i < MR, v < NV
 //
-// A step multiplies one element for each row, in all lanes, with one row of NV vectors; a product is a loop of steps. The
-// macros' arguments may use i_, the row, and v_, the vector. All loops over them are unrolled, so that sums need no memory.
+// A step multiplies one element for each row, in all lanes, with one row of NV vectors; a product is a loop of steps.
+// The macros' arguments may use i_, the row, and v_, the vector. All loops over them are unrolled, so that sums need no
+// memory.
 //
 // MR, NV    rows and vectors of the tile; the planner's (core/operators/conv/register_tile.py)
 // COLS      elements of a row of the tile

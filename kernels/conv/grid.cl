@@ -1,8 +1,9 @@
 // Structs by value that describe a product of matrices over a source tensor. Their fields are the tables in
-// core/operators/conv/arguments.py, from which the planner makes the macros here and packs the arguments. Each has one int
-// per axis: size_d, size_h and size_w are the field `size` of depth, height and width.
+// core/operators/conv/arguments.py, from which the planner makes the macros here and packs the arguments. Each has one
+// int per axis: size_d, size_h and size_w are the field `size` of depth, height and width.
 
-// A grid of `size` pixels over a tensor of `source`: pixel u meets tap j at u * stride + begin + j * step, on each axis.
+// A grid of `size` pixels over a tensor of `source`: pixel u meets tap j at u * stride + begin + j * step, on each
+// axis.
 #ifdef GRID_FIELDS
 typedef struct {
     GRID_FIELDS

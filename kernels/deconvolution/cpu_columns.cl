@@ -1,10 +1,11 @@
-// The second half of a deconvolution on CPU devices: what a product of matrices gave for every tap of the kernel and every
-// input pixel is added up where it meets in the output.
+// The second half of a deconvolution on CPU devices: what a product of matrices gave for every tap of the kernel and
+// every input pixel is added up where it meets in the output.
 //
 //     y[n][c][v]  =  bias[c] + sum over taps t and pixels u with u * s + t * d - p == v of columns[n][c][t][u]
 //
-// columns (batch, channels, kd * kh * kw, id * ih * iw), y (batch, channels, od, oh, ow). A work-group is one work-item:
-// some rows of one plane of y. `line` is one row of y, its positions sorted by their phase of the stride: pitch elements each.
+// columns (batch, channels, kd * kh * kw, id * ih * iw), y (batch, channels, od, oh, ow). A work-group is one
+// work-item: some rows of one plane of y. `line` is one row of y, its positions sorted by their phase of the stride:
+// pitch elements each.
 
 #define LOAD_REALS(p) CAT(vload, VL)(0, (p))
 #define STORE_REALS(p, value) CAT(vstore, VL)((value), 0, (p))

@@ -1,5 +1,5 @@
-// Dense layers on CPU devices. The matrix of weights b is streamed from memory once for a block of the batch; what meets
-// it again and again stays in registers and in the first levels of the cache.
+// Dense layers on CPU devices. The matrix of weights b is streamed from memory once for a block of the batch; what
+// meets it again and again stays in registers and in the first levels of the cache.
 //
 //     dense_rows     c[n][s]  =  bias[s] + sum over t of a[n][t] * b[s][t]
 //     dense_columns  c[n][t]  =  bias[t] + sum over s of a[n][s] * b[s][t]
@@ -25,7 +25,7 @@ realv load_part(global const stored *p, const int count) {
     return LOAD_REALS(lanes);
 }
 
-// Gives, in lane i, the sum of the lanes of a[i]. Each step adds halves of two vectors side by side.
+// Returns, in lane i, the sum of the lanes of a[i]. Each step adds halves of two vectors side by side.
 realv sums_of_lanes(realv *a) {
 #pragma unroll
     for (int width = VL / 2; width > 0; width /= 2) {
@@ -35,7 +35,8 @@ realv sums_of_lanes(realv *a) {
     return a[0];
 }
 
-// packed[t / VL][n][VL] = a[n][t] for NB rows of a, `step` elements apart; zeros behind the row `last` and behind `count`.
+// packed[t / VL][n][VL] = a[n][t] for NB rows of a, `step` elements apart; zeros after the row `last` and after
+// `count`.
 void pack_batch(local real *packed, global const stored *a, const long step, const int last, const int count) {
     const int vectors = count / VL, rest = count % VL;
     for (int n = 0; n < NB; n++) {
@@ -81,7 +82,8 @@ void store_row(global stored *c, local const real *values, const int step, const
         _Pragma("unroll") for (int r_ = 0; r_ < NR; r_++) sum[r_] = fma(factor[r_][n_], x_, sum[r_]); \
     }
 
-// One work-item: a block of rows, a block of the batch, a part of the columns. sums holds a vector for each of its results.
+// One work-item: a block of rows, a block of the batch, a part of the columns. sums holds a vector for each of its
+// results.
 kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                        const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
                        const int item_rows, const int item_batch, const int part_columns, const int chunk,
@@ -160,8 +162,9 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
     }
 }
 
-// One work-item: a block of columns and a part of the rows. sums holds the item's results, [block of NB][column / VL][NB][VL].
-// Rows are taken `chunk` at a time for all blocks of the batch, so that only the first block reads them from memory.
+// One work-item: a block of columns and a part of the rows. sums holds the item's results, [block of NB][column /
+// VL][NB][VL]. Rows are taken `chunk` at a time for all blocks of the batch, so that only the first block reads them
+// from memory.
 kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                           const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
                           const int item_columns, const int part_rows, const int chunk, local real *sums) {

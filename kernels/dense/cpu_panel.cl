@@ -6,8 +6,8 @@
 // b         (rows, columns), read in place: MR elements of b, each in all lanes, times NV vectors of the batch
 // c         (batch, rows)
 //
-// A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns at
-// a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
+// A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns
+// at a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
 
 #include "common/register_tile.cl"
 

@@ -30,7 +30,7 @@ class Attributes:
         self._known: list[str] = []
 
     def error(self, name: str, got: Any, expected: str) -> ProblemError:
-        """Give the error of an attribute that does not fit."""
+        """Return the error of an attribute that does not fit."""
         return ProblemError(f"[{self.op_type}] got {name} {got}, expected {expected}")
 
     def _take(self, name: str) -> str | None:
@@ -120,7 +120,7 @@ class Attributes:
         return tuple(float(v) for v in values)
 
     def ignore(self, *names: str) -> None:
-        """Accept attributes that steer other backends of MXNet and mean nothing here."""
+        """Accept and ignore attributes of other backends of MXNet."""
         for name in names:
             self._take(name)
 

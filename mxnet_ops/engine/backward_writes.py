@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import mxnet as mx
 
+from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
 
 # backwards for which a recorded call's states are remembered: a recorded call may be one of several whose losses
 # are propagated one after another, such as those of several devices
 BACKWARDS = 64
 
+_SECOND_ORDER = re.compile(r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable")
+
 _lock = threading.Lock()
+_recording = threading.local()  # op_types: of the calls recorded in this thread since its last backward
 _recorded: dict[int, list[Any]] = {}  # handle -> the array, and how many more backwards it is remembered for
 
 
@@ -33,8 +38,9 @@ def announce(arrays: Iterable[Any]) -> None:
             mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)
 
 
-def remember(arrays: Iterable[Any]) -> None:
-    """Keep the auxiliary states of a recorded call until its backward comes."""
+def remember(op_type: str, arrays: Iterable[Any]) -> None:
+    """Keep the name and the auxiliary states of a recorded call until its backward comes."""
+    _recording.__dict__.setdefault("op_types", {})[op_type] = True
     with _lock:
         for array in arrays:
             _recorded[array.handle.value] = [array, BACKWARDS]
@@ -79,14 +85,25 @@ class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = super().__call__(*args, **kwargs)
         if self._states and mx.autograd.is_recording():
-            remember(args[place] for place in self._states)
+            remember("ocl_batchnorm", (args[place] for place in self._states))
         return result
 
 
 def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+        op_types = ", ".join(_recording.__dict__.get("op_types", {}))
+        try:
+            result = original(*args, **kwargs)
+        except mx.MXNetError as failure:
+            if not op_types or not _SECOND_ORDER.search(str(failure)):
+                raise
+            raise OperatorError(
+                f"[{op_types}] got a gradient of a gradient, expected the first order: "
+                "MXNet's Custom operators have no other (leave these operators to MXNet with select)"
+            ) from failure
+        if original.__name__ != "grad":  # whose graph may be differentiated again
+            _recording.__dict__.pop("op_types", None)
         if _recorded:
             announce_recorded()
         return result

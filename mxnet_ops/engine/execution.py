@@ -45,7 +45,7 @@ def _step(context: core.Context, call: Call, written: int, owners: list[Any]) ->
 
 
 def _out_bytes(graft: Graft) -> list[int]:
-    """Give the bytes of every output, by its place."""
+    """Return the bytes of every output, by its place."""
     found = {}
     for call in graft.forward[False]:
         for argument, array in zip(call.problem.arguments(), call.arrays):

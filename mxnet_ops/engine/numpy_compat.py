@@ -1,4 +1,4 @@
-"""Lets MXNet 1.9.1 be imported beside NumPy 1.24 to 1.26, the only ones for Python 3.12.
+"""Lets MXNet 1.9.1 be imported with NumPy 1.24 to 1.26, the only ones for Python 3.12.
 
 MXNet names scalar types by aliases that NumPy 1.24 removed. They are put back, as what they were: Python's own types.
 """

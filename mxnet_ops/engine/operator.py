@@ -12,12 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from clgraft import core
 from clgraft.mxnet_ops.engine.attributes import Attributes
+from clgraft.mxnet_ops.engine.calls import lib
 
 Shape = tuple[int, ...]
 Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 
 # where an array of a call stands: MXNet's own tags, and the operator's own arrays
-IN, OUT, IN_GRAD, OUT_GRAD, AUX, STATE = range(6)
+IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
+OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
 
 
 class Call(NamedTuple):
@@ -122,15 +124,15 @@ class Operator:
         raise NotImplementedError
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        """Give the shapes of inputs, outputs and auxiliary states from the known inputs'; None if those are too few."""
+        """Return the shapes of inputs, outputs and auxiliary states from the known inputs'; None if too few."""
         raise NotImplementedError
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        """Give what is run for these input shapes."""
+        """Return what is run for these input shapes."""
         raise NotImplementedError
 
     def error(self, name: str, got: Any, expected: str) -> core.ProblemError:
-        """Give the error of an input or attribute that does not fit."""
+        """Return the error of an input or attribute that does not fit."""
         return core.ProblemError(f"[{self.op_type}] got {name} {got}, expected {expected}")
 
     def agree(self, given: Sequence[Shape | None], needed: Sequence[Shape]) -> None:
@@ -153,7 +155,7 @@ def _operator(op_type: str, given: tuple[tuple[str, str], ...]) -> Operator:
 
 
 def find_operator(op_type: str, attributes: Mapping[str, Any]) -> Operator:
-    """Give the operator that an ``op_type`` and MXNet's attributes name.
+    """Return the operator that an ``op_type`` and MXNet's attributes name.
 
     Raises
     ------

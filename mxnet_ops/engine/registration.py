@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
@@ -22,8 +21,10 @@ from clgraft import core
 from clgraft.core import ClgraftError, ProblemError
 from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
+from clgraft.mxnet_ops.engine.errors import keep_error
 from clgraft.mxnet_ops.engine.execution import prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
+from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 
 FLOATS = ("float32", "float16", "float64")
@@ -43,29 +44,23 @@ class Execution(Protocol):
         """Free what it holds."""
 
 
-_errors = threading.local()
 # how an operator that runs in Python is made: from a context, itself, its inputs' shapes and their dtype
 STARTS: dict[str, Callable[..., Execution]] = {}
 _executions: dict[int, Execution] = {}  # those at work
 _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
 
 
-def last_error() -> Exception | None:
-    """Give, once, the error that an answer in this thread met last: MXNet's own text does not carry it."""
-    error = getattr(_errors, "error", None)
-    _errors.error = None
-    return error
-
-
 def _answer(function: Callable[..., None]) -> Callable[..., int]:
-    """Let C ask a function of ours; 0 after an error, which is shown and kept for `last_error`."""
+    """Let C ask a function of ours; 0 after an error, which is shown and kept for `errors.last_error`."""
 
     def entry(*arguments: Any) -> int:
         try:
             function(*arguments)
         except Exception as error:
-            _errors.error = error
+            keep_error(error)
             text = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
+            if isinstance(error, UnknownShape):  # a question may be asked before shapes are known
+                return 0
             log.error("clgraft: %s", text)
             return 0
         return 1
@@ -97,7 +92,7 @@ def describe(call: Any, op_type: Any, count: int, attributes: Any) -> None:
 
 
 def _shapes(key: Any, count: int, start: int = 0) -> list[Shape | None]:
-    """Read shapes as C writes them: the number of axes (-1: unknown), then their sizes."""
+    """Read shapes as C writes them: the number of axes (-1: unknown), then their sizes (-1: unknown)."""
     numbers = iter(list(key[0:count])[start:])
     return [None if ndim < 0 else tuple(itertools.islice(numbers, ndim)) for ndim in numbers]
 
@@ -105,12 +100,12 @@ def _shapes(key: Any, count: int, start: int = 0) -> list[Shape | None]:
 @_answer
 def shapes(call: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
     operator, given = _operator(op_type, count, attributes), _shapes(key, key_count)
-    found = operator.infer(tuple(given))
+    found = infer_partly(operator, given)
     if found is None:
         # MXNet has no way to be told so: it takes any number of axes for an answer
-        unknown = [name for name, shape in zip(operator.arguments, given) if shape is None]
+        unknown = [n for n, shape in zip(operator.arguments, given) if shape is None or UNKNOWN in shape]
         expected = "a shape (without mx.util.np_shape(True), MXNet takes one that holds a 0 for unknown)"
-        raise operator.error(unknown[0], "of unknown shape", expected)
+        raise UnknownShape(str(operator.error(unknown[0], "of unknown shape", expected)))
     flat: Sequence[Shape] = [shape for group in found for shape in group]
     sizes = [size for shape in flat for size in shape]
     if not lib.clg_mx_add_shapes(call, key, key_count, [len(shape) for shape in flat], sizes, len(flat)):

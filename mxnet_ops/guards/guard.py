@@ -6,7 +6,7 @@ mode and cached graphs; the symbolic executor keeps it). So no such array may re
 
 `squeeze` over no axes is an operator that is none of oneDNN's, forward or backward: it gives the plain layout, keeps
 shape, values and gradients, and shares its input's memory wherever MXNet plans memory. One stands before each input of
-more than one axis, and one behind each output: that one guards the gradient that comes back. A parameter whose shape
+more than one axis, and one after each output: that one guards the gradient that comes back. A parameter whose shape
 is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
 
 They get there by themselves: `mx.nd.Custom` puts them around every ``op_type="ocl_..."``, and a symbol gets them when
@@ -26,8 +26,8 @@ from mxnet.base import MXNetError
 
 from clgraft import core
 from clgraft.mxnet_ops.engine import backward_writes
+from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
-from clgraft.mxnet_ops.engine.registration import last_error
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
@@ -41,7 +41,7 @@ def is_grafted(op_type: str | None) -> bool:
 
 
 def _arrange(operator: Operator, data: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-    """Give the inputs in the operator's order: those by position, then those by name; None where nothing was given."""
+    """Return the inputs in the operator's order: by position, then by name; None where nothing was given."""
     names = operator.arguments + operator.auxiliary
     if len(data) > len(names):
         raise operator.error("inputs", f"{len(data)} of them", f"at most {len(names)}: {names}")
@@ -55,7 +55,7 @@ def _arrange(operator: Operator, data: tuple[Any, ...], named: Mapping[str, Any]
 
 
 def _sort(kwargs: dict[str, Any], kind: type) -> tuple[Operator, dict[str, Any], dict[str, Any]]:
-    """Give the operator, its inputs by name, and its attributes."""
+    """Return the operator, its inputs by name, and its attributes."""
     named = {key: value for key, value in kwargs.items() if isinstance(value, kind) and key not in OWN_KEYS}
     attributes = {key: value for key, value in kwargs.items() if key not in named and key not in OWN_KEYS}
     operator = find_operator(kwargs["op_type"], attributes)
@@ -85,7 +85,7 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         for name, value in zip(names, inputs):
             if value is None:
                 raise operator.error(name, "nothing", f"inputs {names}")
-        # the guard behind an output is there for the gradient that comes back
+        # the guard after an output is there for the gradient that comes back
         recording, out = mx.autograd.is_recording(), kwargs.get("out")
         last_error()  # one that is left from a symbol whose shapes could not be inferred is not this call's
         try:
@@ -96,12 +96,12 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         except MXNetError as failure:
             error = last_error()
             if isinstance(error, core.ClgraftError):
-                raise error from failure
+                raise as_mxnets(error) from failure
             _expect_sizes(operator, names, inputs)
             raise
         if not recording:
             return outputs
-        backward_writes.remember(inputs[len(operator.arguments) :])
+        backward_writes.remember(operator.op_type, inputs[len(operator.arguments) :])
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out
@@ -255,7 +255,8 @@ class CachedOp(backward_writes.CachedOp):
 
 
 def _replace(modules: tuple[Any, ...], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    function = wrap(getattr(modules[0], name))
+    native = getattr(modules[0], name)
+    function = functools.wraps(native)(telling(wrap(native)))
     for module in modules:
         setattr(module, name, function)
 

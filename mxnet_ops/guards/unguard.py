@@ -13,7 +13,9 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, is_grafted
+from clgraft.mxnet_ops.guards.guard import CORE_SUFFIX, MARK, guard_graph, guard_symbol, is_grafted
+
+SPARSE = ("row_sparse", "csr")
 
 
 def unguard_graph(graph: dict[str, Any]) -> int:
@@ -65,10 +67,23 @@ def executor_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     return mx.sym.load_json(json.dumps(graph)) if unguard_graph(graph) + changed else symbol
 
 
+def _is_sparse(value: Any) -> bool:
+    """Whether an argument of bind is, or holds, a sparse array or a word for one."""
+    if isinstance(value, mx.nd.NDArray):
+        return bool(value.stype != "default")
+    if isinstance(value, str):
+        return value in SPARSE
+    if isinstance(value, dict):
+        return any(_is_sparse(part) for part in value.values())
+    return isinstance(value, (list, tuple)) and any(_is_sparse(part) for part in value)
+
+
 def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def bind(self: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> Any:
-        return original(executor_symbol(self), *arguments, **kwargs)
+        # an operator that is none of ours hands over a dense copy of a sparse array, with a warning: a guard is one
+        sparse = any(_is_sparse(value) for value in (*arguments, *kwargs.values()))
+        return original((guard_symbol if sparse else executor_symbol)(self), *arguments, **kwargs)
 
     return bind
 

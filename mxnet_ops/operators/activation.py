@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -67,12 +68,12 @@ class Activation(Operator):
 
     Notes
     -----
-    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), or (1,).
+    ``prelu`` has a second input gamma: (C,), C being axis 1 of data (of a vector its only one), (1,),
+    or of data's shape.
     """
 
     op_type: ClassVar[str] = "ocl_activation"
     in_place: ClassVar[bool] = True
-    vectors: ClassVar[frozenset[str]] = frozenset({"gamma"})
 
     act_type: str
     scalars: tuple[float, ...] = ()
@@ -119,8 +120,8 @@ class Activation(Operator):
             raise self.error("data", f"of shape {data}", "at least 1 axis for prelu")
         channels = (data[self._channel_axis(data)],)
         gamma = shapes[1] or channels
-        if gamma not in (channels, (1,)):
-            raise self.error("gamma", f"of shape {gamma}", f"shape {channels} or (1,)")
+        if gamma not in (channels, (1,), data):
+            raise self.error("gamma", f"of shape {gamma}", f"shape {channels}, (1,) or {data}")
         return [data, gamma], [data], []
 
     @staticmethod
@@ -133,9 +134,11 @@ class Activation(Operator):
         if self.act_type == "rrelu":
             return self._random_slopes(data, dtype)
         if self.act_type == "prelu":
-            kind = {"axis": self._channel_axis(data), "shared": shapes[1] == (1,), "dtype": dtype}
-            forward = Call(activation.prelu_forward(data, **kind), (x, (IN, 1), y))
-            backward = Call(activation.prelu_backward(data, **kind), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
+            # a slope for each element is one for each channel of a vector
+            view = (math.prod(data),) if shapes[1] == data else data
+            axis, shared = self._channel_axis(view), shapes[1] == (1,)
+            forward = Call(activation.prelu_forward(view, axis, shared, dtype), (x, (IN, 1), y))
+            backward = Call(activation.prelu_backward(view, axis, shared, dtype), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
         else:
             name = FUNCTIONS[self.act_type][0]
             forward = Call(activation.forward(name, data, dtype), (x, y), self.scalars)

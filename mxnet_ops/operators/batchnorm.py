@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core.operators.batchnorm.problem import FOLLOWING as CORE_FOLLOWING
+from clgraft.core.operators.pointwise.formulas import norms
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import (
     AUX,
@@ -135,9 +136,7 @@ class BatchNorm(Operator):
         def statistics(mean: tuple[int, int], var: tuple[int, int]) -> tuple[Call, ...]:
             if not self.output_mean_var:
                 return ()
-            problem = core.PointwiseProblem(
-                ((channels,), (channels,)), "y0 = x0; y1 = 1 / sqrt(x1 + eps);", (), ("eps",), dtype=dtype
-            )
+            problem = norms.mean_and_inverse_deviation(channels, dtype)
             return (Call(problem, (mean, var, (OUT, 1), (OUT, 2)), eps),)
 
         inference = (call("forward_inference", x, gamma, beta, *moving, y), *statistics(*moving))
@@ -166,6 +165,6 @@ class BatchNorm(Operator):
         )
 
     def zero_gradients(self, channels: int, dtype: str) -> tuple[tuple[int, int], ...]:
-        """Give gamma's gradient as one that is zero, if gamma is fixed."""
+        """Return gamma's gradient as one that is zero, if gamma is fixed."""
         nbytes = core.Argument("dgamma", "out", (channels,), dtype).nbytes
         return ((1, nbytes),) if self.fix_gamma else ()

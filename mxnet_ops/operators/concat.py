@@ -24,7 +24,7 @@ class Joining(Operator):
 
     @staticmethod
     def problem(shape: Shape, axis: int, extents: Sequence[int], dtype: str) -> ConcatProblem:
-        """Give the problem that joins parts of `extents` along an axis of `shape`, whose other sizes they have."""
+        """Return the problem that joins parts of `extents` along an axis of `shape`, whose other sizes they have."""
         return ConcatProblem("forward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :]), dtype)
 
 

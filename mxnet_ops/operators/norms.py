@@ -18,7 +18,7 @@ Some = TypeVar("Some", bound="Affine")
 
 
 def single(value: float) -> float:
-    """Give a number as MXNet keeps it."""
+    """Return a number as MXNet keeps it."""
     return float(np.float32(value))
 
 
@@ -34,13 +34,13 @@ class Affine(Operator):
         return ("data", "gamma", "beta")
 
     def without_statistics(self: Some, attributes: Attributes) -> Some:
-        """Give itself, unless mean and variance are asked for as outputs."""
+        """Return itself, unless mean and variance are asked for as outputs."""
         if attributes.flag("output_mean_var", False):
             raise attributes.error("output_mean_var", True, "False")
         return self
 
     def layout(self, data: Shape) -> tuple[Shape, int, tuple[int, ...]]:
-        """Give the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
+        """Return the shape that data are seen in, and there gamma's axis and the axes of mean and variance."""
         raise NotImplementedError
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
@@ -58,18 +58,19 @@ class Affine(Operator):
         norm = MomentNorm(view, folded, (view[axis],) + (1,) * (len(view) - axis - 1), dtype)
         share, eps = (1 / max(1, math.prod(view[a] for a in folded)),), (single(self.eps),)
         x, gamma, beta, dy = (IN, 0), (IN, 1), (IN, 2), (OUT_GRAD, 0)
-        mean, variance, first, second = ((STATE, place) for place in range(4))
+        shift, difference, square, first, second = ((STATE, place) for place in range(5))
+        normed = (x, shift, difference, square)
         forward = (
-            Call(norm.mean(), (x, mean), share),
-            Call(norm.variance(), (x, mean, variance), share),
-            Call(norm.forward(), (x, mean, variance, gamma, beta, (OUT, 0)), eps),
+            Call(norm.shift(), (x, shift), share),
+            Call(norm.moments(), (x, shift, difference, square), share),
+            Call(norm.forward(), (*normed, gamma, beta, (OUT, 0)), eps),
         )
         backward = (
-            Call(norm.sums(), (x, dy, mean, variance, gamma, first, second), (*share, *eps)),
-            Call(norm.parameters(), (x, dy, mean, variance, (IN_GRAD, 1), (IN_GRAD, 2)), eps),
-            Call(norm.backward(), (x, dy, mean, variance, gamma, first, second, (IN_GRAD, 0)), eps),
+            Call(norm.sums(), (*normed, gamma, dy, first, second), (*share, *eps)),
+            Call(norm.parameters(), (*normed, dy, (IN_GRAD, 1), (IN_GRAD, 2)), eps),
+            Call(norm.backward(), (*normed, gamma, dy, first, second, (IN_GRAD, 0)), eps),
         )
-        state = ((norm.kept, dtype, 0.0),) * 4
+        state = ((norm.kept, dtype, 0.0),) * 5
         return Graft({True: forward, False: forward}, {True: backward, False: backward}, state)
 
 

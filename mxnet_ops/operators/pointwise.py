@@ -96,7 +96,7 @@ class Pointwise(Operator):
         return operator
 
     def _reduced(self, common: Shape) -> tuple[Shape, Shape]:
-        """Give the axes that are reduced, and the outputs' shape with those as 1."""
+        """Return the axes that are reduced, and the outputs' shape with those as 1."""
         if self.reduction == "none":
             return (), common
         if not all(-len(common) <= a < len(common) for a in self.axis):
@@ -116,7 +116,7 @@ class Pointwise(Operator):
         return core.PointwiseProblem(shapes, self.expression, folds, names, dtype=dtype)
 
     def _backward(self, shapes: tuple[Shape, ...], outputs: tuple[Shape, ...], dtype: str) -> core.PointwiseProblem:
-        """Give the gradients' problem: its inputs are output gradients, inputs, and outputs if they are read."""
+        """Return the gradients' problem: its inputs are output gradients, inputs, and outputs if they are read."""
         count = len(outputs)
         first = {"dy": 0, "x": count, "y": count + len(shapes)}
 

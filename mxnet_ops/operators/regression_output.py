@@ -7,18 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
+from clgraft.core.operators.pointwise.formulas import losses
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 from clgraft.mxnet_ops.operators.softmax_loss import nbytes
-
-# the output, and the gradient at the output x0 and the label x1
-LOSSES = {
-    "linear": ("x0", "x0 - x1"),
-    "logistic": ("1 / (1 + exp(-x0))", "x0 - x1"),
-    "mae": ("x0", "x0 > x1 ? 1 : -1"),
-}
 
 
 @register
@@ -57,7 +50,7 @@ class RegressionOutput(Operator):
 
     @classmethod
     def read(cls, attributes: Attributes) -> RegressionOutput:
-        return cls(attributes.choice("loss", LOSSES), attributes.number("grad_scale", 1.0))
+        return cls(attributes.choice("loss", losses.REGRESSIONS), attributes.number("grad_scale", 1.0))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data, label = shapes
@@ -71,10 +64,9 @@ class RegressionOutput(Operator):
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         data, label = shapes
-        text, gradient = LOSSES[self.loss]
-        size = (math.prod(data),)
-        forward = (Call(core.PointwiseProblem((size,), f"y0 = {text};", dtype=dtype), ((IN, 0), (OUT, 0))),)
-        problem = core.PointwiseProblem((size, size), f"y0 = ({gradient}) * scale;", (), ("scale",), dtype=dtype)
+        size = math.prod(data)
+        forward = (Call(losses.regression_forward(self.loss, size, dtype), ((IN, 0), (OUT, 0))),)
+        problem = losses.regression_backward(self.loss, size, dtype)
         scale = self.grad_scale / max(1, math.prod(label[1:]))
         backward = (Call(problem, ((OUT, 0), (IN, 1), (IN_GRAD, 0)), (scale,)),)
         zeros = ((1, nbytes(label, dtype)),)

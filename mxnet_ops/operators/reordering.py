@@ -129,7 +129,7 @@ class Repeat(Operator):
     axis : int
         With it, `times` is one number, of this axis.
     scale : int
-        Or the same for every axis behind the second (UpSampling).
+        Or the same for every axis after the second (UpSampling).
     """
 
     op_type: ClassVar[str] = "ocl_repeat"

@@ -69,7 +69,7 @@ class Slice(Operator):
         if 0 in step or (axis is not None and step) or len(step) not in (0, len(begin)):
             raise attributes.error("step", step, f"{len(begin)} numbers other than 0 or None, and no axis")
         if axis is not None and (len(begin) != 1 or len(end) != 1):
-            raise attributes.error("begin", begin, "one number for begin and for end, beside an axis")
+            raise attributes.error("begin", begin, "one number for begin and for end, with an axis")
         if axis is None and len(begin) != len(end):
             raise attributes.error("end", end, f"{len(begin)} numbers, as many as begin")
         return cls(begin, end, axis, step)
@@ -172,7 +172,7 @@ class Pad(Operator):
     mode : str
         ``constant``, ``edge`` (the border's element) or ``reflect`` (the mirror image without it).
     pad_width : tuple of int
-        Before and behind each axis: (before 0, behind 0, before 1, ...); for ``reflect`` less than the axis.
+        Before and after each axis: (before 0, after 0, before 1, ...); for ``reflect`` less than the axis.
     constant_value : float
         0 by default.
     """
@@ -191,12 +191,12 @@ class Pad(Operator):
     def _problem(self, data: Shape, dtype: str = "float32") -> PadProblem | SliceProblem:
         if len(self.pad_width) != 2 * len(data):
             raise self.error("pad_width", self.pad_width, f"{2 * len(data)} numbers, two per axis of {data}")
-        before, behind = self.pad_width[::2], self.pad_width[1::2]
+        before, after = self.pad_width[::2], self.pad_width[1::2]
         if self.mode == "constant":
-            whole = tuple(b + size + e for b, size, e in zip(before, data, behind))
+            whole = tuple(b + size + e for b, size, e in zip(before, data, after))
             return SliceProblem("backward", whole, data, before, dtype)
         try:
-            return PadProblem("forward", self.mode, data, before, behind, dtype)
+            return PadProblem("forward", self.mode, data, before, after, dtype)
         except core.ProblemError as error:
             raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
 

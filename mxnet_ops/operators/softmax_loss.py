@@ -1,4 +1,4 @@
-"""Softmax with a loss behind it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
+"""Softmax with a loss after it: MXNet's SoftmaxOutput and softmax_cross_entropy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
+from clgraft.core.operators.pointwise.formulas import losses
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 NORMALIZATIONS = ("null", "batch", "valid")
-LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as natively
+LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as in MXNet
 
 
 def nbytes(shape: Shape, dtype: str) -> int:
-    """Give the bytes of an array."""
+    """Return the bytes of an array."""
     return core.Argument("", "in", shape, dtype).nbytes
 
 
@@ -118,11 +119,15 @@ class SoftmaxOutput(Operator):
         data, label = shapes
         sizes = self._sizes(data)
         softmax = core.SoftmaxProblem("forward", *sizes, dtype=dtype)
-        forward = (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),)
+        forward = {train: (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),) for train in (True, False)}
+        if len(data) == 1 and dtype == "float32":
+            # MXNet takes a vector for examples of one class each, but in inference oneDNN for one example
+            whole = core.SoftmaxProblem("forward", 1, data[0], 1, dtype=dtype)
+            forward[False] = (Call(whole, ((IN, 0), (OUT, 0)), (1.0,)),)
         zeros = ((1, nbytes(label, dtype)),)
         if label == data:
             backward = (self._towards_probabilities(data, dtype),)
-            return Graft({True: forward, False: forward}, {True: backward, False: backward}, zeros=zeros)
+            return Graft(forward, {True: backward, False: backward}, zeros=zeros)
         count, labels = self.normalization == "valid", math.prod(label)
         ignored = (float(int(self.ignore_label)),)
         gradient = core.CrossEntropyProblem(
@@ -138,12 +143,11 @@ class SoftmaxOutput(Operator):
             calls.insert(0, Call(counted, ((IN, 1), (STATE, 0)), ignored))
         backward = tuple(calls)
         state = (((2,), "int32", 0.0),) if count else ()
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state, zeros)
+        return Graft(forward, {True: backward, False: backward}, state, zeros)
 
     def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
-        weighted = " * x2" if self.out_grad else ""
-        inputs, arrays = (shape,) * (3 if self.out_grad else 2), [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
-        problem = core.PointwiseProblem(inputs, f"y0 = (x0 - x1) * scale{weighted};", (), ("scale",), dtype=dtype)
+        arrays = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
+        problem = losses.difference(shape, self.out_grad, dtype)
         return Call(problem, (*arrays, (IN_GRAD, 0)), (self.grad_scale,))
 
 
@@ -154,7 +158,7 @@ class SoftmaxCrossEntropy(Operator):
 
     Notes
     -----
-    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; natively it
+    Probabilities below 1e-8 count as 1e-8 in the loss. A label that names no class adds nothing to it; MXNet's own
     reads beyond the array. The gradient of label is 0; MXNet's own refuses to give one.
     """
 

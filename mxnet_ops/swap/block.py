@@ -16,7 +16,7 @@ from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
-from clgraft.mxnet_ops.swap.translation import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
+from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
 COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
@@ -82,7 +82,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _attributes(operator: str, args: tuple[Any, ...], kwargs: dict[str, Any], arrays: int) -> dict[str, str]:
-    """Give the attributes of a call as MXNet writes them, those by position too."""
+    """Return the attributes of a call as MXNet writes them, those by position too."""
     places, others = POSITIONAL.get(operator, ()), [v for v in args if v is not None and not _is_array(v)]
     if len(others) > len(places):
         raise Kept("its attributes are given by position")
@@ -132,7 +132,7 @@ _classes: dict[type, type] = {}
 
 
 def _settings(block: gluon.Block) -> dict[str, Any]:
-    """Give what `_swap` left in a block; one that was made of its class, such as a slice of a net, has its parts'."""
+    """Return what `_swap` left in a block; one that was made of its class, such as a slice of a net, has its parts'."""
     found = block.__dict__
     if "_grafted_options" not in found:
         parts = (child.__dict__.get("_grafted_options") for child in block._children.values())

@@ -1,6 +1,6 @@
 """Chains of operators that work element by element become one `ocl_pointwise`: memory is read and written once.
 
-A batch norm takes in the activation behind it.
+A batch norm takes in the activation after it.
 
 Values in between are computed again for the gradient instead of kept. An operator joins the one that reads it if
 nothing else does, so no value that anybody sees is lost.
@@ -50,7 +50,7 @@ class Formula:
 
 
 def formula_of(node: Mapping[str, Any]) -> Formula | None:
-    """Give what a node of a graph computes, if it is a grafted operator that works element by element."""
+    """Return what a node of a graph computes, if it is a grafted operator that works element by element."""
     attributes = dict(node.get("attrs", {}))
     if node["op"] != "Custom" or attributes.get("op_type") not in (Activation.op_type, Eltwise.op_type):
         return None
@@ -94,7 +94,7 @@ def fuse(graph: dict[str, Any], report: Report) -> None:
 
 
 def _activated(norm: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give a batch norm with its activation, if the nodes are these."""
+    """Return a batch norm with its activation, if the nodes are these."""
     attributes, own = norm.get("attrs", {}), node.get("attrs", {})
     if attributes.get("op_type") != BatchNorm.op_type or own.get("op_type") != Activation.op_type:
         return None
@@ -137,7 +137,7 @@ def _grow(
     readers: Mapping[int, set[int]],
     seen: set[int],
 ) -> list[int]:
-    """Give the operators that become one with the last of them, in order."""
+    """Return the operators that become one with the last of them, in order."""
     group = {last}
     grown = True
     while grown:
@@ -196,7 +196,7 @@ def _fused(group: Sequence[int], nodes: Sequence[Mapping[str, Any]], formulas: S
 
 
 def _inputs(last: int, group: set[int], nodes: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Give what a group reads from outside, in the order in which MXNet meets it: that of a symbol's arguments."""
+    """Return what a group reads from outside, in the order in which MXNet meets it: that of a symbol's arguments."""
     found: list[Entry] = []
     for node, output, *_ in nodes[last]["inputs"]:
         entries = _inputs(node, group, nodes) if node in group else [(node, output)]

@@ -15,10 +15,10 @@ from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
-from clgraft.mxnet_ops.swap.readers import PASSING
+from clgraft.mxnet_ops.swap.attributes import PASSING
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.translation import Kept, Node, Select, is_selected, is_typeless, translate
+from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, is_typeless, translate
 
 FLOATS = ("float32", "float16", "float64")
 DENSE = ("0", "-1", None)
@@ -27,7 +27,7 @@ DENSE = ("0", "-1", None)
 def swap_symbol(
     symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False, regions: bool = False
 ) -> tuple[mx.sym.Symbol, Report]:
-    """Give a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
+    """Return a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def swap_symbol(
         A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
         match names or operators. Everything by default.
     fuse : bool
-        Make one operator of chains that work element by element, such as a sum and the activation behind it.
+        Make one operator of chains that work element by element, such as a sum and the activation after it.
     regions : bool
         Make one operator, ``ocl_region``, of connected grafted operators: the values between them stay on the device,
         and nobody sees them. Outputs of the symbol stay visible.
@@ -102,7 +102,7 @@ def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
-    """Give the dtypes that follow from the graph alone: those of casts, indices and constants.
+    """Return the dtypes that follow from the graph alone: those of casts, indices and constants.
 
     Some operators refuse to be asked while the type of an input is open: variables count as float32, and as not known.
     """
@@ -153,7 +153,7 @@ def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None
 
 
 def _used_outputs(graph: dict[str, Any]) -> dict[int, int]:
-    """Give the number of the last output of each node that something reads."""
+    """Return the number of the last output of each node that something reads."""
     used: dict[int, int] = {}
     for entries in (graph["heads"], *(node["inputs"] for node in graph["nodes"])):
         for number, output, *_ in entries:

@@ -110,7 +110,7 @@ NETS = {"resnet18": resnet18, "mobilenet": mobilenet}
 
 
 def computes_statistics() -> bool:
-    """Whether the native BatchNorm gathers the statistics of a batch."""
+    """Return whether the native BatchNorm gathers the statistics of a batch."""
     net = load(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }'
         'layer { name: "op" type: "BatchNorm" bottom: "x" top: "y" }'

@@ -195,7 +195,7 @@ def _load(caffe: Any, text: str, phase: int) -> Any:
 
 
 def _set_weights(net: Any, rng: np.random.Generator) -> None:
-    """Return random values to weights that no filler gave any."""
+    """Set random values for weights that no filler has set."""
     for layer in net.layers:
         for number, blob in enumerate(layer.blobs):
             shape = blob.data.shape

@@ -97,7 +97,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     paths = [str(Path(embedded.__file__).resolve().parent), *_filled(base.get("PYTHONPATH", ""))]
     result["PYTHONPATH"] = os.pathsep.join(paths)
     result["CLGRAFT_CAFFE_SITES"] = os.pathsep.join(package_folders())
-    result["CLGRAFT_CAFFE_PYTHON"] = "%d.%d" % sys.version_info[:2]
+    result["CLGRAFT_CAFFE_PYTHON"] = ".".join(map(str, sys.version_info[:2]))
     if sys.prefix != sys.base_prefix:
         # Python in a binary takes the first python3 on PATH for its home. In a virtual environment it would lose the
         # system's packages, among them Caffe's own.

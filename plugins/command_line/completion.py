@@ -24,16 +24,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the script for `options.parser`, the parser of the whole command line."""
     try:
         import shtab
     except ImportError:
         raise ClgraftError("[completion] got no package shtab, expected it: pip install shtab") from None
-    from clgraft.plugins.command_line.main import build_parser
-
-    parser = build_parser()
-    _complete_files(parser, shtab.FILE)
-    print(shtab.complete(parser, shell=options.shell))
+    _complete_files(options.parser, shtab.FILE)
+    print(shtab.complete(options.parser, shell=options.shell))
     return 0
 
 

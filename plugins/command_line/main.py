@@ -85,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         module.add_command(commands)
     for plugin in registry.plugins():
         plugin.add_commands(commands)
+    parser.set_defaults(parser=parser)
     return parser
 
 

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fuzzing import CLANG, unpack
 
 from clgraft.core.abi.build import SOURCES, version_number
+from tests.fuzzing import CLANG, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent

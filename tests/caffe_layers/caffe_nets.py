@@ -80,7 +80,7 @@ def layer(
 
 
 def native_learns() -> bool:
-    """Whether the native BatchNorm computes batch statistics; that of the pip wheel leaves its blobs at 0."""
+    """Return whether the native BatchNorm computes batch statistics; that of the pip wheel leaves its blobs at 0."""
     net = load(inputs({"x": (4, 3)}) + layer("BatchNorm", ours=False))
     net.blobs["x"].data[...] = np.random.default_rng(1).standard_normal((4, 3))
     net.forward()

@@ -7,7 +7,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["clgraft.caffe_layers"]):
-    from clgraft.caffe_layers.prototxt import Document, PrototxtError, check
+    from clgraft.caffe_layers.prototxt import Document, PrototxtError, check, schema
     from clgraft.caffe_layers.swap import SwapError, swap_back, swap_net
 
 
@@ -21,7 +21,7 @@ def one_input(data: bytes) -> None:
         return
     except SwapError:
         return
-    check(Document(swapped), "NetParameter")
+    check(Document(swapped), schema.descriptor("NetParameter"))
     assert "layers" in text or swap_back(swapped)[0] == text  # nets of older forms stay upgraded
 
 

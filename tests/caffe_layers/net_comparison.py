@@ -11,10 +11,10 @@ os.environ.setdefault("GLOG_minloglevel", "2")
 
 import caffe
 import numpy as np
-from caffe_nets import TEST, load, written
-from net_styles import STYLES, small
 
 from clgraft.caffe_layers.swap import Report, swap_net
+from tests.caffe_layers.caffe_nets import TEST, load, written
+from tests.caffe_layers.net_styles import STYLES, small
 
 NUDGE = 2.0**-21  # four units of float32's rounding: what one layer may do to its top
 FLOOR = 2e-5  # what one sum of float32 may be off by
@@ -117,7 +117,7 @@ def operations(net: Any) -> dict[str, float]:
 
 
 def table() -> str:
-    """Give the rows of docs/caffe-nets.md."""
+    """Return the rows of docs/caffe-nets.md."""
     lines = [
         "| style | layers replaced | arithmetic replaced | left alone | output | worst gradient | its limit |",
         "|---|---|---|---|---|---|---|",

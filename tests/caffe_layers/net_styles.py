@@ -25,7 +25,7 @@ class Builder:
         return top or name
 
     def fresh(self, kind: str) -> str:
-        """Give a name that no layer has."""
+        """Return a name that no layer has."""
         self.count += 1
         return f"{kind.lower()}{self.count}"
 

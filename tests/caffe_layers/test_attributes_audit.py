@@ -7,7 +7,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import close, compare, inputs, layer, load
 
 MATRIX, PLANES = (5, 7), (2, 3, 4, 5)
 RANDOM = np.random.default_rng(8)

@@ -10,9 +10,8 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_back, swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers.caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load
 
 
 def convolution(fields: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load, native_learns  # noqa: E402
+from tests.caffe_layers.caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load, native_learns
 
 SHAPES = [(4, 3, 5, 7), (5, 1, 3), (8, 17), (13,), (2, 3, 4, 2, 3), (1, 2, 9, 11)]
 NATIVE_SHAPES = [shape for shape in SHAPES if len(shape) > 1]  # one axis is fatal to the native layer

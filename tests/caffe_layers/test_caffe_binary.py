@@ -13,9 +13,8 @@ import pytest
 
 pytest.importorskip("caffe")
 
-from caffe_nets import layer
-
 from clgraft.caffe_layers.swap import swap_file
+from tests.caffe_layers.caffe_nets import layer
 
 needs_command = pytest.mark.skipif(not shutil.which("caffe"), reason="this Caffe comes without the caffe command")
 

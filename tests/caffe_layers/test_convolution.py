@@ -7,10 +7,9 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, gradients, inputs, layer, load  # noqa: E402
-from problem_sets import problem_lines  # noqa: E402
-
-from clgraft import core  # noqa: E402
+from clgraft import core
+from tests.caffe_layers.caffe_nets import close, compare, gradients, inputs, layer, load
+from tests.problem_sets import problem_lines
 
 PROBLEMS = {name: core.parse(text) for name, text in problem_lines("conv").items()}
 # Caffe pads both sides alike, and a blob that never held anything is fatal to all its layers.

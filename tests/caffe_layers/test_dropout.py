@@ -9,7 +9,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, TRAIN, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import TEST, TRAIN, compare, gradients, inputs, layer, load
 
 SHAPE = (8, 16, 17, 19)
 SIGMAS = 5

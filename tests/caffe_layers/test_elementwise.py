@@ -7,7 +7,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import close, compare, gradients, inputs, layer, load
 
 SHAPES = [(2, 3, 5, 7), (1, 1), (13,), (3, 17, 1), (2, 5, 3, 4, 2)]
 ACTIVATIONS = {

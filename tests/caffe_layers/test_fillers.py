@@ -7,7 +7,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import inputs, layer, load
 
 FILLERS = [
     "",

@@ -9,7 +9,7 @@ from clgraft.caffe_layers.swap import swap_back, swap_net
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import close, compare, gradients, inputs, layer, load
 
 ORDERS = {
     "pixels first": ((2, 6, 5, 7), (0, 2, 3, 1)),

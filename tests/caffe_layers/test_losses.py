@@ -9,7 +9,7 @@ from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, compare, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import TEST, close, compare, inputs, layer, load
 
 
 @pytest.mark.parametrize(

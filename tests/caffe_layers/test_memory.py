@@ -7,9 +7,8 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, inputs, layer, load  # noqa: E402
-
-from clgraft import core  # noqa: E402
+from clgraft import core
+from tests.caffe_layers.caffe_nets import close, inputs, layer, load
 
 CHAIN = [
     ("Convolution", "convolution_param { num_output: 6 kernel_size: 3 pad: 1 }", "x", "a"),

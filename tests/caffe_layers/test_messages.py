@@ -6,11 +6,10 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import inputs, layer, load  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
-from clgraft.plugins.caffe import check  # noqa: E402
-from clgraft.plugins.command_line.check import runner  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from clgraft.plugins.caffe import check
+from clgraft.plugins.command_line.check import runner
+from tests.caffe_layers.caffe_nets import inputs, layer, load
 
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 1 dim: 4 dim: 4 } } }\n'
 RELU = 'layer { name: "r" type: "ReLU" bottom: "x" top: "y" }\n'

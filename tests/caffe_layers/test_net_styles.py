@@ -6,11 +6,10 @@ import pytest
 
 caffe = pytest.importorskip("caffe", reason="Caffe is not installed for this Python")
 
-import net_comparison  # noqa: E402
-from net_comparison import compare_nets  # noqa: E402
-from net_styles import STYLES, full, small  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_back, swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers import net_comparison
+from tests.caffe_layers.net_comparison import compare_nets
+from tests.caffe_layers.net_styles import STYLES, full, small
 
 
 @pytest.mark.parametrize("style", STYLES)

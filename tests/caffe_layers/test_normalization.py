@@ -9,7 +9,7 @@ from clgraft.caffe_layers.swap import swap_net
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import compare, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import compare, inputs, layer, load
 
 
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])

@@ -16,7 +16,7 @@ MESSAGES = sorted({name for rule in RULES.values() for name in (rule.parameters,
 
 
 def section_of(message: str) -> str:
-    """Give the part under the heading that names a message."""
+    """Return the part under the heading that names a message."""
     parts = re.split(r"\n(?=##)", TEXT[TEXT.index("## Each parameter") : TEXT.index("## What stays in Caffe")])
     (found,) = [part for part in parts if f"`{message}`" in part]
     return found

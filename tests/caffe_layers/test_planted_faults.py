@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, compare  # noqa: E402
-
-from clgraft import core  # noqa: E402
-from clgraft.caffe_layers.layers import (  # noqa: E402
+from clgraft import core
+from clgraft.caffe_layers.layers import (
     activation,
     affine,
     batch_norm,
     concat,
     convolution,
-    eltwise,
     inner_product,
     loss,
     lrn,
-    shaping,
 )
-from clgraft.caffe_layers.layers.layer import buffer  # noqa: E402
+from clgraft.caffe_layers.layers.layer import buffer
+from clgraft.core.operators.pointwise.formulas import functions, sums
+from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)
 CONVOLUTION = "convolution_param { num_output: 4 kernel_size: 3 stride: 2 }"
@@ -94,23 +94,25 @@ FAULTS = {
         {},
     ),
     "a gradient that is off by a thousandth": (
-        activation.OclSigmoid,
-        "backward_text",
-        "dx = 1.001 * dy * y * (1 - y);",
+        functions,
+        "sigmoid",
+        lambda make=functions.sigmoid: replace(make(), backward="dx = 1.001 * dy * y * (1 - y);"),
         ("Sigmoid", "", {"x": SHAPE}),
         {},
     ),
     "another slope at the kink": (
-        activation.OclReLU,
-        "backward_text",
-        "dx = dy * (x >= 0 ? 1 : slope);",
+        functions,
+        "rectifier",
+        lambda slope, make=functions.rectifier: replace(make(slope), backward="dx = dy * (x >= 0 ? 1 : slope);"),
         ("ReLU", "", {"x": (1, 3)}),
         {"data": KINKS},
     ),
     "the other bottom at a tie": (
-        eltwise.OclEltwise,
-        "winner",
-        staticmethod(lambda names: "real top1 = fmax(x0, x1); real who1 = x0 >= x1 ? 0 : 1;"),
+        functions,
+        "maximum",
+        lambda count, make=functions.maximum: replace(
+            make(count), before="real top1 = fmax(x0, x1); real who1 = x0 >= x1 ? 0 : 1;"
+        ),
         ("Eltwise", "eltwise_param { operation: MAX }", dict.fromkeys(TIES, SHAPE)),
         {"data": TIES},
     ),
@@ -164,9 +166,9 @@ FAULTS = {
         {"tops": ("y", "z")},
     ),
     "a fold that forgets its coefficient": (
-        shaping.OclReduction,
-        "backward_text",
-        property(lambda self: "dx = dy + 0 * factor;", lambda self, text: None),
+        sums,
+        "SUM",
+        replace(sums.SUM, backward="dx = dy + 0 * factor;"),
         ("Reduction", "reduction_param { coeff: 2 }", {"x": SHAPE}),
         {},
     ),

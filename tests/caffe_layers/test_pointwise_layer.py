@@ -9,13 +9,13 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import close, gradients, inputs, layer, load
 
 PRODUCT = {"forward": "y0 = x0 * x1;", "backward": "dx0 = dy0 * x1; dx1 = dy0 * x0;"}
 
 
 def pointwise(fields: object, bottoms=("x",), tops=("y",), name: str = "op") -> str:
-    """Give an OclPointwise layer."""
+    """Return an OclPointwise layer."""
     text = fields if isinstance(fields, str) else json.dumps(fields)
     return (
         f'layer {{ name: "{name}" type: "Python" '

@@ -10,7 +10,7 @@ from clgraft.caffe_layers.swap import swap_net
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import TEST, compare, gradients, inputs, layer, load
 
 WINDOWS = {
     "pair": ("kernel_size: 2 stride: 2", (2, 3, 8, 10)),
@@ -28,7 +28,7 @@ WINDOWS = {
 
 
 def has_round_mode() -> bool:
-    """Whether the native layer can round down: the pip wheel's cannot."""
+    """Return whether the native layer can round down: the pip wheel's cannot."""
     return any(field.name == "round_mode" for field in caffe.proto.caffe_pb2.PoolingParameter.DESCRIPTOR.fields)
 
 
@@ -80,7 +80,7 @@ def test_windows_that_begin_beyond_the_input():
 @pytest.mark.parametrize("fields", ["kernel_size: 3 stride: 2 pad: 1", "kernel_size: 2 stride: 2"])
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 def test_round_mode(pool, fields):
-    """Beside the native layer where it can round down, else beside itself on the part that then counts."""
+    """Compared with Caffe's layer where that can round down, else with the part of its result that then counts."""
     shape = (2, 3, 8, 9) if "pad" in fields else (2, 3, 7, 9)
     parameters = f"pooling_param {{ pool: {pool} {fields} round_mode: FLOOR }}"
     if has_round_mode():

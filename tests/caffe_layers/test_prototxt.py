@@ -53,7 +53,7 @@ ILLEGAL = {
 def test_legal_forms_mean_what_protobuf_says(name):
     text = LEGAL[name]
     document = Document(text)
-    check(document, "NetParameter")
+    check(document, schema.descriptor("NetParameter"))
     expected = text_format.Parse(text.lstrip("\ufeff"), schema.message_class("NetParameter")())
     assert schema.parse("NetParameter", text) == expected
     assert Edits(text).apply() == text
@@ -89,7 +89,7 @@ def test_errors_name_line_and_column(text):
 )
 def test_check_says_what_caffe_would_refuse(text, place, words):
     with pytest.raises(PrototxtError, match=words) as caught:
-        check(Document(text), "NetParameter")
+        check(Document(text), schema.descriptor("NetParameter"))
     assert (caught.value.line, caught.value.column) == place
 
 
@@ -103,7 +103,7 @@ def test_every_way_to_write_a_truth_value(word, value):
 
 def test_check_returns_fields_of_forks():
     text = "layer { name: 'a' fork_param { anything: [1, { x: 2 }] } }\n future: 3"
-    assert [item.name for item in check(Document(text), "NetParameter")] == ["fork_param", "future"]
+    assert [item.name for item in check(Document(text), schema.descriptor("NetParameter"))] == ["fork_param", "future"]
 
 
 def test_depth_is_limited():
@@ -168,7 +168,7 @@ def test_reads_what_protobuf_writes(data):
     for options in ({}, {"as_one_line": True}, {"as_utf8": True}, {"use_short_repeated_primitives": True}):
         text = text_format.MessageToString(net, **options)
         document = Document(text)
-        assert not check(document, "NetParameter")
+        assert not check(document, schema.descriptor("NetParameter"))
         assert schema.parse("NetParameter", text) == net
         assert [layer.text("name") for layer in document.root.messages("layer")] == [layer.name for layer in net.layer]
         for ours, theirs in zip(document.root.messages("layer"), net.layer):

@@ -9,12 +9,12 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, load  # noqa: E402
-from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from test_random_nets import Growing  # noqa: E402
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from tests.caffe_layers.caffe_nets import TEST, load
+from tests.caffe_layers.test_random_nets import Growing
 
 LAYER = re.compile(r'type: "(\w+)" bottom: "(\w+)" .*?top: "(\w+)"')
 
@@ -31,7 +31,7 @@ class Chained(Growing):
 
 @st.composite
 def nets(draw) -> tuple:
-    """Give a net's text, its last blob and that blob's shape."""
+    """Return a net's text, its last blob and that blob's shape."""
     net = Chained(draw)
     for _ in range(draw(st.integers(1, 7))):
         net.grow()
@@ -39,7 +39,7 @@ def nets(draw) -> tuple:
 
 
 def natively_wrong(text: str) -> bool:
-    """Whether a native gradient reads what a layer in place has overwritten: ours reads what it kept."""
+    """Return whether a native gradient reads what a layer in place has overwritten: ours reads what it kept."""
     maker = ""
     for kind, bottom, top in LAYER.findall(text):
         in_place = bottom == top

@@ -1,4 +1,4 @@
-"""Random small nets from a grammar, swapped and run by the real Caffe beside their native selves."""
+"""Random small nets from a grammar, swapped and run by the real Caffe next to the nets that they were."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, inputs, load, written  # noqa: E402
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from clgraft.caffe_layers.swap import swap_back, swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers.caffe_nets import TEST, close, inputs, load, written
 
 ELEMENTWISE = {
     "ReLU": ("", "relu_param { negative_slope: 0.2 }"),
@@ -136,7 +136,7 @@ class Growing:
 
 @st.composite
 def nets(draw) -> tuple:
-    """Give a net's text, its last blob and that blob's shape."""
+    """Return a net's text, its last blob and that blob's shape."""
     net = Growing(draw)
     for _ in range(draw(st.integers(1, 7))):
         net.grow()

@@ -82,7 +82,7 @@ def test_another_python_in_the_binary_is_told(packages):
     made = {**run.environment(os.environ), "CLGRAFT_CAFFE_PYTHON": "3.5"}
     done = embedded("import editable_install", made)
     assert done.returncode != 0
-    assert f"got a caffe that embeds Python {'%d.%d' % sys.version_info[:2]}, expected 3.5" in done.stderr
+    assert f"got a caffe that embeds Python {sys.version_info[0]}.{sys.version_info[1]}, expected 3.5" in done.stderr
 
 
 def parse(*arguments):

@@ -99,7 +99,7 @@ def test_every_field_is_caffes():
     assert compared > 400
 
 
-def test_schema_lives_beside_caffes_own():
+def test_schema_lives_next_to_caffes_own():
     assert schema.descriptor("LayerParameter").full_name == "clgraft.caffe.LayerParameter"
     other = schema.pool()
     assert other is schema.pool()

@@ -7,7 +7,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, compare, gradients, inputs, layer, load  # noqa: E402
+from tests.caffe_layers.caffe_nets import close, compare, gradients, inputs, layer, load
 
 X = (3, 4, 5, 6)
 CONCAT = {

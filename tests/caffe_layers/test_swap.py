@@ -88,8 +88,8 @@ def test_the_form_that_the_layers_rely_on():
     swapped, _ = swap_net(text)
     assert swapped == (
         'layer { name: "c" type: "Python" bottom: "x" top: "y" python_param { module: "clgraft.caffe_layers" '
-        'layer: "OclConvolution" '
-        'param_str: \'name: "c" type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
+        'layer: "OclConvolution" param_str: '
+        '\'name: "c" type: "Convolution" convolution_param { num_output: 64 }\' } }\n'
     )
 
 

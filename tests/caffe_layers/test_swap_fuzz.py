@@ -107,5 +107,5 @@ def test_damaged_nets_are_swapped_or_refused_with_a_place(data):
         assert error.line >= 1
         assert error.column >= 1
     else:
-        check(Document(swapped), "NetParameter")
+        check(Document(swapped), schema.descriptor("NetParameter"))
         assert swap_back(swapped)[0] == damaged

@@ -128,7 +128,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(net):
     assert Path("thesis.txt").read_text() == NET
 
 
-def test_force_overwrites_the_nets_beside_a_solver_too(net):
+def test_force_overwrites_the_nets_of_a_solver_too(net):
     Path("s.prototxt").write_text('net: "net.prototxt" base_lr: 1')
     Path("net_ocl.prototxt").write_text("somebody's work")
     with pytest.raises(SwapError, match="not written by clgraft"):

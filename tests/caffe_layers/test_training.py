@@ -7,9 +7,8 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import TEST, close, inputs, layer, load, native_learns, written  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from tests.caffe_layers.caffe_nets import TEST, close, inputs, layer, load, native_learns, written
 
 STATISTICS = "param { lr_mult: 0 decay_mult: 0 } " * 3
 # Without a bias: in front of a batch norm its gradient is rounding, which Adam would scale up to full steps.
@@ -24,7 +23,7 @@ SOLVER_OF_ONE_STEP = (
 
 
 def network(ours: bool, batch_norm: bool) -> str:
-    """Give a small residual net with every family of layers, in place where that is usual, and shared weights."""
+    """Return a small residual net with every family of layers, in place where that is usual, and shared weights."""
 
     def conv(name: str, bottom: str, fields: str, frame: str = WEIGHTS, kind: str = "Convolution") -> str:
         cls = "OclDepthwiseConvolution" if "group" in fields else None
@@ -175,9 +174,9 @@ def test_two_trainings_give_the_same_bits(tmp_path):
 
 
 FREEZABLE = {
-    "Convolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
-    "Deconvolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 %s }" % XAVIER, 2),
-    "InnerProduct": ("inner_product_param { num_output: 3 %s }" % XAVIER, 2),
+    "Convolution": (f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {XAVIER} }}", 2),
+    "Deconvolution": (f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {XAVIER} }}", 2),
+    "InnerProduct": (f"inner_product_param {{ num_output: 3 {XAVIER} }}", 2),
     "Scale": ("scale_param { bias_term: true }", 2),
     "Bias": ("", 1),
     "PReLU": ("", 1),

@@ -7,11 +7,10 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
-from caffe_nets import close, inputs, native_learns, written  # noqa: E402
-from net_comparison import FLOOR, NUDGE, distance  # noqa: E402
-from net_styles import small  # noqa: E402
-
-from clgraft.caffe_layers.swap import swap_net  # noqa: E402
+from clgraft.caffe_layers.swap import swap_net
+from tests.caffe_layers.caffe_nets import close, inputs, native_learns, written
+from tests.caffe_layers.net_comparison import FLOOR, NUDGE, distance
+from tests.caffe_layers.net_styles import small
 
 pytestmark = pytest.mark.skipif(not native_learns(), reason="the BatchNorm of this Caffe computes no batch statistics")
 
@@ -44,7 +43,7 @@ def step(solver, data: dict) -> dict:
 
 
 def with_forks(text: str) -> str:
-    """Give the net its depthwise convolutions under the names that forks of Caffe have for them, in turn."""
+    """Return a net whose depthwise convolutions have the names of two forks of Caffe in turn."""
     lines = text.splitlines(keepends=True)
     found = 0
     for index, line in enumerate(lines):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import conv_reference
 import numpy as np
-from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
 
@@ -15,7 +13,7 @@ ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
 
 
 def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:
-    """Give random x, w, dy and, with a bias, b."""
+    """Return random x, w, dy and, with a bias, b."""
     rng = np.random.default_rng(seed)
     shapes = {argument.name: argument.shape for argument in problem.with_direction("forward").arguments()}
     shapes["dy"] = shapes.pop("y")
@@ -26,20 +24,9 @@ def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndar
 
 def reference(problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Compute the problem's result in float64."""
-    if problem.direction == "forward":
-        return conv_reference.forward(arrays["x"], arrays["w"], arrays["b"] if problem.bias else None, problem)
-    if problem.direction == "backward_data":
-        return conv_reference.backward_data(arrays["dy"], arrays["w"], problem)
-    return conv_reference.backward_filter(arrays["x"], arrays["dy"], problem)
-
-
-def terms(problem: core.ConvProblem) -> int:
-    """Bound the number of products that are summed in one element of the result."""
-    taps = int(np.prod(problem.kernel))
-    if problem.direction == "backward_filter":
-        return problem.batch * int(np.prod(problem.out_size)) + 1
-    channels = problem.in_channels if problem.direction == "forward" else problem.out_channels
-    return channels // problem.groups * taps + 1
+    inputs = {a.name: arrays[a.name] for a in problem.arguments() if a.role == "in"}
+    (result,) = problem.reference(inputs).values()
+    return result
 
 
 def check(
@@ -67,7 +54,7 @@ def check(
     given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
     given[output] = core.accumulate(result) if accumulate else result
     plan.run(**given)
-    summing = (terms(problem) + 2) * ARITHMETIC[problem.dtype] * (spread * bound.max() if spread else bound)
+    summing = (problem.terms + 3) * ARITHMETIC[problem.dtype] * (spread * bound.max() if spread else bound)
     storing = 2 * ROUNDING[problem.dtype] * (np.abs(exact) + summing)
     allowed = summing + storing + (2.0**-25 if problem.dtype == "float16" else 0)
     error = np.abs(result.astype(np.float64) - exact)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from problem_sets import FOLDER, problem_lines
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem import kinds
+from tests.problem_sets import FOLDER, problem_lines
 
 SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 

@@ -6,9 +6,9 @@ import ctypes
 import mmap
 
 import numpy as np
-from conv_checks import OUTPUTS, random_arrays
 
 from clgraft import core
+from tests.core.conv_checks import OUTPUTS, random_arrays
 
 
 def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:

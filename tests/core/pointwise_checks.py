@@ -9,7 +9,6 @@ from functools import cache
 from unittest import mock
 
 import numpy as np
-from problem_sets import problem_lines  # noqa: F401  (for the suites)
 
 from clgraft import core
 from clgraft.core.operators.pointwise import generate

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from every_run import plans
 
 from clgraft import core
 from clgraft.core.tuning import Choice, identity
 from clgraft.core.tuning.trial import Trial
+from tests.core.every_run import plans
 
 LARGEST = 100_000  # elements
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from every_run import arrays, plans, run
 
 from clgraft import core
+from tests.core.every_run import arrays, plans, run
 
 LARGEST = 4000  # elements: a simulator takes its time
 

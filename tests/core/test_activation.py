@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 from clgraft import core
 from clgraft.core import ProblemError
 from clgraft.core.operators.pointwise.formulas import activation
 from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 GIVEN = {
     "leaky_relu": {"slope": 0.3},

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, ProblemError
 from clgraft.core.operators.batchnorm.problem import DIRECTIONS
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("batchnorm")
 EPS = 1e-5
@@ -34,32 +35,12 @@ def statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference(problem: BatchNormProblem, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Compute a direction in float64; of the activations only those of `ACTIVATED`."""
-    low, high = ACTIVATED.get(problem.activation, (-np.inf, np.inf))
-    a = {name: array.astype(np.float64) for name, array in arrays.items()}
-    mean, var = statistics(a["x"]) if problem.direction == "forward_training" else (a["mean"], a["var"])
-    inverse = 1 / np.sqrt(var + EPS)
-    normal = (a["x"] - per_channel(mean)) * per_channel(inverse)
-    if problem.direction.startswith("forward"):
-        y = np.clip(normal * per_channel(a["gamma"]) + per_channel(a["beta"]), low, high)
-        found = {"y": y, "mean": mean, "var": var}
-        if problem.direction == "forward_inference":
-            return {"y": y}
-        return {**found, **kept_values(a, mean, var)} if problem.activation else found
-    if problem.activation:
-        beta = a["beta"] if "beta" in a else a["offset"] - (a["shift"] - mean) * a["scale"]
-        norm = normal * per_channel(a["gamma"]) + per_channel(beta)
-        a["dy"] = np.where((norm > low) & (norm < high), a["dy"], 0)
-    dgamma, dbeta = (a["dy"] * normal).sum((0, 2)), a["dy"].sum((0, 2))
-    inner = a["dy"]
-    if problem.direction == "backward_training":
-        count = max(1, problem.batch * problem.pixels)
-        inner = inner - per_channel(dbeta / count) - normal * per_channel(dgamma / count)
-    return {"dx": inner * per_channel(a["gamma"] * inverse), "dgamma": dgamma, "dbeta": dbeta}
+    """Compute a direction in float64."""
+    return problem.reference(arrays, {"eps": EPS, **SCALARS.get(problem.activation, {})})
 
 
 def kept_values(a: dict[str, np.ndarray], mean: np.ndarray, var: np.ndarray) -> dict[str, np.ndarray]:
-    """Give what forward keeps for backward; its shift may be any value near the mean, here the mean itself."""
+    """Return what forward keeps for backward; its shift may be any value near the mean, here the mean itself."""
     return {"shift": mean, "scale": a["gamma"] / np.sqrt(var + EPS), "offset": a["beta"]}
 
 
@@ -108,7 +89,7 @@ def test_matches_float64(name: str, direction: str, machine: str) -> None:
 
 
 def with_activation(line: str, direction: str, activation: str) -> tuple[BatchNormProblem, dict[str, np.ndarray]]:
-    """Give a problem and its inputs, none of whose norms is so near a kink that rounding could carry it across."""
+    """Return a problem and its inputs, none of whose norms is so near a kink that rounding could carry it across."""
     problem = parse(f"{line} {activation}", direction)
     plain = random_arrays(parse(line, "backward_inference"), 3.0)
     plain["beta"] = np.random.default_rng(1).standard_normal(plain["gamma"].shape).astype(problem.dtype)

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
 SHAPES = (

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.errors import Declined
@@ -15,6 +14,8 @@ from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
 CLASSES = ("nvidia", "amd", "intel-gpu", "mali", "gpu")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from conv_checks import problem_lines
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from clgraft import core
+from tests.problem_sets import problem_lines
 
 SETS = ("conv", "depthwise", "resnet50", "vgg16", "mobilenet", "alexnet", "classic")
 LINES = {f"{name}/{key}": text for name in SETS for key, text in problem_lines(name).items()}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays, reference
 
 from clgraft import core
 from clgraft.core.errors import ArgumentError, Declined
@@ -16,6 +15,8 @@ from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays, reference
+from tests.problem_sets import problem_lines
 
 
 def served(text: str) -> bool:

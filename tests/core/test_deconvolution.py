@@ -1,73 +1,24 @@
-"""Deconvolution against float64: every direction, from the definition that scatters each input pixel."""
+"""Deconvolution against its float64 reference, in every direction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
-
 import numpy as np
 import pytest
-from problem_sets import problem_lines
-from rounding_bounds import hold_to_bound
 
 from clgraft import core
 from clgraft.core import DeconvProblem, ProblemError
+from tests.core.rounding_bounds import hold_to_bound
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("deconvolution")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw", "backward_bias": "db"}
 
 
-def taps(problem: DeconvProblem) -> Iterator[tuple[tuple[int, ...], tuple]]:
-    """Give each tap with the positions that it meets in an output without padding, one for each input pixel."""
-    for tap in product(*(range(k) for k in problem.kernel)):
-        yield (
-            tap,
-            (
-                Ellipsis,
-                *(
-                    slice(t * d, t * d + s * (i - 1) + 1, s)
-                    for t, d, s, i in zip(tap, problem.dilate, problem.stride, problem.in_size)
-                ),
-            ),
-        )
-
-
 def reference(problem: DeconvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Compute the problem's result in float64."""
-    groups, n = problem.groups, problem.batch
-    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
-    x = wide["x"].reshape(n, groups, problem.in_channels // groups, *problem.in_size)
-    w = wide["w"].reshape(groups, problem.in_channels // groups, *arrays["w"].shape[1:])
-    spread = [s * (i - 1) + d * (k - 1) + 1 for s, i, d, k in zip(*map(vars(problem).get, SIZES))]
-    room = [max(size, p + o) for size, p, o in zip(spread, problem.pad_begin, problem.out_size)]
-    whole = np.zeros((n, groups, problem.out_channels // groups, *room))
-    inside = (Ellipsis, *(slice(p, p + o) for p, o in zip(problem.pad_begin, problem.out_size)))
-    if problem.direction == "forward":
-        for tap, place in taps(problem):
-            whole[place] += np.einsum("ngc...,gco->ngo...", x, w[(..., *tap)])
-        y = whole[inside].reshape(n, problem.out_channels, *problem.out_size)
-        return y + wide["b"].reshape(-1, *(1,) * problem.ndim) if problem.bias else y
-    dy = wide["dy"]
-    if problem.direction == "backward_bias":
-        return dy.sum(axis=(0, *range(2, dy.ndim)))
-    whole[inside] = dy.reshape(n, groups, -1, *problem.out_size) if n else 0
-    dx, dw = np.zeros_like(x), np.zeros_like(w)
-    axes = "xyz"[: problem.ndim]
-    for tap, place in taps(problem):
-        dx += np.einsum("ngo...,gco->ngc...", whole[place], w[(..., *tap)])
-        dw[(..., *tap)] = np.einsum(f"ngc{axes},ngo{axes}->gco", x, whole[place])
-    return dx.reshape(arrays["x"].shape) if problem.direction == "backward_data" else dw.reshape(arrays["w"].shape)
-
-
-SIZES = ("stride", "in_size", "dilate", "kernel")
-
-
-def terms(problem: DeconvProblem) -> int:
-    """Bound the number of products that are summed in one element of the result."""
-    if problem.direction in ("backward_filter", "backward_bias"):
-        return problem.batch * int(np.prod(problem.out_size)) + 1
-    channels = problem.in_channels if problem.direction == "forward" else problem.out_channels
-    return channels // problem.groups * int(np.prod(problem.kernel)) + 2
+    inputs = {a.name: arrays[a.name] for a in problem.arguments() if a.role == "in"}
+    (result,) = problem.reference(inputs).values()
+    return result
 
 
 def check(
@@ -89,7 +40,7 @@ def check(
     plan = context.plan(problem, algorithm=algorithm)
     given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
     plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
-    hold_to_bound(str(problem), result, exact, bound, terms(problem), problem.dtype, 1 + problem.bias)
+    hold_to_bound(str(problem), result, exact, bound, problem.terms + 2, problem.dtype, 1 + problem.bias)
     return result
 
 

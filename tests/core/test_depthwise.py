@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, OUTPUTS, check, problem_lines, random_arrays
-from guarded_memory import check_within_pages
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,9 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import grouped_planes
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
+from tests.core.guarded_memory import check_within_pages
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conv_checks import check
 
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import check
 
 WIDE = (
     "conv g2 n1 ic2 ih128 iw160 oc2 kh64 kw64 sh32 sw32",  # FCN's 32 times upsampling, the other way round

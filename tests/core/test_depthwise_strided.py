@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conv_checks import DIRECTIONS, check, problem_lines
 
 from clgraft import core
+from tests.core.conv_checks import DIRECTIONS, check
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("depthwise_strided")
 

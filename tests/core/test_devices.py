@@ -86,14 +86,14 @@ def test_runtime_from_pip_is_found_without_environment_variables():
 
     distribution("intel-opencl-rt")  # the extra that `make` installs
     done = run_python(
-        "from clgraft.core import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE=""
+        "from clgraft.core.runtime import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE=""
     )
     assert "Intel" in done.stdout, done.stderr
 
 
 def test_a_users_own_driver_list_is_left_alone(tmp_path):
     done = run_python(
-        "import os; from clgraft.core import devices; print(devices.available(), os.environ['OCL_ICD_VENDORS'])",
+        "import os; from clgraft.core.runtime.devices import available as a; print(a(), os.environ['OCL_ICD_VENDORS'])",
         OCL_ICD_VENDORS=str(tmp_path),
         CLGRAFT_DEVICE="",
     )
@@ -108,7 +108,7 @@ def test_no_device_at_all_says_what_to_do(tmp_path):
 def test_a_broken_driver_does_not_hide_the_others(tmp_path, monkeypatch):
     (tmp_path / "broken.icd").write_text("/no/such/library.so\n")
     program = (
-        "import pathlib; from clgraft.core import runtimes, devices\n"
+        "import pathlib; from clgraft.core.runtime import devices, drivers as runtimes\n"
         f"runtimes.SYSTEM_VENDORS = pathlib.Path({str(tmp_path)!r})\n"
         "print(len(devices.available()))"
     )
@@ -120,7 +120,7 @@ PINNED = """
 import os, sys
 if sys.argv[1] == "one":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from clgraft.core import runtimes
+from clgraft.core.runtime import drivers as runtimes
 runtimes.prepare()
 print({name: os.environ.get(name) for name in runtimes.PINNING})
 """

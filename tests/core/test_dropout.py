@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, planning_for
-from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core import ProblemError
 from clgraft.core.operators.dropout.reference import WORD, philox, uniform
+from tests.core.pointwise_checks import MACHINES, planning_for
+from tests.problem_sets import problem_lines
 
 KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 SIGMAS = 5  # of a normal distribution: one in two million sound runs would fail, and runs are the same every time

@@ -6,12 +6,12 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from pointwise_checks import run
 
 from clgraft import core
 from clgraft.core import ProblemError
 from clgraft.core.operators.pointwise.formulas import eltwise
 from clgraft.core.operators.pointwise.formulas.eltwise import BINARY, TIES
+from tests.core.pointwise_checks import run
 
 SHAPE = (3, 37)
 

@@ -18,7 +18,8 @@ START = """
 import json, time
 start = time.process_time()
 from clgraft import core
-from clgraft.core import problem_sets, program_cache
+from clgraft.core.runtime import program_cache
+from clgraft.core.tuning import problem_sets
 compiled = []
 real = program_cache._compile
 program_cache._compile = lambda *arguments: compiled.append(1) or real(*arguments)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import sample, small_net
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, parse_graph
 from clgraft.core.graph.passes import PASSES
 from clgraft.core.graph.reference import evaluate
+from tests.core.graphs import sample, small_net
 
 TOLERANCE = 2e-5  # of the largest element: float32 through six layers
 

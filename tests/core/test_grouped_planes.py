@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conv_checks import OUTPUTS, check, problem_lines, random_arrays
-from guarded_memory import check_within_pages
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, check, random_arrays
+from tests.core.guarded_memory import check_within_pages
+from tests.problem_sets import problem_lines
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
 

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import ProblemError
@@ -14,6 +13,8 @@ from clgraft.core.operators.interpolation import InterpolationProblem, elements
 from clgraft.core.operators.interpolation.problem import COORDINATES, METHODS, ROUNDINGS
 from clgraft.core.operators.interpolation.reference import weights
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("interpolation")
 DIRECTIONS = ("forward", "backward")
@@ -131,11 +132,14 @@ def test_the_same_size_copies_what_is_no_number(machine: str) -> None:
         np.testing.assert_array_equal(y, x)
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS[:1]}
-            assert chosen == {"rows", "empty"}
+        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS[:1]}
+        assert chosen == {"rows", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         plan = context.plan(parse(LINES["twice"], "forward"))
         assert plan.algorithm == "elements" and plan.declined == (("rows", "is for CPU devices"),)

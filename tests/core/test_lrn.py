@@ -1,13 +1,14 @@
-"""Local response normalisation against a float64 reference."""
+"""Local response normalisation against its float64 reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import LRNProblem, ProblemError
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("lrn")
 SCALARS = {"alpha": 0.7, "k": 1.5}
@@ -17,24 +18,6 @@ def parse(line: str, direction: str = "forward") -> LRNProblem:
     problem = core.parse(line.replace("lrn", f"lrn {direction}", 1))
     assert isinstance(problem, LRNProblem) and core.parse(str(problem)) == problem
     return problem
-
-
-def window(values: np.ndarray, size: int) -> np.ndarray:
-    """Sum over the channels around each."""
-    half = size // 2
-    padded = np.pad(values, ((0, 0), (half, half), (0, 0)))
-    return sum(padded[:, j : j + values.shape[1]] for j in range(size))
-
-
-def forward(problem: LRNProblem, x: np.ndarray) -> np.ndarray:
-    level = SCALARS["k"] + SCALARS["alpha"] / problem.size * window(x * x, problem.size)
-    return x * level**-problem.beta
-
-
-def backward(problem: LRNProblem, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    share, beta = SCALARS["alpha"] / problem.size, problem.beta
-    level = SCALARS["k"] + share * window(x * x, problem.size)
-    return dy * level**-beta - 2 * share * beta * x * window(dy * x * level ** (-beta - 1), problem.size)
 
 
 def check(problem: LRNProblem, got: np.ndarray, exact: np.ndarray) -> None:
@@ -61,8 +44,8 @@ def test_matches_float64(name: str, machine: str) -> None:
     with planning_for(machine) as context:
         (y,) = run(context, problem, {"x": given["x"]}, SCALARS).values()
         (dx,) = run(context, problem.with_direction("backward"), given, SCALARS).values()
-    check(problem, y, forward(problem, wide["x"]))
-    check(problem, dx, backward(problem, **wide))
+    check(problem, y, problem.reference({"x": wide["x"]}, SCALARS)["y"])
+    check(problem, dx, problem.with_direction("backward").reference(wide, SCALARS)["dx"])
 
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
@@ -95,10 +78,13 @@ def test_gradients_are_differences() -> None:
     np.testing.assert_allclose((dx * along).sum(), ((high - low) * dy).sum() / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
+        assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"columns", "elements", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         assert {context.plan(parse(text)).algorithm for text in LINES.values()} == {"elements", "empty"}
 

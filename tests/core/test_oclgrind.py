@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from every_run import SETS
+
+from tests.core.every_run import SETS
+from tests.folders import python_path
 
 SCRIPT = Path(__file__).with_name("run_under_oclgrind.py")
-FOLDERS = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parent.parent)])
 WRONG = re.compile(r"^(Invalid|Read-write|Write-write|.*\brace\b|.*divergence|OCLGRIND FATAL).*", re.M)
 EVERY = {"conv": 5, "depthwise": 4, "grouped": 3, "deconvolution": 2, "dense": 2, "pooling": 3}
 
@@ -30,7 +31,7 @@ pytestmark = [
 def oclgrind(*words: str) -> tuple[str, list[str]]:
     """Run the script; give what it printed, and what Oclgrind found."""
     command = ["oclgrind", "--data-races", "--max-errors", "20", sys.executable, "-W", "ignore", str(SCRIPT), *words]
-    environment = {**os.environ, "CLGRAFT_DEVICE": "oclgrind", "PYTHONPATH": FOLDERS}
+    environment = {**os.environ, "CLGRAFT_DEVICE": "oclgrind", "PYTHONPATH": python_path()}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout, [found[0] for found in WRONG.finditer(done.stderr)]

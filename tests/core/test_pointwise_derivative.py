@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import run
 
 from clgraft import core
 from clgraft.core import PointwiseProblem, ProblemError
@@ -13,6 +12,7 @@ from clgraft.core.operators.pointwise.expression import FUNCTIONS
 from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
 from clgraft.core.operators.pointwise.formulas.eltwise import BINARY
 from clgraft.core.operators.pointwise.reference import FUNCTIONS as REFERENCE
+from tests.core.pointwise_checks import run
 
 UNKNOWN = {"lgamma", "tgamma"}
 ABOVE_ONE = {"acosh"}

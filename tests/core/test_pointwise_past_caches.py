@@ -8,11 +8,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from pointwise_checks import run
 
 from clgraft import core
 from clgraft.core.operators.pointwise import generate
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import run
 
 TWO = "y0 = x0 + x1; y1 = x0 * x1;"
 

@@ -1,25 +1,22 @@
-"""Pooling against float64 references that go window by window."""
+"""Pooling against its float64 reference."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, ROUNDING, planning_for, problem_lines, run
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
 from clgraft.core.operators.pooling import elements
 from clgraft.core.session.context import Context
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("pooling")
 DIRECTIONS = ("forward", "backward")
 ALGORITHMS = (None, "elements")
-LOWEST = {"float32": -np.finfo("f4").max, "float64": -np.finfo("f8").max, "float16": -np.finfo("f2").max}
 
 
 def parse(line: str, direction: str = "forward") -> PoolProblem:
@@ -28,69 +25,18 @@ def parse(line: str, direction: str = "forward") -> PoolProblem:
     return problem
 
 
-def windows(problem: PoolProblem) -> Any:
-    """Give every window as its place, the part of the input that it holds, and what an average divides by."""
-    for place in itertools.product(*(range(size) for size in problem.out_size)):
-        part, divisor = [], 1
-        for at, i, k, s, p, q in zip(
-            place, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.pad_end
-        ):
-            begin = at * s - p
-            inside = range(max(begin, 0), max(min(begin + k, i), max(begin, 0)))
-            part.append(slice(inside.start, inside.stop))
-            divisor *= max(min(begin + k, i + q) - begin if problem.count_padding else len(inside), 0)
-        yield place, tuple(part), divisor
-
-
 def forward(problem: PoolProblem, x: np.ndarray) -> np.ndarray:
     """Compute y in float64."""
-    y = np.empty((problem.batch, problem.channels, *problem.out_size))
-    with np.errstate(all="ignore"):
-        for place, part, divisor in windows(problem):
-            held = x[(..., *part)].astype(np.float64)
-            held = held.reshape(*x.shape[:2], math.prod(held.shape[2:]))
-            if problem.operator == "max":
-                lowest = LOWEST[problem.dtype]
-                value = np.where(held > lowest, held, lowest).max(2, initial=lowest)
-            elif problem.operator == "average":
-                value = held.sum(2) / divisor if held.shape[2] else np.zeros(x.shape[:2])
-            elif problem.operator == "sum":
-                value = held.sum(2)
-            else:
-                power = int(problem.operator[2:])
-                value = (held**power).sum(2)
-                value = np.cbrt(value) if power == 3 else value ** (1 / power)
-            y[(..., *place)] = value
-    return y
+    return problem.with_direction("forward").reference({"x": x})["y"]
 
 
-def backward(
-    problem: PoolProblem, dy: np.ndarray, x: np.ndarray | None = None, y: np.ndarray | None = None
-) -> np.ndarray:
+def backward(problem: PoolProblem, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Compute dx in float64."""
-    dx = np.zeros((problem.batch, problem.channels, *problem.in_size))
-    x, y, dy = (np.zeros(dx.shape) if array is None else array.astype(np.float64) for array in (x, y, dy))
-    for place, part, divisor in windows(problem):
-        for n, c in np.ndindex(dx.shape[:2]):
-            held, gradients = x[(n, c, *part)], dx[(n, c, *part)]
-            if not held.size:
-                continue
-            gradient = dy[(n, c, *place)]
-            if problem.operator == "max":
-                equal = np.flatnonzero(held == y[(n, c, *place)])
-                if equal.size:
-                    gradients[np.unravel_index(equal[0], held.shape)] += gradient
-            elif problem.operator == "average":
-                gradients += gradient / divisor
-            elif problem.operator in ("sum", "lp1"):
-                gradients += gradient
-            elif y[(n, c, *place)]:
-                gradients += gradient * (held / y[(n, c, *place)]) ** (int(problem.operator[2:]) - 1)
-    return dx
+    return problem.reference({"dy": dy, "x": x, "y": y})["dx"]
 
 
 def data(problem: PoolProblem, seed: int = 0, ties: bool = True) -> dict[str, np.ndarray]:
-    """Give inputs of a direction; few different values, so that windows hold their maximum more than once."""
+    """Return inputs of a direction; few different values, so that windows hold their maximum more than once."""
     rng = np.random.default_rng(seed)
     shape = (problem.batch, problem.channels, *problem.in_size)
     if problem.operator == "max" and ties:
@@ -105,7 +51,8 @@ def data(problem: PoolProblem, seed: int = 0, ties: bool = True) -> dict[str, np
 
 
 def reference(problem: PoolProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    return (forward if problem.direction == "forward" else backward)(problem, **arrays)
+    (result,) = problem.reference(arrays).values()
+    return result
 
 
 def check(problem: PoolProblem, got: np.ndarray, exact: np.ndarray) -> None:
@@ -136,7 +83,7 @@ def test_matches_float64(name: str, direction: str, machine: str) -> None:
 
 @cache
 def context_of_wide_plans() -> Context:
-    """Give a context whose plans no other test sees."""
+    """Return a context whose plans no other test sees."""
     return Context.on(None)
 
 
@@ -155,7 +102,7 @@ def test_wide_indices(name: str, direction: str, monkeypatch: pytest.MonkeyPatch
 
 
 def random_problem(rng: np.random.Generator, direction: str) -> PoolProblem:
-    """Give a problem of any shape that is small."""
+    """Return a problem of any shape that is small."""
     ndim = rng.integers(1, 4)
     operator = str(rng.choice(["max", "average", "sum", "lp1", "lp2", "lp3"]))
     kernel = tuple(int(v) for v in rng.integers(1, 6, ndim))
@@ -257,11 +204,14 @@ def test_gradients_are_differences(operator: str) -> None:
     np.testing.assert_allclose((dx * along).sum(), ((high - low) * dy).sum() / (2 * h), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 def test_every_implementation_is_chosen() -> None:
     with planning_for("this one") as context:
-        if context.device.is_cpu:
-            chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
-            assert chosen == {"whole", "planes", "elements", "empty"}
+        chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
+        assert chosen == {"whole", "planes", "elements", "empty"}
+
+
+def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
         assert chosen == {"whole", "elements", "empty"}

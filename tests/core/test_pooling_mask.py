@@ -1,29 +1,22 @@
-"""Masks of maxima against references that go window by window."""
+"""Masks of maxima against their reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_checks import MACHINES, planning_for, problem_lines, run
-from test_pooling import data, forward, parse, random_problem, windows
 
 from clgraft import core
 from clgraft.core import PoolProblem, ProblemError
+from tests.core.pointwise_checks import MACHINES, planning_for, run
+from tests.core.test_pooling import data, forward, parse, random_problem
+from tests.problem_sets import problem_lines
 
 LINES = {name: line for name, line in problem_lines("pooling").items() if " max" in line}
 
 
 def mask_of(problem: PoolProblem, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Give the first place in the plane that holds the maximum."""
-    mask = np.full(y.shape, -1, np.int64)
-    numbers = np.arange(np.prod(problem.in_size)).reshape(problem.in_size)
-    for place, part, _ in windows(problem):
-        for n, c in np.ndindex(x.shape[:2]):
-            held, value = x[(n, c, *part)].ravel(), y[(n, c, *place)]
-            equal = np.flatnonzero(held == value)
-            if equal.size and value > np.finfo(y.dtype).min:
-                mask[(n, c, *place)] = numbers[part].flat[equal[0]]
-    return mask
+    """Return the first place in the plane that holds the maximum."""
+    return problem.reference({"x": x, "y": y})["mask"]
 
 
 def check(problem: PoolProblem, arrays: dict[str, np.ndarray]) -> None:

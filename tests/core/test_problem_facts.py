@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from every_run import SETS, in_directions
-from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core.problem import Gradient, kinds
+from tests.core.every_run import SETS, in_directions
+from tests.problem_sets import problem_lines
 
 LARGEST = 40_000  # elements of all arguments, for finite differences
 STEP = 1e-6

@@ -7,12 +7,12 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from problem_sets import FOLDER, problem_lines
 
 from clgraft import core
 from clgraft.core import abi
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.tuning import problem_sets
+from tests.problem_sets import FOLDER, problem_lines
 
 LINES = [
     line

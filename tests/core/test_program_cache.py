@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from logs import logged
 
 from clgraft.core import BuildError
 from clgraft.core.runtime import cache_limit, program_cache
+from tests.folders import ROOT
+from tests.logs import logged
 
 SOURCE = "kernel void answer(global int *out) { out[0] = %d; }"
 
@@ -253,12 +254,12 @@ def test_processes_that_share_a_full_cache(folder):
 import sys
 sys.path[:0] = {path!r}
 from clgraft import core
-from test_program_cache import answer
+from tests.core.test_program_cache import answer
 context = core.context()
 for number in range(12):
     assert answer(context, number % 6) == number % 6
 """
-    program = program.format(path=[str(Path(__file__).parent), str(Path(__file__).parent.parent)])
+    program = program.format(path=[str(ROOT)])
     environment = {**os.environ, "CLGRAFT_CACHE_LIMIT": "60K"}
     children = [
         subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environment)

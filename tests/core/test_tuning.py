@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tuning_plants
-from conv_checks import check
 
 from clgraft import core
 from clgraft.core import tuning
@@ -16,6 +14,8 @@ from clgraft.core.planning.implementation import IMPLEMENTATIONS, implementation
 from clgraft.core.tuning import HEURISTIC, Choice, advice, database, identity, nearest, rows
 from clgraft.core.tuning.database import Database, Timing, Winner
 from clgraft.core.tuning.identity import device_key
+from tests.core import tuning_plants
+from tests.core.conv_checks import check
 
 
 @pytest.fixture(autouse=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import conv_reference
+import math
+
 import numpy as np
 import pytest
-from conv_checks import DIRECTIONS, problem_lines, random_arrays
 
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.reference import convolve
 from clgraft.core.tuning import Choice
 from clgraft.core.tuning.search import choices
 from clgraft.core.tuning.trial import Trial
+from tests.core.conv_checks import DIRECTIONS, random_arrays
+from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
 SPREAD = (
@@ -161,20 +162,24 @@ def test_settings_that_cannot_be_are_declined(context, choice):
         context.launches(core.parse(text), Choice.parse(choice))
 
 
-@pytest.mark.parametrize("direction", [*DIRECTIONS, "backward_bias"])
-def test_what_candidates_are_judged_by_is_itself_right(direction):
-    """The convolution by products of matrices equals the suites' own, which is written otherwise."""
-    for name, text in LINES.items():
-        problem = core.parse(text).with_direction(direction)
-        given = {a.name for a in problem.arguments() if a.role == "in"}
-        arrays = {key: array.astype(np.float64) for key, array in random_arrays(problem).items() if key in given}
-        if direction == "backward_bias":
-            columns = arrays["dy"].swapaxes(0, 1)
-            expected = columns.reshape(len(columns), columns.size // len(columns)).sum(axis=1)
-        elif direction == "forward":
-            expected = conv_reference.forward(arrays["x"], arrays["w"], arrays.get("b"), problem)
-        elif direction == "backward_data":
-            expected = conv_reference.backward_data(arrays["dy"], arrays["w"], problem)
-        else:
-            expected = conv_reference.backward_filter(arrays["x"], arrays["dy"], problem)
-        np.testing.assert_allclose(convolve(problem, arrays), expected, rtol=1e-10, atol=1e-10, err_msg=name)
+@pytest.mark.parametrize("name", LINES)
+def test_the_reference_is_the_definition(name):
+    """Output by output, of small convolutions; the gradients follow by differences (see test_problem_facts.py)."""
+    p = core.parse(LINES[name])
+    if math.prod((p.batch, p.out_channels, *p.out_size)) > 2000:
+        pytest.skip("large")
+    arrays = {key: array.astype(np.float64) for key, array in random_arrays(p).items() if key != "dy"}
+    expected = np.zeros((p.batch, p.out_channels, *p.out_size))
+    inner, outer = p.in_channels // p.groups, p.out_channels // p.groups
+    x, w = arrays["x"], arrays["w"]
+    for place in np.ndindex(*p.out_size):
+        for tap in np.ndindex(*p.kernel):
+            at = tuple(o * s + t * d - b for o, s, t, d, b in zip(place, p.stride, tap, p.dilate, p.pad_begin))
+            if not all(0 <= a < size for a, size in zip(at, p.in_size)):
+                continue
+            for o in range(p.out_channels):
+                part = x[(slice(None), slice(o // outer * inner, (o // outer + 1) * inner), *at)]
+                expected[(slice(None), o, *place)] += part @ w[(o, slice(None), *tap)]
+    if p.bias:
+        expected += arrays["b"].reshape(-1, *(1,) * p.ndim)
+    np.testing.assert_allclose(p.reference(arrays)["y"], expected, rtol=1e-10, atol=1e-10)

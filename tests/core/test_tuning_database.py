@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from logs import logged
 
 from clgraft.core.tuning import HEURISTIC, Choice, database
 from clgraft.core.tuning.database import Candidate, Database, Timing, Winner
+from tests.logs import logged
 
 TIMING = Timing(5, 2e-3, 1e-3, 0.1)
 

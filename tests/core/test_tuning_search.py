@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tuning_plants
-from logs import logged
-from tuning_plants import PROBLEM, implementation, of_plants
 
 from clgraft import core
 from clgraft.core import tuning
@@ -18,6 +15,9 @@ from clgraft.core.tuning.database import Candidate, Database, Timing
 from clgraft.core.tuning.identity import device_key
 from clgraft.core.tuning.search import Effort, Search, choices, choose
 from clgraft.core.tuning.trial import Trial
+from tests.core import tuning_plants
+from tests.core.tuning_plants import PROBLEM, implementation, of_plants
+from tests.logs import logged
 
 QUICK = Effort(seconds=60, rounds=7, final_seconds=0.2)
 

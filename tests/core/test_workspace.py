@@ -7,9 +7,9 @@ import weakref
 
 import numpy as np
 import pytest
-from every_run import SETS, arrays, plans, run
 
 from clgraft import core
+from tests.core.every_run import SETS, arrays, plans, run
 
 POISON = "conv backward_filter n2 ic128 ih32 iw32 oc128 kh3 kw3 ph1 pw1"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, random
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, random
 
 ACTIVATIONS = [("Activation", name) for name in ("relu", "sigmoid", "softrelu", "softsign", "tanh")]
 LEAKY = [("LeakyReLU", name) for name in ("leaky", "elu", "selu", "gelu", "prelu")]

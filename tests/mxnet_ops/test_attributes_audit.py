@@ -7,9 +7,9 @@ import itertools
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, random
 
 from clgraft import core
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, random
 
 
 def product(**choices):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 SHAPES = [(2, 3, 4, 5), (7, 5, 1, 1), (1, 2, 13, 1), (5, 4), (3, 2, 11), (2, 3, 2, 3, 4), (33, 1, 3, 3)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import compare, evaluate, numeric_gradients, random
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.mxnet_ops.graft_checks import compare, evaluate, numeric_gradients, random
 
 SIZES = [
     {"height": 9, "width": 11},

@@ -9,11 +9,11 @@ import threading
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import random
 
 import clgraft.mxnet_ops  # noqa: F401
 from clgraft.mxnet_ops.engine import registration
 from clgraft.mxnet_ops.engine.calls import lib
+from tests.mxnet_ops.graft_checks import random
 
 
 def relu(x: mx.nd.NDArray, **more: object) -> mx.nd.NDArray:

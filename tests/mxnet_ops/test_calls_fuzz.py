@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fuzzing import CLANG, unpack
 
 from clgraft.mxnet_ops.engine.calls.build import ABI, HERE, SOURCES
+from tests.fuzzing import CLANG, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 SECONDS = 6

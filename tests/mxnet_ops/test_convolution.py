@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
-from problem_sets import problem_lines
 
 from clgraft import core
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.problem_sets import problem_lines
 
 
 def stated(problem: core.ConvProblem) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
 from mxnet.base import MXNetError
-from problem_sets import problem_lines
 
 from clgraft import core
 from clgraft.core import ClgraftError
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.problem_sets import problem_lines
 
 PROBLEMS = {name: core.parse(text) for name, text in problem_lines("deconvolution").items()}
 

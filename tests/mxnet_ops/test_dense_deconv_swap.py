@@ -5,11 +5,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, compare, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft.core import ClgraftError
+from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, random
 
 
 def generator() -> gluon.nn.HybridSequential:

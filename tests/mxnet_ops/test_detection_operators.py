@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import compare, evaluate, random
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.mxnet_ops.graft_checks import compare, evaluate, random
 
 
 def swapped(native: mx.sym.Symbol, graft: str) -> mx.sym.Symbol:

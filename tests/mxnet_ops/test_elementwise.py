@@ -5,7 +5,8 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 SHAPES = [(2, 3, 5, 7), (1,), (1031,), (3, 1, 2, 1, 2)]
 NATIVE = {

@@ -6,6 +6,7 @@ import mxnet as mx
 import pytest
 from mxnet.base import MXNetError
 
+import clgraft.mxnet_ops
 from clgraft.core import ClgraftError
 
 X = (1, 4, 6, 6)
@@ -71,16 +72,12 @@ def test_symbolic_shapes_fail_when_they_are_inferred_and_not_later(caplog):
     assert "does not fit" in caplog.text
 
 
-def test_sizes_of_0_are_unknown_to_mxnet_without_np_shape(caplog):
+def test_sizes_of_0_are_unknown_to_mxnet_without_np_shape():
     symbol = mx.sym.Custom(mx.sym.var("data"), **CONV, name="c")
-    with pytest.warns(UserWarning, match="unknown dimensions"):  # natively
-        assert (
-            mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4).infer_shape(data=(0, 4, 6, 6))[1]
-            is None
-        )
-    with pytest.raises(MXNetError):
-        symbol.infer_shape(data=(0, 4, 6, 6))
-    assert "[ocl_conv] got data of unknown shape, expected a shape (without mx.util.np_shape" in caplog.text
+    native = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4)
+    for asked in (native, symbol):
+        with pytest.warns(UserWarning, match="unknown dimensions"):
+            assert asked.infer_shape(data=(0, 4, 6, 6)) == (None, None, None)
     with mx.util.np_shape(True):
         assert symbol.infer_shape(data=(0, 4, 6, 6)) == ([(0, 4, 6, 6), (4, 4, 3, 3), (4,)], [(0, 4, 4, 4)], [])
         empty = mx.nd.zeros((0, 4, 6, 6))
@@ -128,3 +125,43 @@ def test_attributes_of_scopes_and_other_backends_are_accepted():
     with mx.AttrScope(ctx_group="one", __lr_mult__="2"):
         symbol = mx.sym.Custom(mx.sym.var("data"), workspace=512, cudnn_tune="off", cudnn_off=True, **CONV)
     assert symbol.infer_shape(data=X)[1] == [(1, 4, 4, 4)]
+
+
+def shape_error(kind: str) -> None:
+    """Meet a weight of the wrong shape."""
+    data, weight = mx.nd.ones((2, 6)), mx.nd.ones((4, 5))
+    keys = {"op_type": "ocl_fully_connected", "num_hidden": 4, "no_bias": True, "name": "dense"}
+    symbol = mx.sym.Custom(mx.sym.var("x"), mx.sym.var("w"), **keys)
+    if kind == "imperative":
+        mx.nd.Custom(data, weight, **keys)
+    elif kind == "bind":
+        symbol.bind(mx.cpu(), {"x": data, "w": weight})
+    elif kind == "simple_bind":
+        symbol.simple_bind(mx.cpu(), x=data.shape, w=weight.shape)
+    elif kind == "infer_shape":
+        symbol.infer_shape(x=data.shape, w=weight.shape)
+    else:
+        net = mx.gluon.nn.Dense(4, in_units=5, use_bias=False, prefix="dense_")
+        net.initialize()
+        clgraft.mxnet_ops.swap_block(net)
+        if kind == "hybrid":
+            net.hybridize()
+        net(data)
+
+
+@pytest.mark.parametrize("base", [MXNetError, ClgraftError, ValueError, clgraft.mxnet_ops.OperatorError])
+@pytest.mark.parametrize("kind", ["imperative", "bind", "simple_bind", "infer_shape", "plain", "hybrid"])
+def test_an_error_is_mxnets_and_clgrafts_and_holds_the_sentence(kind, base):
+    with pytest.raises(base) as error:
+        shape_error(kind)
+    text = "[ocl_fully_connected] got weight of shape (4, 5), expected shape (4, 6)"
+    assert str(error.value).startswith(text)
+    if kind not in ("imperative", "plain"):
+        assert "(operator 'dense" in str(error.value)
+
+
+def test_an_error_of_an_attribute_is_mxnets_too():
+    for custom, data in ((mx.nd.Custom, mx.nd.ones(X)), (mx.sym.Custom, mx.sym.var("x"))):
+        with pytest.raises(MXNetError) as error:
+            custom(data, strde=(1, 1), **CONV)
+        assert "[ocl_conv] got attribute 'strde'" in str(error.value)

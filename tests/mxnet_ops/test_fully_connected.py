@@ -5,9 +5,9 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 from clgraft.core import ClgraftError
+from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
 
 CASES = {
     "matrix": ((5, 37), {"num_hidden": 11}),

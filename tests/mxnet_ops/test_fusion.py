@@ -7,10 +7,10 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import compare, evaluate, random
 from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from tests.mxnet_ops.graft_checks import compare, evaluate, random
 
 SHAPE = (3, 5, 6, 7)
 

@@ -10,12 +10,13 @@ import sys
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as grafted_ops
 from clgraft.mxnet_ops.engine import calls
 from clgraft.mxnet_ops.guards import guard, unguard
+from tests.folders import ROOT
+from tests.mxnet_ops.graft_checks import MODES, assert_close, evaluate, random
 
 REPEATS = 8
 
@@ -293,7 +294,7 @@ FREED = """
 import sys
 sys.path[:0] = {path!r}
 import clgraft.mxnet_ops
-import test_guard
+from tests.mxnet_ops import test_guard
 case = test_guard.native_case()
 for mode in test_guard.MODES:
     test_guard.test_written_by_hand_in_gluon(mode, case)
@@ -308,7 +309,7 @@ print("right")
 UNGUARDED = """
 import sys
 sys.path[:0] = {path!r}
-import test_guard
+from tests.mxnet_ops import test_guard
 case = test_guard.native_case()
 test_guard.mx.nd.Custom = test_guard.mx.nd.Custom.__wrapped__
 test_guard.test_written_by_hand_in_gluon("plain", case)
@@ -317,10 +318,9 @@ print("right")
 
 
 def run_poisoned(program: str) -> subprocess.CompletedProcess:
-    here = os.path.dirname(__file__)
     # glibc fills what is freed, and keeps large blocks in its heap, so that a use after free cannot go unseen
     environment = {**os.environ, "MALLOC_PERTURB_": "165", "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-    command = [sys.executable, "-c", program.format(path=[here, os.path.dirname(here)])]
+    command = [sys.executable, "-c", program.format(path=[str(ROOT)])]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 

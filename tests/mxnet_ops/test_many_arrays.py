@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import compare, evaluate, random
 
 from clgraft import core
 from clgraft.mxnet_ops import swap_symbol
+from tests.mxnet_ops.graft_checks import compare, evaluate, random
 
 COUNTS = (62, 63, 64, 65, 300)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, random
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from tests.mxnet_ops.graft_checks import MODES, assert_close, random
 
 REPEATS = 4
 

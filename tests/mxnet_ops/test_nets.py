@@ -8,10 +8,10 @@ import sys
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import random
-from zoo_comparison import NETS, compare_net, image_size, make, worst
 
 import clgraft.mxnet_ops as ops
+from tests.mxnet_ops.graft_checks import random
+from tests.mxnet_ops.zoo_comparison import NETS, compare_net, image_size, make, worst
 
 # a net of each family, with its number of images; all of them: zoo_comparison.py
 TRAINED = {

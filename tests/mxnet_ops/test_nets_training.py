@@ -9,10 +9,10 @@ import threading
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, evaluate, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 CLASSES, BATCH, STEPS = 4, 8, 3
 SHAPE = (3, 12, 10)

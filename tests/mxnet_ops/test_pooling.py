@@ -5,12 +5,12 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
 from mxnet import gluon
-from problem_sets import problem_lines
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, evaluate, numeric_gradients, random
+from tests.problem_sets import problem_lines
 
 NAMES = {"average": "avg", "lp1": "lp", "lp2": "lp", "lp3": "lp"}
 PROBLEMS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, evaluate, random
 from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from tests.mxnet_ops.graft_checks import MODES, assert_close, evaluate, random
 
 SIZE, INPUTS, BATCH = 6, 5, 2
 

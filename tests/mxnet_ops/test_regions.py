@@ -8,13 +8,13 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, evaluate, random
 from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
 from clgraft.core.session.context import Context
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 sym = mx.sym
 NO_PASSES = "-all"

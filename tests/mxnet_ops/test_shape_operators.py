@@ -5,10 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, compare, evaluate, random
 from mxnet import autograd, gluon
 
 from clgraft.mxnet_ops import swap_block, swap_symbol
+from tests.mxnet_ops.graft_checks import MODES, compare, evaluate, random
 
 X = (3, 4, 6, 5)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, TOLERANCE, assert_close, compare, evaluate, numeric_gradients, random
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
+from tests.mxnet_ops.graft_checks import MODES, TOLERANCE, assert_close, compare, evaluate, numeric_gradients, random
 
 FUNCTIONS = ("softmax", "log_softmax", "softmin")
 HEAD_ONLY = {"data": "write", "label": "null"}

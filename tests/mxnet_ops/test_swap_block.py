@@ -5,11 +5,11 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import MODES, assert_close, random
 from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
+from tests.mxnet_ops.graft_checks import MODES, assert_close, random
 
 # float64: what single precision makes of a net of 60 layers is no measure of equality
 ROUNDING_GROWTH = 1e-9

@@ -7,9 +7,9 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from graft_checks import assert_close, evaluate, numeric_gradients, random
 
 import clgraft.mxnet_ops as ops
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, numeric_gradients, random
 
 
 def residual_net() -> mx.sym.Symbol:

@@ -13,6 +13,7 @@ import pytest
 from clgraft.plugins.command_line.check import runner as check
 from clgraft.plugins.command_line.check.report import CheckReport
 from clgraft.plugins.command_line.main import main
+from tests.folders import python_path
 
 NETS = Path(__file__).resolve().parent.parent / "caffe_layers" / "nets"
 
@@ -97,13 +98,13 @@ def test_a_failing_row_gives_status_1(monkeypatch, capfd):
 
 def test_a_wrong_kernel_is_reported(tmp_path, monkeypatch, capfd):
     (tmp_path / "planted.py").write_text(
-        "import mutant, shutil\nfrom clgraft.plugins.command_line.check import core as check_core\n"
+        "import shutil\nfrom tests import mutant\nfrom clgraft.plugins.command_line.check import core as check_core\n"
         "def rows(**arguments):\n"
         "    folder = mutant.plant('pooling/operators.cl', '((b) > (a) ? (b) : (a))', '((b) < (a) ? (b) : (a))')\n"
         "    try:\n        yield from check_core.rows(**arguments)\n"
         "    finally:\n        shutil.rmtree(folder)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(NETS.parent.parent)]))
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     run = check.run
     monkeypatch.setattr(check, "run", lambda module, *rest: run("planted", *rest))
     assert main(["check", "--json", "--repeats", "1"]) == 1

@@ -22,6 +22,7 @@ from clgraft.plugins.command_line.main import main
 from clgraft.plugins.command_line.tune import budget, supervise, wanted
 from clgraft.plugins.command_line.tune.report import Report
 from clgraft.plugins.command_line.tune.supervise import TuneError
+from tests.folders import ROOT
 
 TESTS = Path(__file__).resolve().parent.parent
 NETS = TESTS / "caffe_layers" / "nets"
@@ -29,8 +30,8 @@ PROBLEM = "conv forward n2 ic3 ih9 iw11 oc4 kh3 kw3 ph1 pw1"
 OTHER = "conv forward n2 ic3 ih10 iw11 oc4 kh3 kw3 ph1 pw1"
 PLANTS = """
 import sys
-sys.path.insert(0, {tests!r})
-import tuning_plants as plants
+sys.path.insert(0, {root!r})
+from tests.core import tuning_plants as plants
 from clgraft.core import ConvProblem
 from clgraft.core.planning.implementation import register
 register(ConvProblem, {implementations})
@@ -56,7 +57,7 @@ def plant(tmp_path, monkeypatch):
     def planted(implementations: str) -> None:
         folder = tmp_path / "site"
         folder.mkdir(exist_ok=True)
-        text = PLANTS.format(tests=str(TESTS / "core"), implementations=implementations)
+        text = PLANTS.format(root=str(ROOT), implementations=implementations)
         (folder / "sitecustomize.py").write_text(text)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), usual])))
 

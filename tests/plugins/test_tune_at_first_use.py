@@ -6,14 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-TESTS = Path(__file__).resolve().parent.parent
+from tests.folders import python_path
+
 PLANTED = """
-import tuning_plants as plants
+from tests.core import tuning_plants as plants
 from clgraft.core import ConvProblem
 from clgraft.core.planning.implementation import register
 register(ConvProblem, (plants.implementation("slow", plants.slow), *plants.of_plants()))
@@ -72,8 +72,7 @@ def test_the_first_use_searches(framework, tmp_path):
         pytest.skip(f"needs {framework}")
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
-    path = os.pathsep.join(filter(None, [str(TESTS / "core"), os.environ.get("PYTHONPATH", "")]))
-    given = {"CLGRAFT_TUNE": "full", "CLGRAFT_CACHE": str(cache), "PYTHONPATH": path, "GLOG_minloglevel": "2"}
+    given = {"CLGRAFT_TUNE": "full", "CLGRAFT_CACHE": str(cache), "PYTHONPATH": python_path(), "GLOG_minloglevel": "2"}
     for searches in (True, False):
         done = subprocess.run(
             [sys.executable, "-c", PLANTED + PROGRAMS[framework] + REPORT],

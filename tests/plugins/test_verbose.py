@@ -125,7 +125,7 @@ def test_other_lines_are_no_events(line):
 def test_lines_are_read_among_what_a_program_printed(tmp_path, monkeypatch):
     text = f"epoch 1\nclgraft,run,planes,{POOL},0.412\nclgraft,run,planes,{POOL},0.400\nloss: 3\n"
     file = tmp_path / "stderr.txt"
-    file.write_text(text)
+    file.write_text(text + "clgraft,run,graph,graph of 2 problems -> y,0.500\n")
     assert problem_text.read(str(file)) == [POOL]
     assert problem_text.read(f"clgraft,plan,planes,{POOL},0.412") == [POOL]
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))

@@ -11,6 +11,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
 
+from clgraft.caffe_layers.prototxt import Document, check, fill
 from clgraft.caffe_layers.prototxt.schema.language import read_proto
 from clgraft.core.errors import ClgraftError
 
@@ -62,29 +63,27 @@ def parse(name: str, text: str, *, forks: bool = True) -> Any:
     text : str
         Its fields in text format.
     forks : bool
-        Whether fields that Caffe's master does not have, as forks write them, are passed over or refused.
+        Whether fields that Caffe's master does not have, as forks write them, are skipped or refused.
 
     Raises
     ------
     PrototxtError
         When the text is not such a message; names line and column.
     """
-    from clgraft.caffe_layers import prototxt  # which checks against this schema
-
-    document = prototxt.Document(text)
-    for unknown in prototxt.check(document, name):
+    document = Document(text)
+    for unknown in check(document, descriptor(name)):
         if unknown.value:
             message = f"got {unknown.value} for {unknown.name}, expected one of {unknown.expected}"
             raise document.lines.error(message, unknown.start)
         if not forks:
             raise document.lines.error(f"got {unknown.name}, expected a field of Caffe's", unknown.start)
     message = message_class(name)()
-    prototxt.fill(message, document.root)
+    fill(message, document.root)
     return message
 
 
 def parse_layer(text: str) -> Any:
-    """Read a `LayerParameter` from text format; unknown fields are passed over."""
+    """Read a `LayerParameter` from text format; unknown fields are skipped."""
     return parse("LayerParameter", text)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import concatenate
-from clgraft.core.operators.copying.text import expect, listed, read_words
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem, expect
+from clgraft.core.problem.words import listed, read_lists
 
 DIRECTIONS = ("forward", "backward")
 
@@ -48,12 +48,11 @@ class ConcatProblem(Problem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extents", tuple(int(size) for size in self.extents))
-        kind = self.kind
-        expect(kind, self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
-        expect(kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(kind, len(self.extents) > 0, "extents", self.extents, "at least one")
+        self._expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(len(self.extents) > 0, "extents", self.extents, "at least one")
         for name, sizes in (("outer", (self.outer,)), ("extents", self.extents), ("inner", (self.inner,))):
-            expect(kind, min(sizes) >= 0, name, sizes, "sizes of at least 0")
+            self._expect(min(sizes) >= 0, name, sizes, "sizes of at least 0")
 
     @property
     def names(self) -> tuple[str, tuple[str, ...]]:
@@ -112,7 +111,7 @@ class ConcatProblem(Problem):
     @classmethod
     def from_text(cls, text: str) -> ConcatProblem:
         names = ("outer", "extents", "inner")
-        lists, direction, dtype = read_words(cls.kind, text, {word: word for word in DIRECTIONS}, names)
+        lists, direction, dtype = read_lists(cls.kind, text, {word: word for word in DIRECTIONS}, names)
         for name in ("outer", "inner"):
             expect(cls.kind, len(lists[name]) == 1, name, lists[name], "one number")
         return cls(direction, lists["outer"][0], lists["extents"], lists["inner"][0], dtype)

@@ -12,8 +12,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import pad
-from clgraft.core.operators.copying.text import expect, listed, read_words
 from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem.words import listed, read_lists
 
 DIRECTIONS = ("forward", "backward")
 MODES = ("edge", "reflect")
@@ -66,20 +66,19 @@ class PadProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("shape", "before", "behind"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        kind = self.kind
         for name, known in (("direction", DIRECTIONS), ("mode", MODES), ("dtype", DTYPES)):
             value = getattr(self, name)
-            expect(kind, value in known, name, repr(value), f"one of {known}")
-        expect(kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+            self._expect(value in known, name, repr(value), f"one of {known}")
+        self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         for name in ("before", "behind"):
             value = getattr(self, name)
             good = len(value) == len(self.shape) and min(value, default=0) >= 0
-            expect(kind, good, name, value, f"{len(self.shape)} numbers of at least 0")
+            self._expect(good, name, value, f"{len(self.shape)} numbers of at least 0")
             fits = all(
                 v == 0 or (v < size if self.mode == "reflect" else size > 0) for v, size in zip(value, self.shape)
             )
-            expect(
-                kind, fits, name, value, f"less than x {self.shape}" if self.mode == "reflect" else "0 where x is empty"
+            self._expect(
+                fits, name, value, f"less than x {self.shape}" if self.mode == "reflect" else "0 where x is empty"
             )
 
     @property
@@ -156,5 +155,5 @@ class PadProblem(Problem):
         mode = next((word for word in words if word in MODES), "")
         rest = " ".join(word for word in words if word != mode)
         choices = {word: word for word in DIRECTIONS}
-        lists, direction, dtype = read_words(cls.kind, rest, choices, ("x", "before", "behind"))
+        lists, direction, dtype = read_lists(cls.kind, rest, choices, ("x", "before", "behind"))
         return cls(direction, mode, lists["x"], lists["before"], lists["behind"], dtype)

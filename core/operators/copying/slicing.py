@@ -10,8 +10,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import slice_box
-from clgraft.core.operators.copying.text import expect, listed, read_words
 from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem.words import listed, read_lists
 
 DIRECTIONS = ("forward", "backward")
 
@@ -58,16 +58,16 @@ class SliceProblem(Problem):
         object.__setattr__(self, "step", tuple(self.step) or (1,) * len(self.in_shape))
         for name in ("in_shape", "out_shape", "begin", "step"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        kind, ndim = self.kind, len(self.in_shape)
-        expect(kind, self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
-        expect(kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(kind, all(size >= 0 for size in self.in_shape), "x", self.in_shape, "sizes of at least 0")
+        ndim = len(self.in_shape)
+        self._expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.in_shape), "x", self.in_shape, "sizes of at least 0")
         for name, value in (("y", self.out_shape), ("at", self.begin), ("step", self.step)):
-            expect(kind, len(value) == ndim, name, value, f"{ndim} numbers, as many as x {self.in_shape}")
-        expect(kind, 0 not in self.step, "step", self.step, "numbers other than 0")
+            self._expect(len(value) == ndim, name, value, f"{ndim} numbers, as many as x {self.in_shape}")
+        self._expect(0 not in self.step, "step", self.step, "numbers other than 0")
         bounds = zip(self.in_shape, self.out_shape, self.begin, self.step)
         inside = all(o >= 0 and 0 <= b <= i and (o == 0 or 0 <= b + (o - 1) * s < i) for i, o, b, s in bounds)
-        expect(kind, inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
+        self._expect(inside, "y", f"{self.out_shape} at {self.begin}", f"a box inside x {self.in_shape}")
 
     def arguments(self) -> tuple[Argument, ...]:
         if self.direction == "forward":
@@ -122,5 +122,5 @@ class SliceProblem(Problem):
     @classmethod
     def from_text(cls, text: str) -> SliceProblem:
         choices = {word: word for word in DIRECTIONS}
-        lists, direction, dtype = read_words(cls.kind, text, choices, ("x", "y", "at"), ("step",))
+        lists, direction, dtype = read_lists(cls.kind, text, choices, ("x", "y", "at"), ("step",))
         return cls(direction, lists["x"], lists["y"], lists["at"], dtype, lists.get("step", ()))

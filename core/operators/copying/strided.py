@@ -10,9 +10,9 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import repeat, transpose
-from clgraft.core.operators.copying.text import expect, listed, read_words
 from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
 from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem.words import listed, read_lists
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class TransposeProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("shape", "axes"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         known = list(range(len(self.shape)))
-        expect(self.kind, sorted(self.axes) == known, "axes", self.axes, f"each of {known} once")
+        self._expect(sorted(self.axes) == known, "axes", self.axes, f"each of {known} once")
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class TransposeProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> TransposeProblem:
-        lists, _, dtype = read_words(cls.kind, text, {"": ""}, ("x", "axes"))
+        lists, _, dtype = read_lists(cls.kind, text, {"": ""}, ("x", "axes"))
         return cls(lists["x"], lists["axes"], dtype)
 
 
@@ -118,10 +118,10 @@ class RepeatProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("shape", "times"):
             object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
-        expect(self.kind, self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
-        expect(self.kind, all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
+        self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
+        self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         good = len(self.times) == len(self.shape) and all(time >= 0 for time in self.times)
-        expect(self.kind, good, "times", self.times, f"{len(self.shape)} numbers of at least 0")
+        self._expect(good, "times", self.times, f"{len(self.shape)} numbers of at least 0")
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -168,5 +168,5 @@ class RepeatProblem(Problem):
 
     @classmethod
     def from_text(cls, text: str) -> RepeatProblem:
-        lists, whole, dtype = read_words(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
+        lists, whole, dtype = read_lists(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
         return cls(lists["x"], lists["times"], bool(whole), dtype)

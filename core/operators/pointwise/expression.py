@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.problem.base import shortened
 
 TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFlL]?(?![\w.])"
@@ -41,6 +43,12 @@ FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
 ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p")})  # kernels/pointwise_math.cl
 TESTS = ("isnan", "isinf", "isfinite", "signbit")
 
+# what compilers of OpenCL take: longer ones crash some of them
+MOST_CHARACTERS = 100_000
+MOST_OPERATIONS = 2000
+MOST_DEPTH = 200  # of operations in each other; compilers count brackets
+MOST_NESTED = 40  # parentheses, functions and conditions in each other
+
 LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))
 
 
@@ -67,6 +75,10 @@ class Node:
     operator: str = "number"
     operands: tuple[Node, ...] = ()
     word: str = ""
+    depth: int = field(default=0, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 1 + max((operand.depth for operand in self.operands), default=0))
 
 
 @dataclass(frozen=True)
@@ -86,9 +98,14 @@ class _Reader:
     what: str
     tokens: list[tuple[str, str]] = field(default_factory=list)
     place: int = 0
+    nested: int = 0
 
     def __post_init__(self) -> None:
         at, text = 0, self.text.rstrip()
+        if not text.isascii():
+            raise self.error("other characters", "only ASCII characters")
+        if len(text) > MOST_CHARACTERS:
+            raise self.error(f"{len(text)} characters", f"at most {MOST_CHARACTERS}")
         while at < len(text):
             found = TOKEN.match(text, at)
             if not found:
@@ -99,7 +116,7 @@ class _Reader:
             at = found.end()
 
     def error(self, got: str, expected: str) -> ProblemError:
-        return ProblemError(f"[pointwise] got {got} in {self.what} {self.text!r}, expected {expected}")
+        return ProblemError(f"[pointwise] got {got} in {self.what} {shortened(self.text)}, expected {expected}")
 
     def peek(self) -> str:
         return self.tokens[self.place][1] if self.place < len(self.tokens) else ""
@@ -121,7 +138,22 @@ class _Reader:
         self.place += 1
         return True
 
+    def deeper(self, read: Callable[[], Node]) -> Node:
+        """Read what stands inside of something else."""
+        self.nested += 1
+        if self.nested > MOST_NESTED:
+            raise self.error("deeper parentheses, signs and conditions", f"at most {MOST_NESTED} in each other")
+        node = read()
+        self.nested -= 1
+        return node
+
     def value(self) -> Node:
+        node = self.deeper(self.conditional)
+        if node.depth > MOST_DEPTH:
+            raise self.error(f"{node.depth} operations in each other", f"at most {MOST_DEPTH}: assign parts to names")
+        return node
+
+    def conditional(self) -> Node:
         condition = self.binary(0)
         if not self.accept("?"):
             return condition
@@ -151,13 +183,13 @@ class _Reader:
 
     def unary(self) -> Node:
         if self.accept("!"):
-            inner = truth(self.unary())
+            inner = truth(self.deeper(self.unary))
             return Node(f"NOT({inner.text})", True, inner.reads, "!", (inner,))
         if self.accept("-"):
-            inner = number(self.unary())
+            inner = number(self.deeper(self.unary))
             return Node(f"(-{inner.text})", False, inner.reads, "-", (inner,))
         if self.accept("+"):
-            return number(self.unary())
+            return number(self.deeper(self.unary))
         return self.primary()
 
     def primary(self) -> Node:
@@ -167,7 +199,7 @@ class _Reader:
         if text == "(":
             if self.peek() in TYPES and self.tokens[self.place + 1 : self.place + 2] == [("sign", ")")]:
                 self.place += 2  # a cast between real types says nothing here
-                return number(self.unary())
+                return number(self.deeper(self.unary))
             inner = self.value()
             self.expect(")")
             return inner
@@ -337,7 +369,10 @@ def read_program(text: str, inputs: int, scalars: tuple[str, ...]) -> Program:
     if not written or written != list(range(len(written))):
         missing = next(i for i in range(len(written) + 1) if i not in written)
         raise reader.error(f"no assignment to y{missing}", "y0, y1, ... without gaps")
-    return Program(tuple(statements), len(written))
+    program = Program(tuple(statements), len(written))
+    if program.operations > MOST_OPERATIONS:
+        raise reader.error(f"{program.operations} operations", f"at most {MOST_OPERATIONS}")
+    return program
 
 
 def _assignment(reader: _Reader, fixed: set[str]) -> Statement:

@@ -93,7 +93,8 @@ class PointwiseProblem(Problem):
         expect(self.dtype in DTYPES, f"dtype {self.dtype!r}", f"one of {DTYPES}")
         expect(len(self.inputs) > 0, "no inputs", "at least x0")
         for name in self.parameters:
-            taken = name in CONSTANTS or name in FUNCTIONS or name in TESTS or name in TYPES or NUMBERED.fullmatch(name)
+            known = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "F"}  # F is the parameter of a macro
+            taken = name in known or NUMBERED.fullmatch(name) or not name.isascii()
             expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
         expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
         common, outputs = self.common_shape, self.program.outputs

@@ -67,8 +67,9 @@ def _mask(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     plane = np.arange(np.prod(p.in_size), dtype=np.float64).reshape(1, 1, *p.in_size)
     places = _padded(p, np.broadcast_to(plane, (1, 1, *p.in_size)), -1.0)
     mask = np.full(arrays["y"].shape, -1.0)
-    for at in _places(p):
-        mask = np.where((mask < 0) & (x[at] == arrays["y"]), places[at], mask)
+    for at in _places(p):  # a window whose maximum is the lowest number holds nothing
+        hit = (mask < 0) & (x[at] == arrays["y"]) & (arrays["y"] > LOWEST[p.dtype])
+        mask = np.where(hit, places[at], mask)
     return mask
 
 

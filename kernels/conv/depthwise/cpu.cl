@@ -2,7 +2,7 @@
 //
 // x (batch, channels, ih, iw)   w (channels * multiplier, kh, kw)   y (batch, channels * multiplier, oh, ow)
 //
-// A work-item takes one tile of `item_planes` planes, one after the other; depthwise_scratch.cl says how a tile lies in
+// A work-item takes one tile of `item_planes` planes, one after the other; cpu_scratch.cl says how a tile lies in
 // scratch. `planes` is batch * channels; tiles are of y, and for the data of the lines of a phase of x.
 
 #include "conv/depthwise/cpu_scratch.cl"

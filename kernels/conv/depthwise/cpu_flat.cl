@@ -1,10 +1,10 @@
-// Filter gradient of a depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is one
-// row of its pixels.
+// Filter gradient of a depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is
+// one row of its pixels.
 //
 // x (planes, ih, width)   dy (planes, oh, width)   dw (filters, KH, KW)
 //
-// Stride 1 and padding that keeps the width: pixel f of dy meets a tap at f + offset, whatever row it is in. A mask
-// for each vector and tap, made once for all planes, leaves out pixels of other rows and planes. The last vector overlaps.
+// Stride 1 and padding that keeps the width: pixel f of dy meets a tap at f + offset, whatever row it is in. A mask for
+// each vector and tap, made once for all planes, leaves out pixels of other rows and planes. The last vector overlaps.
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
@@ -43,7 +43,7 @@ real masked_element(global const stored *plane, local const maske *masks, const 
     return masks[(k * TAPS + t) * VL + l] ? LOAD(plane, at) : 0;
 }
 
-// As depthwise_rows_filter of depthwise_rows_filter.cl, in splits of whole images.
+// As depthwise_rows_filter of cpu_rows_backward_filter.cl, in splits of whole images.
 kernel void depthwise_flat_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
                                   const int accumulate, const int batch, const int channels, const int multiplier,
                                   const int ih, const int oh, const int width, const int ph, const int pw, const int dh,

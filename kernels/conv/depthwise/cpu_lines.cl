@@ -1,7 +1,8 @@
 // Lines of a plane as vectors: loads for the depthwise kernels that read straight from memory.
 //
-// A block reads LINES lines, and of each of them COLUMNS vectors, which lie as far apart as taps do. In a block that touches
-// the plane's border, lines are left out and lanes are masked, so that no element of another row or plane takes part.
+// A block reads LINES lines, and of each of them COLUMNS vectors, which lie as far apart as taps do. In a block that
+// touches the plane's border, lines are left out and lanes are masked, so that no element of another row or plane takes
+// part.
 
 #ifndef R
 #define R 4  // rows of results that share their loads

@@ -2,8 +2,8 @@
 //
 // x (batch, channels, ih, iw)   dy (batch, channels * multiplier, oh, ow)   dw (channels * multiplier, KH, KW)
 //
-// Strides and dilations as in depthwise_rows.cl. Lanes of dy beyond a row are zero, so that a channel's sums meet no other
-// channel's elements; an element of x that is not finite may turn any tap of its own channel into NaN.
+// Strides and dilations as in cpu_rows.cl. Lanes of dy beyond a row are zero, so that a channel's sums meet no
+// other channel's elements; an element of x that is not finite may turn any tap of its own channel into NaN.
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
@@ -31,7 +31,8 @@ void add_elements(local real *totals, global const stored *x, global const store
     }
 }
 
-// partial[split][o][tap], or dw itself if there is one split. A split takes `split_tiles` of the row tiles of all images.
+// partial[split][o][tap], or dw itself if there is one split. A split takes `split_tiles` of the row tiles of all
+// images.
 kernel void depthwise_rows_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
                                   const int accumulate, const int batch, const int channels, const int multiplier,
                                   const int ih, const int iw, const int oh, const int ow, const int ph, const int pw,

@@ -1,14 +1,14 @@
 // Depthwise convolution on CPU devices: planes in scratch, rows in and out, and sums over taps as one long row.
 //
-// A tile of a plane lies in scratch with its padding, split by the phases of the stride, so that neighbours of a phase are
-// neighbours in memory. Result (u, v) then meets tap (i, j) at u * pitch + v + offset(i, j): over the whole tile a tap is
-// one offset, lanes run across row ends, and no tap has a border. Results between two rows are rubbish and never stored.
-// Each work-group is one work-item: local memory is its cache-resident scratch.
+// A tile of a plane lies in scratch with its padding, split by the phases of the stride, so that neighbours of a phase
+// are neighbours in memory. Result (u, v) then meets tap (i, j) at u * pitch + v + offset(i, j): over the whole tile a
+// tap is one offset, lanes run across row ends, and no tap has a border. Results between two rows are rubbish and never
+// stored. Each work-group is one work-item: local memory is its cache-resident scratch.
 
 #ifndef NV
 #define NV 4  // vectors that are summed side by side
 #endif
-#define SLACK (NV * VL)  // what a row or a sum may write or read behind its end
+#define SLACK (NV * VL)  // what a row or a sum may write or read beyond its end
 #define HALF_V CAT(HALF_, VL)
 #define HALF_16 8
 #define HALF_8 4
@@ -38,7 +38,8 @@ void read_row(local real *to, global const stored *row, const long left, const i
     for (i = end; i < length; i += VL) VSTORE_REAL(to + i, (realv)(0));
 }
 
-// Reads `rows` rows from (row, column) on into the phases of the steps: row r to plane (r % step_h, q), line r / step_h.
+// Reads `rows` rows from (row, column) on into the phases of the steps: row r to plane (r % step_h, q), line r /
+// step_h.
 void read_tile(local real *scratch, const int pitch, const int plane_size, global const stored *x, const long left,
                const int ih, const int iw, const int row, const int column, const int rows, const int step_h,
                const int step_w, const int phases_h, const int phases_w) {
@@ -53,7 +54,8 @@ void read_tile(local real *scratch, const int pitch, const int plane_size, globa
     }
 }
 
-// out[f] (+)= sum over taps of weights[t] * scratch[offsets[t] + f] for f < count; up to SLACK elements more are written.
+// out[f] (+)= sum over taps of weights[t] * scratch[offsets[t] + f] for f < count; up to SLACK elements more are
+// written.
 void correlate(local real *out, local const real *scratch, local const int *offsets, local const real *weights,
                const int taps, const int count, const bool add, const real first) {
     for (int f = 0; f < count; f += SLACK) {

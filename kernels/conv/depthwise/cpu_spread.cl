@@ -3,8 +3,8 @@
 // dy (batch, channels * multiplier, oh, ow)   w (channels * multiplier, KH, KW)   dx (batch, channels, ih, iw)
 //
 // dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where
-// PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block makes
-// 2R rows of 2 VL elements from LINES lines and COLUMNS vectors of dy.
+// PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block
+// makes 2R rows of 2 VL elements from LINES lines and COLUMNS vectors of dy.
 
 #define SH 1  // the lines' own
 #define SW 1

@@ -1,9 +1,9 @@
 // Depthwise convolution of large strides on CPU devices, as the upsampling of segmentation nets has it, transposed:
 // rows of the kernel are long, and vectors run along them.
 //
-// x (planes, ih, iw), y (planes, oh, ow), w (channels, kh, kw); filters are as many as channels, taps in a row are dense.
-// A row of x is used as a line in local memory, `length` elements, with the padding around it. A row of the kernel is
-// padded with zeros to `pitch` elements, whole vectors. A work-group is one work-item.
+// x (planes, ih, iw), y (planes, oh, ow), w (channels, kh, kw); filters are as many as channels, taps in a row are
+// dense. A row of x is used as a line in local memory, `length` elements, with the padding around it. A row of the
+// kernel is padded with zeros to `pitch` elements, whole vectors. A work-group is one work-item.
 
 #define LOAD_REALS(p) CAT(vload, VL)(0, (p))
 #define STORE_REALS(p, value) CAT(vstore, VL)((value), 0, (p))
@@ -38,7 +38,8 @@ real sum_of_lanes(const realv value) {
     return lanes[0];
 }
 
-// y[r][c] (+)= bias + sum over t, v of x[r * sh - ph + t * dh][c * sw - pw + v] * w[t][v]. One work-item: some rows of y.
+// y[r][c] (+)= bias + sum over t, v of x[r * sh - ph + t * dh][c * sw - pw + v] * w[t][v]. One work-item: some rows of
+// y.
 kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                                       const int accumulate, SHAPE, const int item_rows, local real *weights,
                                       local real *line, local real *sums) {
@@ -103,7 +104,8 @@ kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), T
     }
 }
 
-// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh - ph + t * dh][c * sw - pw + v]. One work-item: one row of one kernel.
+// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh - ph + t * dh][c * sw - pw + v]. One work-item: one row of
+// one kernel.
 kernel void depthwise_strided_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw), const int accumulate,
                                               const int batch, SHAPE, local real *line, local real *sums) {
     const int t = get_global_id(0), channel = get_global_id(1);

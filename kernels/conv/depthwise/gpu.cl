@@ -2,9 +2,10 @@
 //
 // x (batch, channels, ih, iw)   w (channels * multiplier, KH, KW)   y (batch, channels * multiplier, oh, ow)
 //
-// Lines are loaded once for the R rows they serve; what neighbouring columns share comes from the L1 cache. The rows of a
-// work-item lie `dh` apart (a dilated kernel's rows share lines only so), so rows are numbered in strips: strip s starts at
-// row s / dh * dh * R + s % dh. Kernels of too many taps to unroll have kernels of their own (depthwise_gpu_wide.cl).
+// Lines are loaded once for the R rows they serve; what neighbouring columns share comes from the L1 cache. The rows of
+// a work-item lie `dh` apart (a dilated kernel's rows share lines only so), so rows are numbered in strips: strip s
+// starts at row s / dh * dh * R + s % dh. Kernels of too many taps to unroll have kernels of their own
+// (gpu_wide.cl).
 
 #ifndef MAKES
 #define MAKES 1  // 1: depthwise_gpu_rows, 2: depthwise_gpu_spread, 3: depthwise_gpu_filter with depthwise_sum_splits

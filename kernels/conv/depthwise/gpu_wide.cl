@@ -21,7 +21,8 @@
 
 #if MAKES == 1
 // Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
-// Where outputs lie a stride apart, lanes take neighbouring taps of one output, so that they read neighbouring elements.
+// Where outputs lie a stride apart, lanes take neighbouring taps of one output, so that they read neighbouring
+// elements.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wide_rows(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate, const uint items,
     const int channels, const int sums, const int shared, const int flip, const int ih, const int iw, const int oh,

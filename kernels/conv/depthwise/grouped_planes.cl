@@ -1,13 +1,13 @@
-// Convolution in groups of few channels, of small planes, on CPU devices: planes lie in scratch in rows of P elements, zeros
-// between them.
+// Convolution in groups of few channels, of small planes, on CPU devices: planes lie in scratch in rows of P elements,
+// zeros between them.
 //
 // source (all groups, S, ih, iw)   weights (groups, OUTPUTS, S, KH, KW)   target (all groups, OUTPUTS, oh, ow)
 //
-// P, of C elements or twice as many, is wider than a row by what taps reach over its ends: result f = u * P + v of a plane
-// then meets a tap at f + offset, and where it would be of another row there is a zero. A source is split by the phases of
-// the stride (SH, SW), so that the same holds for each of them. BH, BW: the phase of the first tap.
-// Two groups take turns in scratch: one is copied while the other is summed, and no load waits for a store.
-// Each work-group is one work-item.
+// P, of C elements or twice as many, is wider than a row by what taps reach over its ends: result f = u * P + v of a
+// plane then meets a tap at f + offset, and where it would be of another row there is a zero. A source is split by the
+// phases of the stride (SH, SW), so that the same holds for each of them. BH, BW: the phase of the first tap. Two
+// groups take turns in scratch: one is copied while the other is summed, and no load waits for a store. Each work-group
+// is one work-item.
 
 #define TAPS (KH * KW)
 #define WEIGHT(o, s, tap) weights[((o) * S + (s)) * TAPS + (tap)]
@@ -70,7 +70,7 @@ void copy_plane(local real *scratch, global const stored *plane, const long left
     }
 }
 
-// Writes `count` elements; what lies behind them is written later, or is not of the `room` elements that may be written.
+// Writes `count` elements; what follows them is written later, or is not of the `room` elements that may be written.
 void put_part(global stored *to, const realc value, const int count, const long room, const int accumulate) {
     if (room >= C) {
         realc all = value;
@@ -83,15 +83,16 @@ void put_part(global stored *to, const realc value, const int count, const long 
     }
 }
 
-// The sources of a group, one behind the other.
+// The sources of a group, one after the other.
 void copy_group(local real *scratch, global const stored *planes, const long left, const int ih, const int iw,
                 const int phase_size) {
     for (int s = 0; s < S; s++)
         copy_plane(scratch + s * (SH * SW * phase_size), planes + s * (ih * iw), left - s * (ih * iw), ih, iw, phase_size);
 }
 
-// `flip` takes the weights backwards, and as (groups, S, OUTPUTS, KH, KW). O outputs are summed side by side, in `blocks`
-// blocks of R vectors; scratch holds two groups of planes of SH * SW phases, in which `lead` elements lie before row 0.
+// `flip` takes the weights backwards, and as (groups, S, OUTPUTS, KH, KW). O outputs are summed side by side, in
+// `blocks` blocks of R vectors; scratch holds two groups of planes of SH * SW phases, in which `lead` elements lie
+// before row 0.
 kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                            const int accumulate, const long all_groups, const int groups, const int flip,
                            const int ih, const int iw, const int oh, const int ow, const int first_tap,

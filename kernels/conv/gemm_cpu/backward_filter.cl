@@ -3,9 +3,9 @@
 //     partial[split][group][tile of COLS out channels][k][COLS]  =  sum over a split's pixels p of panel[k][p] * dy[p][out channel]
 //
 // k is (channel, tap). The panel is filled as for the forward convolution, with a pixel's taps apart by PITCH; dy is
-// transposed block by block into local memory, so that both streams of the register tile are contiguous. A work-group is
-// one work-item: a split of the pixels, a range of source rows, a range of out channels in one group.
-// sum_partials adds the splits in their order, so that two runs give the same bits.
+// transposed block by block into local memory, so that both streams of the register tile are contiguous. A work-group
+// is one work-item: a split of the pixels, a range of source rows, a range of out channels in one group. sum_partials
+// adds the splits in their order, so that two runs give the same bits.
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way

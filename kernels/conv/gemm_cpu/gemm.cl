@@ -56,7 +56,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                     for (int v = 0; v < NV; v++) acc[i][v] = start;
                 }
 #if STORAGE == 16
-                // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
+                // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each
+                // time
                 local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                 if (from > 0) {
                     TILE_LOAD(acc, sums, COLS)
@@ -127,9 +128,9 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     }
 }
 
-// packed for rows m = (phase, output) of all phases of a stride at once, from w (groups * channels, outputs, kernel); the
-// taps that phase a meets are whole taps of the kernel, and there are none elsewhere. One work-item packs one channel of a
-// tile.
+// packed for rows m = (phase, output) of all phases of a stride at once, from w (groups * channels, outputs, kernel);
+// the taps that phase a meets are whole taps of the kernel, and there are none elsewhere. One work-item packs one
+// channel of a tile.
 kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs,
                         const PhaseTaps met) {
     const int channel = get_global_id(0), m_tile = get_global_id(1), group = get_global_id(2);

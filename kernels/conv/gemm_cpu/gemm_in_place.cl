@@ -6,10 +6,10 @@
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 //
-// Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel is
-// multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited for
-// between the products, a quarter of the time. So that there is a next one, a work-item takes blocks in a row.
-// A work-group is one work-item: a range of blocks, one block of rows m, one group. Its tiles are MR x NV vectors.
+// Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
+// is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
+// for between the products, a quarter of the time. So that there is a next one, a work-item takes blocks in a row. A
+// work-group is one work-item: a range of blocks, one block of rows m, one group. Its tiles are MR x NV vectors.
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
@@ -95,13 +95,14 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         for (int v = 0; v < NV; v++) acc[i][v] = start;
                     }
 #if STORAGE == 16
-                    // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each time
+                    // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each
+                    // time
                     local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {
                         TILE_LOAD(acc, sums, COLS)
                     }
 #endif
-                    // the first products fill the panel on the way: the copy hides behind them
+                    // the first products also fill the panel: they hide the time of the copy
                     const long p = first + tile * COLS, image = p / pixels;
                     const int columns = min(COLS, count - tile * COLS);
                     const bool whole = columns == COLS && p + COLS <= (image + 1) * pixels;

@@ -1,4 +1,5 @@
-// The weights of the products of matrices on CPU devices, packed in tiles of MR rows: what one step of a product reads lies together.
+// The weights of the products of matrices on CPU devices, packed in tiles of MR rows: what one step of a product reads
+// lies together.
 
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
@@ -6,10 +7,9 @@
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
 #define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
 
-// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the
-// kernel they are. Rows beyond m_count repeat the last one; nobody stores their products. One work-item packs `range` channels
-// of one tile. Steps of w, in elements: m_size from row to row, channel_size from channel to channel.
-
+// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the kernel they
+// are. Rows beyond m_count repeat the last one; their products are not stored. One work-item packs `range` channels of
+// one tile. Strides of w, in elements: m_size from row to row, channel_size from channel to channel.
 kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count,
                          const long m_size, const long channel_size, const long group_size, const int range,
                          const Taps met) {
@@ -72,8 +72,9 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
     }
 }
 
-// packed[group][tile][channel][row of the tile] = w[group][channel][row]: kernels of one pixel, backward data. Rows beyond
-// m_count repeat the last one. One work-item packs `range` channels of NEIGHBOURS tiles, as rows of w are far apart.
+// packed[group][tile][channel][row of the tile] = w[group][channel][row]: kernels of one pixel, backward data. Rows
+// beyond m_count repeat the last one. One work-item packs `range` channels of NEIGHBOURS tiles, as rows of w are far
+// apart.
 kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count, const int range) {
     const int group = get_global_id(2), m_tiles = (m_count + MR - 1) / MR;
     const int first = get_global_id(0) * range, last = min(first + range, channels);

@@ -1,7 +1,8 @@
 // Part of the convolutions for CPU devices: the im2col panel of a block of pixels, and the register tile.
 //
-// Pixels are numbered over all images: p = (image * size_d + d) * size_h * size_w + ... A block of pixels is cut into runs, pieces of
-// one row of the output grid that lie in one tile. A row of the panel holds what one tap of one channel meets:
+// Pixels are numbered over all images: p = (image * size_d + d) * size_h * size_w + ... A block of pixels is cut into
+// runs, pieces of one row of the output grid that lie in one tile. A row of the panel holds what one tap of one channel
+// meets:
 //     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0 outside of x, on each axis.
 // Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
@@ -11,10 +12,12 @@
 
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
-// One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source element.
+// One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source
+// element.
 enum { RUN_AT, RUN_LENGTH, RUN_PIECE, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
 
-// Cuts pixels [first, first + count) into runs; tiles of `width` pixels lie `pitch` elements apart. Gives their number.
+// Cuts pixels [first, first + count) into runs; tiles of `width` pixels lie `pitch` elements apart. Returns the number
+// of runs.
 int cut_runs(local int *runs, const long first, const int count, const int width, const int pitch, const Grid grid) {
     int found = 0, piece = 0;
     const int reach = (grid.taps_w - 1) * grid.step_w, phases = min(grid.stride_w, reach + 1);
@@ -40,8 +43,8 @@ int cut_runs(local int *runs, const long first, const int count, const int width
     return found;
 }
 
-// to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written, too.
-// `left` elements may be read from row on; what lies `ahead` elements further is asked for, to be there for a later call.
+// to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written, too. `left`
+// elements may be read from row on; what lies `ahead` elements further is asked for, to be there for a later call.
 void gather_row(local real *to, global const stored *row, const long left, const long ahead, int start, const int step,
                 const int size, const int length) {
     int begin = start < 0 ? min((-start + step - 1) / step, length) : 0;
@@ -68,8 +71,8 @@ void gather_row(local real *to, global const stored *row, const long left, const
     for (i = end; i < length; i += VL) STORE_REALS(to + i, (realv)(0));
 }
 
-// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h), `pitch` elements a row.
-// x starts at the first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
+// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h), `pitch` elements a row. x starts at
+// the first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
 void fill_panel(local real *panel, const int pitch, local real *pieces, local const int *runs, const int count,
                 global const stored *x, const long image_size, const long size, const int from, const int to,
                 const Grid grid) {

@@ -1,8 +1,10 @@
-// Loader of forward and backward data. A: packed weights (groups, depth, padded rows); B: implicit im2col of the source.
+// Loader of forward and backward data. A: packed weights (groups, depth, padded rows); B: implicit im2col of the
+// source.
 //
-// packed and taps are what conv_pack_weights (conv_gpu_pack.cl) left in the workspace. A work-item keeps its column, a pixel.
+// packed and taps are what conv_pack_weights (conv/gemm_gpu/pack.cl) left in the workspace. A work-item keeps its
+// column, a pixel.
 
-// 1: all of a step's depth is channels of one tap (conv_gpu_pack.cl).
+// 1: all of a step's depth is channels of one tap (conv/gemm_gpu/pack.cl).
 #ifndef TAP_MAJOR
 #define TAP_MAJOR 0
 #endif
@@ -77,12 +79,14 @@ void loader_next_tap(Loader *loader, const Grid grid) {
 // packed_taps: how many taps are packed, of which tap_numbers lists those that are met in phases.
 void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int4 *taps, local const int *tap_numbers,
                  const int packed_taps, global const stored *source, const int rows, const int columns, const int depth,
-                 const int first, const int row_tile, const int column_tile, const int group, const int groups, const Grid grid) {
+                 const int first, const int row_tile, const int column_tile, const int group, const int groups,
+                 const Grid grid) {
     const int id = get_local_id(0), channels = depth / (grid.taps_d * grid.taps_h * grid.taps_w);
     const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M;
     const long padded_depth = (channels * packed_taps + TILE_K - 1) / TILE_K * TILE_K;
     loader->a_step = padded_rows;
-    loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile + id % (TILE_M / 4) * 4;
+    loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile +
+                id % (TILE_M / 4) * 4;
 #if PHASES
     loader->a_start = loader->a;
     loader->taps = taps;
@@ -92,10 +96,13 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
 #endif
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
-        const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);  // what lies behind is not stored
-        const int w = column % grid.size_w, rest = column / grid.size_w, h = rest % grid.size_h, image_d = rest / grid.size_h;
+        // columns beyond the last one are not stored
+        const int column = min(column_tile + id % TILE_N + i * THREADS, columns - 1);
+        const int w = column % grid.size_w, rest = column / grid.size_w;
+        const int h = rest % grid.size_h, image_d = rest / grid.size_h;
         const int d = image_d % grid.size_d, image = image_d / grid.size_d;
-        const Position at = {d * grid.stride_d + grid.begin_d, h * grid.stride_h + grid.begin_h, w * grid.stride_w + grid.begin_w};
+        const Position at = {d * grid.stride_d + grid.begin_d, h * grid.stride_h + grid.begin_h,
+                             w * grid.stride_w + grid.begin_w};
         loader->at[i] = at;
         loader->pixel[i] = source + ((long)image * groups + group) * channels * SOURCE_PLANE +
                            ((long)at.d * grid.source_h + at.h) * grid.source_w + at.w;

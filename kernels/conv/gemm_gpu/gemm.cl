@@ -1,9 +1,10 @@
-// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B (depth, columns).
+// Convolution for GPUs in all directions: one product of matrices per group, C (rows, columns) = A (rows, depth) * B
+// (depth, columns).
 //
 //                   rows              columns                  depth                    loader             target
-// forward           output channels   pixels of y              channels of x * taps     conv_gpu_gather    pixels
-// backward data     input channels    pixels of dx, a phase    channels of dy * taps    conv_gpu_gather    pixels
-// backward filter   output channels   channels of x * taps     pixels of dy             conv_gpu_pixels    filter
+// forward           output channels   pixels of y              channels of x * taps     gather             pixels
+// backward data     input channels    pixels of dx, a phase    channels of dy * taps    gather             pixels
+// backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
 // A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
 // register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
@@ -35,7 +36,8 @@
 #define PATCH_N 4
 #endif
 
-// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count alone.
+// 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
+// alone.
 #ifndef FIXED_GROUP
 #define FIXED_GROUP 1
 #endif
@@ -58,7 +60,7 @@
 #define SPLIT 0
 #endif
 
-// 1: all phases of a strided backward data in one launch (conv_gpu_phases.cl).
+// 1: all phases of a strided backward data in one launch (conv/gemm_gpu/phases.cl).
 #ifndef PHASES
 #define PHASES 0
 #endif
@@ -194,7 +196,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             now ^= 1;
             if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
             barrier(CLK_LOCAL_MEM_FENCE);
-            // the last products of a step hide the wait for the next tiles; behind the last step this reads what nobody uses
+            // a step's last products hide the wait for the next tiles; what this reads after the last step is not used
             a = a_start + now * A_TILE;
             b = b_start + now * B_TILE;
             read_fragment(&even, a, b, 0);
@@ -215,7 +217,8 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         for (int i = 0; i < ITEM_M; i++) {
             const int row = row_tile + row_of(&place, i);
             if (row >= rows) continue;
-            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2], sums_of_item[i][j + 3]);
+            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2],
+                                      sums_of_item[i][j + 3]);
 #if SPLIT
             leave4(sum, to + (long)row * columns, columns - column);
 #else

@@ -1,7 +1,8 @@
 // Backward data of strided convolutions: all phases of the stride in one launch, neighbours of each other in time.
 //
-// Phase a of an axis is the positions u * stride + a of dx. They meet the taps t where a + pad - dilate * t is a multiple of
-// the stride, at u + (a + pad - dilate * t) / stride of dy: every `distance`-th tap, here from the last one down.
+// Phase a of an axis is the positions u * stride + a of dx. They meet the taps t where a + pad - dilate * t is a
+// multiple of the stride, at u + (a + pad - dilate * t) / stride of dy: every `distance`-th tap, here from the last one
+// down.
 
 // Taps that a phase can have.
 #ifndef PHASE_TAPS
@@ -13,8 +14,8 @@ typedef struct {
     int size, taps, first, begin;
 } PhaseAxis;
 
-PhaseAxis phase_axis(const int phase, const int target, const int kernel_size, const int stride, const int pad, const int dilate,
-                     const int distance) {
+PhaseAxis phase_axis(const int phase, const int target, const int kernel_size, const int stride, const int pad,
+                     const int dilate, const int distance) {
     PhaseAxis axis = {(target - phase + stride - 1) / stride, 0, 0, 0};
     for (int tap = max(kernel_size - distance, 0); tap < kernel_size; tap++) {
         const int place = phase + pad - dilate * tap;
@@ -27,13 +28,15 @@ PhaseAxis phase_axis(const int phase, const int target, const int kernel_size, c
     return axis;
 }
 
-// Writes the distances of a phase's taps from its first one, as conv_gpu_pack.cl's, and their numbers in the kernel.
-void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const PhaseAxis h, const PhaseAxis w, const Grid grid,
-               const PhaseGrid phases) {
+// Writes the distances of a phase's taps from its first one, as conv/gemm_gpu/pack.cl's, and their numbers in the
+// kernel.
+void list_taps(local int4 *taps, local int *numbers, const PhaseAxis d, const PhaseAxis h, const PhaseAxis w,
+               const Grid grid, const PhaseGrid phases) {
     for (int i = get_local_id(0); i < d.taps * h.taps * w.taps; i += THREADS) {
         const int jw = i % w.taps, jh = i / w.taps % h.taps, jd = i / w.taps / h.taps;
-        taps[i] = (int4)((jd * grid.step_d * grid.source_h + jh * grid.step_h) * grid.source_w + jw * grid.step_w, jd * grid.step_d, jh * grid.step_h, jw * grid.step_w);
-        numbers[i] = ((d.first - jd * phases.distance_d) * phases.kernel_h + h.first - jh * phases.distance_h) * phases.kernel_w + w.first - jw * phases.distance_w;
+        const int at_d = d.first - jd * phases.distance_d, at_h = h.first - jh * phases.distance_h;
+        taps[i] = (int4)(TAP_DISTANCE(jd, jh, jw), jd * grid.step_d, jh * grid.step_h, jw * grid.step_w);
+        numbers[i] = (at_d * phases.kernel_h + at_h) * phases.kernel_w + w.first - jw * phases.distance_w;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }

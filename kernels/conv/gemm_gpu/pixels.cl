@@ -1,6 +1,8 @@
-// Loader of backward filter: the depth is the pixels of dy. A: dy; B: what each tap of each channel of x meets there.
+// Loader of backward filter: the depth is the pixels of dy. A: dy; B: what each tap of each channel of x meets
+// there.
 //
-// A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each tile.
+// A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each
+// tile.
 
 #define PAD 4
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
@@ -14,31 +16,38 @@
 #define LOADER_LOCALS local int4 column_taps[TILE_N]
 
 typedef struct {
-    global const stored *source, *dy;  // of the pixel: channel 0 at tap (0, 0, 0), wherever that is, and the item's first row
-    local const int4 *taps;            // of this work-item's columns: as conv_gpu_pack.cl's
+    // of the pixel: channel 0 at tap (0, 0, 0), which may lie outside of the source, and the item's first row of dy
+    global const stored *source, *dy;
+    local const int4 *taps;  // of this work-item's columns: as conv/gemm_gpu/pack.cl's
     int pixel, row;
-    Position u;
+    // the pixel's position, and by how much a step moves it before carries; the same in images
+    Position u, advance;
+    int images;
+    // elements of a plane of dy; of the source from row to row and from plane to plane; from image to image
+    int plane, row_step, plane_step;
+    long dy_step, source_step;
 } Loader;
 
 typedef struct {
     real a[A_FETCHES], b[B_FETCHES];
 } Fetched;
 
-#define LOADER_OPEN(loader)                                                                                                    \
-    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, groups, \
-                grid)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, columns, depth, groups, grid)
+#define LOADER_OPEN(loader) \
+    loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
+                groups, grid)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, depth, grid)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
-                 const int columns, const int first, const int row_tile, const int column_tile, const int group, const int groups,
-                 const Grid grid) {
+                 const int columns, const int first, const int row_tile, const int column_tile, const int group,
+                 const int groups, const Grid grid) {
     const int id = get_local_id(0), channels = columns / (grid.taps_d * grid.taps_h * grid.taps_w);
     for (int i = id; i < TILE_N; i += THREADS) {
-        const int column = min(column_tile + i, columns - 1);  // what lies behind is not stored
-        const int w = column % grid.taps_w, rest = column / grid.taps_w, h = rest % grid.taps_h, channel_d = rest / grid.taps_h;
+        const int column = min(column_tile + i, columns - 1);  // columns beyond the last one are not stored
+        const int w = column % grid.taps_w, rest = column / grid.taps_w;
+        const int h = rest % grid.taps_h, channel_d = rest / grid.taps_h;
         const int d = channel_d % grid.taps_d, channel = channel_d / grid.taps_d;
-        taps[i] = (int4)(channel * SOURCE_PLANE + (d * grid.step_d * grid.source_h + h * grid.step_h) * grid.source_w + w * grid.step_w, d * grid.step_d,
-                         h * grid.step_h, w * grid.step_w);
+        taps[i] = (int4)(channel * SOURCE_PLANE + TAP_DISTANCE(d, h, w), d * grid.step_d, h * grid.step_h,
+                         w * grid.step_w);
     }
     loader->taps = taps + id / TILE_K;
     loader->row = row_tile + id / TILE_K;
@@ -46,52 +55,61 @@ void loader_open(Loader *loader, global const stored *source, global const store
     const int rest = loader->pixel / grid.size_w, image_d = rest / grid.size_h;
     const Position u = {image_d % grid.size_d, rest % grid.size_h, loader->pixel % grid.size_w};
     const long image = (long)(image_d / grid.size_d) * groups + group;
+    const int rows_of_step = TILE_K / grid.size_w, planes_of_step = rows_of_step / grid.size_h;
+    const Position advance = {planes_of_step % grid.size_d, rows_of_step % grid.size_h, TILE_K % grid.size_w};
     loader->u = u;
-    loader->dy = dy + (image * rows + loader->row) * (grid.size_d * grid.size_h * grid.size_w) + (u.d * grid.size_h + u.h) * grid.size_w + u.w;
+    loader->advance = advance;
+    loader->images = planes_of_step / grid.size_d;
+    loader->plane = grid.size_d * grid.size_h * grid.size_w;
+    loader->row_step = grid.stride_h * grid.source_w;
+    loader->plane_step = grid.stride_d * grid.source_h * grid.source_w;
+    loader->dy_step = ((long)groups * rows - 1) * loader->plane;
+    loader->source_step = (long)groups * channels * SOURCE_PLANE;
+    loader->dy = dy + (image * rows + loader->row) * loader->plane + (u.d * grid.size_h + u.h) * grid.size_w + u.w;
     loader->source = source + image * channels * SOURCE_PLANE +
-                     ((long)(u.d * grid.stride_d + grid.begin_d) * grid.source_h + u.h * grid.stride_h + grid.begin_h) * grid.source_w + u.w * grid.stride_w + grid.begin_w;
+                     ((long)(u.d * grid.stride_d + grid.begin_d) * grid.source_h + u.h * grid.stride_h + grid.begin_h) *
+                         grid.source_w +
+                     u.w * grid.stride_w + grid.begin_w;
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// Moves on by a step: addition with carry, whose digits the compiler takes out of the loop.
-void loader_advance(Loader *loader, const int rows, const int columns, const int groups, const Grid grid) {
-    const Position old = loader->u;
-    const int rest_h = TILE_K / grid.size_w, rest_d = rest_h / grid.size_h;
-    const int channels = columns / (grid.taps_d * grid.taps_h * grid.taps_w);
+// Moves on by a step: addition with carry, of digits that are computed once.
+void loader_advance(Loader *loader, const Grid grid) {
+    const Position old = loader->u, advance = loader->advance;
     Position u = old;
-    u.w += TILE_K % grid.size_w;
+    u.w += advance.w;
     int carry = u.w >= grid.size_w;
     u.w -= carry ? grid.size_w : 0;
-    u.h += rest_h % grid.size_h + carry;
+    u.h += advance.h + carry;
     carry = u.h >= grid.size_h;
     u.h -= carry ? grid.size_h : 0;
-    u.d += rest_d % grid.size_d + carry;
+    u.d += advance.d + carry;
     carry = u.d >= grid.size_d;
     u.d -= carry ? grid.size_d : 0;
-    const int images = rest_d / grid.size_d + carry;
+    const int images = loader->images + carry;
     loader->u = u;
     loader->pixel += TILE_K;
-    loader->dy += TILE_K + images * ((long)groups * rows - 1) * (grid.size_d * grid.size_h * grid.size_w);
-    loader->source += ((u.d - old.d) * grid.stride_d * grid.source_h + (u.h - old.h) * grid.stride_h) * grid.source_w + (u.w - old.w) * grid.stride_w +
-                      images * ((long)groups * channels * SOURCE_PLANE);
+    loader->dy += TILE_K + images * loader->dy_step;
+    loader->source += (u.d - old.d) * loader->plane_step + (u.h - old.h) * loader->row_step +
+                      (u.w - old.w) * grid.stride_w + images * loader->source_step;
 }
 
-void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int columns, const int depth, const int groups, const Grid grid) {
-    const Position at = {loader->u.d * grid.stride_d + grid.begin_d, loader->u.h * grid.stride_h + grid.begin_h, loader->u.w * grid.stride_w + grid.begin_w};
-    const int plane = grid.size_d * grid.size_h * grid.size_w;
+void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int depth, const Grid grid) {
+    const Position at = {loader->u.d * grid.stride_d + grid.begin_d, loader->u.h * grid.stride_h + grid.begin_h,
+                         loader->u.w * grid.stride_w + grid.begin_w};
     const bool any = loader->pixel < depth;
     global const stored *dy = loader->dy, *source = loader->source;
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++) {
         fetched->a[i] = any && loader->row + i * LANES < rows ? LOAD(dy, 0) : 0;
-        dy += LANES * plane;
+        dy += LANES * loader->plane;
     }
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i * LANES];
         fetched->b[i] = any && inside(at, tap, grid) ? LOAD(source, tap.x) : 0;
     }
-    loader_advance(loader, rows, columns, groups, grid);
+    loader_advance(loader, grid);
 }
 
 void loader_store(const Fetched *fetched, local realv *a, local realv *b) {

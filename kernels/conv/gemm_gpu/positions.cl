@@ -3,6 +3,9 @@
 #include "conv/grid.cl"
 
 #define SOURCE_PLANE (grid.source_d * grid.source_h * grid.source_w)
+// Elements of the source from a pixel's first tap to tap (d, h, w).
+#define TAP_DISTANCE(d, h, w) \
+    (((d) * grid.step_d * grid.source_h + (h) * grid.step_h) * grid.source_w + (w) * grid.step_w)
 
 // A position in one image, or the distance of one.
 typedef struct {

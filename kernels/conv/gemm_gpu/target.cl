@@ -10,7 +10,8 @@ typedef struct {
 
 Pixel pixel_of(const int column, const Target target) {
     const int rest = column / target.pixels_w, image_d = rest / target.pixels_h;
-    const Pixel pixel = {column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d, image_d / target.pixels_d};
+    const Pixel pixel = {column % target.pixels_w, rest % target.pixels_h, image_d % target.pixels_d,
+                         image_d / target.pixels_d};
     return pixel;
 }
 
@@ -47,8 +48,8 @@ Destination destination_of(const int column, const int group, const int groups, 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         to.first[i] = ((long)pixel.image * groups + group) * rows * plane +
-                      ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h + target.begin_h) *
-                          target.size_w +
+                      ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h +
+                       target.begin_h) * target.size_w +
                       pixel.w * target.stride_w + target.begin_w;
         pixel = pixel_after(pixel, target);
     }
@@ -67,8 +68,8 @@ void finish(real sum, global stored *target, const long at, const int accumulate
 }
 
 // Finishes four columns of a row, with one access to memory where its alignment allows that.
-void finish4(realv sum, const Destination *to, const int row, const int channel, global const stored *bias, global stored *target,
-             const int has_bias, const int accumulate) {
+void finish4(realv sum, const Destination *to, const int row, const int channel, global const stored *bias,
+             global stored *target, const int has_bias, const int accumulate) {
     if (has_bias) sum += LOAD(bias, channel);
     const long at = to->first[0] + row * to->row_step;
 #if STORAGE == 16

@@ -1,6 +1,7 @@
 // The micro kernel: tiles in local memory, TILE_K rows of TILE_M and TILE_N elements, times each other in registers.
 //
-// A work-item's rows and columns come in vectors of 4, a patch's width apart, so that a patch reads neighbouring vectors.
+// A work-item's rows and columns come in vectors of 4, a patch's width apart, so that a patch reads neighbouring
+// vectors.
 
 #ifndef PAD  // elements after each row of a tile, for loaders that write columns
 #define PAD 0

@@ -40,7 +40,8 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batc
     }
 }
 
-// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the part.
+// One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
+// part.
 SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
                            const int m_count, const int tile_count, const int tiles, const int add) {
     const int chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);

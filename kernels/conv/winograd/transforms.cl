@@ -1,8 +1,8 @@
 // The parts that Winograd's convolutions on CPU devices share: their layouts, the transforms, and pixels in and out.
 //
-// F(2x2, 3x3) has the points 0, 1, -1, F(4x4, 3x3) 0, P, -P, Q, -Q; both have the one at infinity as well. The transforms of one
-// axis are written out for both; all else follows from TILE. The register tile's rows are tiles, or channels in the backward
-// filter; its vectors are output channels.
+// F(2x2, 3x3) has the points 0, 1, -1, F(4x4, 3x3) 0, P, -P, Q, -Q; both have the one at infinity as well. The
+// transforms of one axis are written out for both; all else follows from TILE. The register tile's rows are tiles, or
+// channels in the backward filter; its vectors are output channels.
 
 #define PAD 48  // elements between a transform's elements, so that they do not share the sets of a cache
 #ifndef TILE
@@ -18,7 +18,8 @@
 
 #if TILE == 4
 
-// Points of which each is close to the other's inverse, and all whose powers here are exact: 1 and 2 would round three times as much.
+// Points of which each is close to the other's inverse, and all whose powers here are exact: 1 and 2 would round three
+// times as much.
 #define P REAL(0.75)
 #define Q REAL(1.5)
 #define P_NORM (REAL(0.5) / (P * P * (P * P - Q * Q)))
@@ -124,8 +125,8 @@
 
 #endif
 
-// Both axes: F on the columns of from x from elements, then on the rows. in(i, j) is what is transformed, put(i, j, value)
-// takes the to x to results.
+// Both axes: F on the columns of from x from elements, then on the rows. in(i, j) is what is transformed, put(i, j,
+// value) takes the to x to results.
 #define TRANSFORM_2D(F, from, to, in, put) \
     { \
         realv half_done[(to) * (from)]; \
@@ -150,8 +151,8 @@ realv load_row(global const stored *row, const long left, const int wanted) {
     return LOAD_REALS(values);
 }
 
-// pixels[row][column][lane] = x[channel + lane][top + row][left_column + column], 0 outside of the plane.
-// x starts at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
+// pixels[row][column][lane] = x[channel + lane][top + row][left_column + column], 0 outside of the plane. x starts at
+// the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
 void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch, const int cw,
                  const int top, const int left_column, const int rows, const int columns) {
     const long plane = (long)ch * cw;
@@ -186,7 +187,8 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 }
 
 // Transforms the source tiles of tile rows [first, first + count), numbered over all images, into V, for the channels
-// [first_channel, last_channel). `tiles` is V's number of tiles; b_h, b_w the source position of the first output pixel.
+// [first_channel, last_channel). `tiles` is V's number of tiles; b_h, b_w the source position of the first output
+// pixel.
 void transform_source(global real *V, local real *pixels, global const stored *x, const int batch, const int channels,
                       const int first_channel, const int last_channel, const int ch, const int cw, const int bh, const int bw,
                       const int tile_h, const int tile_w, const int tiles, const int first, const int count) {

@@ -1,18 +1,18 @@
 // Winograd's convolution F(TILE x TILE, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
 //
 // Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16 instead of 36.
-// Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in and
-// out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
+// Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in
+// and out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
 //
 // e         one of the ELEMENTS of a transformed tile
 // V         [e][chunk of WC channels][tile][WC]       transformed source
 // U         [e][block of COLS outputs][channel][COLS] transformed weights
 // M         [e][tile][COLS]                           products of one block of outputs
 //
-// Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a slice
-// of the workspace of its own, which stays in the cache. Where there is too little work for that, winograd_source,
-// winograd_product and winograd_result share what is between them and split each step as fine as it goes.
-// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
+// Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a
+// slice of the workspace of its own, which stays in the cache. Where there is too little work for that,
+// winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
+// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
 
 #include "conv/winograd/transforms.cl"
 
@@ -28,7 +28,8 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
         for (int i = 0; i < VL; i++) {
             if (i < lanes) VSTORE(y, i * plane + at, accumulate ? a[i] + VLOAD(y, i * plane + at) : a[i]);
         }
-        // the rest is covered by a last block that overlaps; sums are added one by one, lest some be added twice
+        // the rest is covered by a last block that overlaps; with accumulate, the rest is added one by one,
+        // otherwise some sums would be added twice
         if (at + VL < count && at + 2 * VL > count && !accumulate) at = count - 2 * VL;
     }
     for (; at < count; at++) {
@@ -51,8 +52,8 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     TILE_STORE(acc, M, COLS)
 }
 
-// U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns the
-// kernel by 180 degrees. U points to the first of them, e_size elements lie between the transform's elements.
+// U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns
+// the kernel by 180 degrees. U points to the first of them, e_size elements lie between the transform's elements.
 void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
                        const long m_size, const long channel_size, const int flip, const int m, const int first, const int last) {
     const int lanes = min(m_count - m, VL);
@@ -92,9 +93,9 @@ SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
                       m_size, channel_size, flip, m, first, last);
 }
 
-// Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where first
-// is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to element 0,
-// weights to channel `first`.
+// Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where
+// first is 0. Chunk by chunk, so that the weights of one stay in the first level's cache. V, M and weights point to
+// element 0, weights to channel `first`.
 void multiply(global real *M, const long m_size, global const real *V, const long v_size, global const real *weights,
               const long u_size, const int tiles, const int tile_count, const int first, const int last, int e, const int last_e) {
     for (; e < last_e; e++) {
@@ -135,9 +136,9 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     }
 }
 
-// y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at a
-// time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, a chunk at
-// a time that stays in the cache: for problems so small that every block of weights is used once.
+// y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at
+// a time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, a
+// chunk at a time that stays in the cache: for problems so small that every block of weights is used once.
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const long m_step, const long channel_step, const int flip,
                      const int own_weights, const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,

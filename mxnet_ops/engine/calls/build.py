@@ -13,34 +13,18 @@ import cffi
 HERE = Path(__file__).resolve().parent
 ABI = HERE.parents[2] / "core" / "abi"
 SOURCES = ("table.c", "properties.c", "execution.c")
-PYTHON_SIDE = """
-int clg_mx_py_describe(clg_mx_call *call, const char *op_type, int count, const char **attributes);
-int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const char **attributes, const int32_t *key,
-                     uint32_t key_count);
-int clg_mx_py_refuse_types(const char *op_type, int count, const char **attributes, const int *types);
-int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char **attributes, const char *where,
-                   const char *device, const int32_t *key, uint32_t key_count);
-int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
-                            const int32_t *key, uint32_t key_count);
-int clg_mx_py_draw(clg_mx_execution *execution, int train);
-int clg_mx_py_end_numbers(clg_mx_execution *execution);
-int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
-                           const int32_t *key, uint32_t key_count);
-int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
-                         const int *requests);
-int clg_mx_py_end_region(clg_mx_execution *execution);
-"""
 
 
-def _declarations() -> str:
-    found = re.search(r"/\*cdef-begin\*/(.*?)/\*cdef-end\*/", (HERE / "calls.h").read_text(), re.S)
+def _declarations(header: str) -> str:
+    """Return what stands between the cdef marks of a header."""
+    found = re.search(r"/\*cdef-begin\*/(.*?)/\*cdef-end\*/", (HERE / header).read_text(), re.S)
     if not found:
-        raise ValueError("[calls] got calls.h without cdef marks")
+        raise ValueError(f"[calls] got {header} without cdef marks")
     return re.sub(r"/\*.*?\*/", "", found[1], flags=re.S)
 
 
 def _near(path: Path) -> str:
-    """Give a path as setuptools wants it: relative where that can be."""
+    """Return a path as setuptools wants it: relative where that can be."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -48,9 +32,9 @@ def _near(path: Path) -> str:
 
 
 def extension() -> cffi.FFI:
-    """Give the builder."""
+    """Return the builder."""
     builder = cffi.FFI()
-    builder.cdef(_declarations() + 'extern "Python+C" {' + PYTHON_SIDE + "}")
+    builder.cdef(_declarations("calls.h") + 'extern "Python+C" {' + _declarations("internal.h") + "}")
     builder.set_source(
         "clgraft.mxnet_ops.engine.calls._calls",
         '#include "internal.h"\n',

@@ -27,7 +27,7 @@ extern functions mx;
 
 enum { CALLBACKS = 8 };
 
-/* Inferred shapes for the inputs' shapes in key: per input the number of axes (-1: unknown) and their sizes. */
+/* Inferred shapes for the inputs' shapes in key: per input the number of axes and their sizes (-1: unknown). */
 typedef struct known_shapes {
     struct known_shapes *next;
     uint32_t key_count, shape_count;
@@ -78,6 +78,7 @@ int clg_mx_create_operator(const char *device, int count, unsigned **shapes, con
                            callback_list *made, clg_mx_call *call);
 
 /* Answered by Python (cffi extern "Python"). They return 0 after an error, which has been shown. */
+/*cdef-begin*/
 int clg_mx_py_describe(clg_mx_call *call, const char *op_type, int count, const char **attributes);
 int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const char **attributes, const int32_t *key,
                      uint32_t key_count);
@@ -93,5 +94,6 @@ int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int
 int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
                          const int *requests);
 int clg_mx_py_end_region(clg_mx_execution *execution);
+/*cdef-end*/
 
 #endif

@@ -34,10 +34,8 @@ static int infer_shape(int count, int *ndims, int **shapes, clg_mx_call *call) {
     if (!key) return 0;
     uint32_t length = 0;
     for (int i = 0; i < call->argument_count; i++) {
-        bool known = ndims[i] >= 0;
-        for (int j = 0; j < ndims[i]; j++) known = known && shapes[i][j] >= 0;
-        key[length++] = known ? ndims[i] : -1;
-        for (int j = 0; known && j < ndims[i]; j++) key[length++] = shapes[i][j];
+        key[length++] = ndims[i] < 0 ? -1 : ndims[i];
+        for (int j = 0; j < ndims[i]; j++) key[length++] = shapes[i][j];
     }
     int status = 1;
     known_shapes *found = clg_mx_find_shapes(call, key, length);
@@ -71,7 +69,7 @@ static int infer_type(int count, int *types, clg_mx_call *call) {
 
 static int dependencies(const int *out_grad, const int *in_data, const int *out_data, int *count, int **found, clg_mx_call *call) {
     if (!clg_mx_describe(call)) return 0;
-    int n = 0; /* MXNet numbers a call's arrays alike every time: whoever else writes here writes the same */
+    int n = 0; /* MXNet numbers a call's arrays alike every time: concurrent writers write the same */
     for (int i = 0; i < call->output_count && call->backward_reads_gradients; i++)
         if (i >= 64 || !(call->unread_gradients >> i & 1)) call->dependencies[n++] = out_grad[i];
     for (int i = 0; i < call->argument_count; i++) call->dependencies[n++] = in_data[i];

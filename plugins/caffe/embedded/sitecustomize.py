@@ -11,7 +11,7 @@ import sys
 
 def add_packages() -> None:
     """Append the folders of packages that `clgraft caffe` runs with."""
-    version = "%d.%d" % sys.version_info[:2]
+    version = ".".join(map(str, sys.version_info[:2]))
     expected = os.environ.get("CLGRAFT_CAFFE_PYTHON", "")
     if expected and version != expected:
         print(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
 from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -18,6 +19,7 @@ from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches,
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
+COSTS = costs("filter")
 BLOCKS = (192, 64)  # most pixels of a panel; the second where local memory is scarce
 LOCAL_BYTES = 640 * 1024
 VECTORS = (3, 2, 1)  # vectors of the register tile
@@ -96,14 +98,15 @@ def splits_by_cost(
             tiles = s.rows * taps * tail / tile.rows * s.tiles
             vectors = tile.rows * tile.vectors
             of_block = (
-                s.block / tile.lanes * (s.rows * taps * 4 + s.tiles * tile.columns * 8)
-                + tiles * vectors * (s.block / 2 + 3)
-                + 2000
+                s.block / tile.lanes * (s.rows * taps * COSTS["fill"] + s.tiles * tile.columns * COSTS["gradient"])
+                + tiles * vectors * (s.block / COSTS["fmas"] + COSTS["sums"])
+                + COSTS["block"]
             )
-            item = of_block * s.blocks + 2000
+            item = of_block * s.blocks + COSTS["item"]
             threads = device.compute_units
-            sums = groups * source_rows * taps * out_tiles * tile.columns * (s.splits / 8 + 1.5) / threads
-            yield ceil_div(items, threads) * item * (1 + 0.3 / items) + sums, most, s
+            per_sum = s.splits / COSTS["splits_per_cycle"] + COSTS["result"]
+            sums = groups * source_rows * taps * out_tiles * tile.columns * per_sum / threads
+            yield ceil_div(items, threads) * item * (1 + COSTS["uneven"] / items) + sums, most, s
 
 
 def choose_split(

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.grid import Grid
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
 
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
+COSTS = costs("product")
 RUN_INTS = 7  # the kernels' RUN_FIELDS
-PACK_CYCLES = 5  # cycles to fill one vector of a panel
 # panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
-PLAIN_FILL = 0.3  # share of the time to fill a panel that its first products do not hide
 RANGES = 8  # most ranges of pixels for each core
 
 
@@ -71,8 +71,8 @@ def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[
     found = []
     for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
         turns = ceil_div(n * row_blocks, units)
-        longest = turns * (ceil_div(tiles, n) + block_tiles / 4)
-        found.append((longest * (1 + 0.15 / (n * row_blocks)), n, longest))
+        longest = turns * (ceil_div(tiles, n) + block_tiles * COSTS["first_block"])
+        found.append((longest * (1 + COSTS["uneven_range"] / (n * row_blocks)), n, longest))
     _, ranges, longest = min(found)
     return ranges, longest
 
@@ -107,18 +107,24 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
         parts = ceil_div(grid.source_rows * work.channels, b.part)
         pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
-        panel = depth * pixel_tiles * tile.vectors * PACK_CYCLES + 300 * b.tiles
-        weights = depth * tile.rows * work.size / (16 if m_tiles * tile.rows * depth * work.size > 2**19 else 48)
-        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / 2 + parts * 100)
+        panel = depth * pixel_tiles * tile.vectors * COSTS["fill"] + COSTS["tile"] * b.tiles
+        row_bytes = depth * tile.rows * work.size
+        weights = row_bytes / COSTS["far_bytes" if m_tiles * row_bytes > COSTS["near_size"] else "near_bytes"]
+        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / COSTS["fmas"] + parts * COSTS["part"])
         if grid.plain:  # a thread takes its blocks one after the other
             row_blocks = ceil_div(m_tiles, b.row_tiles) * work.groups
             all_tiles = ceil_div(grid.pixels, tile.columns)
             ranges, longest = _ranges(all_tiles, row_blocks, b.tiles, device.compute_units)
-            cost = longest / max(pixel_tiles, 1) * (panel * PLAIN_FILL + b.row_tiles * (weights + tiles)) + 2000
+            cost = (
+                longest / max(pixel_tiles, 1) * (panel * COSTS["visible_fill"] + b.row_tiles * (weights + tiles))
+                + COSTS["item"]
+            )
             found.append((cost, -items, len(found), replace(b, ranges=ranges)))
             continue
-        item = panel + b.row_tiles * (weights + tiles) + 2000
-        found.append((ceil_div(items, device.compute_units) * item * (1 + 0.3 / items), -items, len(found), b))
+        item = panel + b.row_tiles * (weights + tiles) + COSTS["item"]
+        found.append(
+            (ceil_div(items, device.compute_units) * item * (1 + COSTS["uneven"] / items), -items, len(found), b)
+        )
     # among equal costs the last one comes first
     return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
 

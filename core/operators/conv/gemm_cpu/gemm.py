@@ -15,7 +15,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_cpu import backward_filter as cpu_gemm_filter
+from clgraft.core.operators.conv.gemm_cpu import backward_filter
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, forward_grid, merged_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -48,12 +48,12 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     """Return the settings to search: the heuristic's (none), then those with the least estimated times.
 
     ``vectors`` of the register tile; for one product ``tiles`` of pixels and ``row_tiles`` of a work-item and the
-    ``panel`` in KiB; where the stride has phases whether they are ``merged``; `cpu_gemm_filter`'s for filters.
+    ``panel`` in KiB; where the stride has phases whether they are ``merged``; `backward_filter`'s for filters.
     """
     if not planner.device.is_cpu or problem.direction == "backward_bias":
         return
     if problem.direction == "backward_filter":
-        yield from cpu_gemm_filter.candidates(problem, planner)
+        yield from backward_filter.candidates(problem, planner)
         return
     yield {}
     if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride):
@@ -74,11 +74,11 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
 
 
 def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
-    """Plan the packing of the weights and a product of matrices for each grid; filters are `cpu_gemm_filter`'s."""
+    """Plan the packing of the weights and a product of matrices for each grid; filters are `backward_filter`'s."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_filter":
-        return cpu_gemm_filter.plan(problem, planner, settings)
+        return backward_filter.plan(problem, planner, settings)
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     chosen = {name: int(value) for name, value in (settings or {}).items()}

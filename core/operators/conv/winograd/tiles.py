@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
@@ -16,6 +17,7 @@ from clgraft.core.problem import ceil_div, round_up
 VARIABLE = "CLGRAFT_WINOGRAD"
 TILES = (4, 2)  # outputs of a tile along an axis
 ALLOWED = {"": TILES, "on": TILES, "off": (), "0": (), "2": (2,), "4": (4,)}
+COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
 CHUNK = 64  # channels of a row of V, the kernels' WC
 PAD = 48  # elements between a transform's elements, the kernels' PAD
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
@@ -126,21 +128,27 @@ def allowed_tiles() -> tuple[int, ...]:
 def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
-    Fitted to times on two cores with AVX-512. A filter's gradients are written, read and transformed; its weights are
+    The constants are in ``cpu_costs.txt``. A filter's gradients are written, read and transformed; its weights are
     gathered first, for any tile.
     """
     g = geometry
     tiles = g.rows * g.tile_w
     filters = g.channels * g.outputs
-    products = (tiles if g.gradient else round_up(tiles, 6)) * filters * g.elements / 32
-    transforms = tiles * (g.channels + g.outputs) * g.elements**2 / 80
-    return products + transforms + filters * (1.7 * g.elements if g.gradient else 9 + 0.22 * g.elements)
+    products = (
+        (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
+    )
+    transforms = tiles * (g.channels + g.outputs) * g.elements**2 / COSTS["transforms"]
+    of_filter = COSTS["weights"] + COSTS["weight_element"] * g.elements
+    if g.gradient:
+        of_filter = COSTS["filter_element"] * g.elements
+    return products + transforms + filters * of_filter
 
 
 def direct_cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
     g = geometry
-    return g.channels * g.outputs * (g.batch * prod(g.target_size) * 9 / 32 + (30 if g.gradient else 20))
+    of_filter = DIRECT_COSTS["gradient" if g.gradient else "weights"]
+    return g.channels * g.outputs * (g.batch * prod(g.target_size) * 9 / DIRECT_COSTS["products"] + of_filter)
 
 
 def choose(problem: ConvProblem) -> Geometry:

@@ -1,4 +1,4 @@
-"""Which of MXNet's operators become grafted ones, and how their attributes read there."""
+"""The table of MXNet's operators that become grafted ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Callable, Optional, Union
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
-from clgraft.mxnet_ops.swap.readers import READERS, TYPELESS, Kept, Translated, plain
+from clgraft.mxnet_ops.swap.attributes import READERS, TYPELESS, Kept, Translated, plain
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ POSITIONAL = {
 
 
 def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
-    """Give ``op_type`` and attributes of the grafted operator that computes the same.
+    """Return ``op_type`` and attributes of the grafted operator that computes the same.
 
     Parameters
     ----------

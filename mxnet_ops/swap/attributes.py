@@ -1,4 +1,4 @@
-"""How attributes of MXNet's operators read in the grafted ones that compute the same."""
+"""Translates attributes of MXNet's operators to those of the grafted ones that compute the same."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Kept(Exception):
 
 
 def pick(given: Given, *names: str) -> dict[str, str]:
-    """Give the attributes of these names, where there are any."""
+    """Return the attributes of these names, where there are any."""
     return {name: given[name] for name in names if name in given}
 
 
 def plain(given: Given, name: str, **more: str) -> Translated:
-    """Give an activation."""
+    """Return an activation."""
     return "ocl_activation", {"act_type": name, **more}
 
 
@@ -171,7 +171,7 @@ TYPELESS: dict[str, Callable[[Given], Translated]] = {
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
 }
 READERS.update(TYPELESS)
-# operators behind which a tensor has the type that it had before
+# operators whose output has the type of their input
 PASSING = {
     *TYPELESS,
     "BlockGrad",

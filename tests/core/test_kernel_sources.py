@@ -1,0 +1,41 @@
+"""What the core puts in front of a kernel's source for a device's compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clgraft import core
+from clgraft.core.runtime import program_cache
+
+NO_PREFETCH = "#define __builtin_prefetch(...) ((void)0)\n"
+
+
+class Seen(Exception):
+    """Carries the source that a compiler would have got."""
+
+
+@pytest.mark.parametrize(
+    ("platform", "left_out"),
+    [
+        ("Portable Computing Language", False),
+        ("Intel(R) OpenCL", False),
+        ("NVIDIA CUDA", False),
+        ("AMD Accelerated Parallel Processing", False),
+        ("rusticl", True),
+        ("Clover", True),
+        ("Oclgrind", True),
+        ("another platform", True),
+    ],
+)
+def test_prefetch_is_for_compilers_that_are_known_to_take_it(platform, left_out, monkeypatch):
+    def seen(cl_context, cl_device, source, options):
+        raise Seen(source)
+
+    monkeypatch.setattr(program_cache, "build", seen)
+    context = core.Context.on(None)
+    context.device = replace(context.device, platform=platform)
+    with pytest.raises(Seen) as found:
+        context.kernel("pooling/planes.cl", "pool", {"TEST": 1})
+    assert (NO_PREFETCH in str(found.value)) is left_out

@@ -1,0 +1,157 @@
+"""What `make test` runs: every test that no rule of this file leaves to `make test-all`.
+
+A rule names files below tests/, test functions, and the parameters that stay; all three are shell patterns. The first
+rule that fits a test decides. Rules are for tests that cost seconds (most of it the compiler's, with an empty program
+cache), and every operator keeps some of its named problems. Single tests can be marked in their file instead, with
+`@pytest.mark.exhaustive`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+MARK = "exhaustive"
+TARGET = "at most 10 minutes on two cores"
+COVERS = (
+    "every operator on named problems, the C interface, MXNet's and Caffe's operators and swaps, the command line",
+    "make test-all adds all problems, random ones, whole nets, large sizes, fuzzing, sanitizers and planted faults",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Tests of which only those with some parameters are run every day.
+
+    Attributes
+    ----------
+    files, functions : str
+        Patterns of a path below tests/ and of a function's name.
+    keep : tuple of str
+        Patterns of parameters, as they stand between the brackets of a test's name.
+    every : int
+        Of the tests of a function that fit `keep`, take the first and then every so many-th; 0 takes none.
+    """
+
+    files: str
+    functions: str = "*"
+    keep: tuple[str, ...] = ("*",)
+    every: int = 1
+
+    def fits(self, file: str, function: str) -> bool:
+        """Return whether the rule is about a test function."""
+        return fnmatchcase(file, self.files) and fnmatchcase(function, self.functions)
+
+
+def rule(files: str, functions: str = "*", *keep: str, every: int | None = None) -> Rule:
+    """Return a rule; without parameters and a number it takes no test."""
+    if every is None:
+        every = 1 if keep else 0
+    return Rule(files, functions, keep or ("*",), every)
+
+
+OTHER_MACHINES = ("*a GPU*", "*narrow vectors*")  # parameters of plans for machines other than this one
+CONVOLUTIONS = ("plain-3x3-bias-*", "1x1-*", "3x3-stride-2-*")
+DEPTHWISE = ("*planes-17*", "*stride-2-wide*", "fcn-64*")
+
+RULES = (
+    # fuzzers, sanitizers, simulators, planted faults, other processors, packages
+    rule("abi/test_fuzz.py"),
+    rule("mxnet_ops/test_calls_fuzz.py"),
+    rule("caffe_layers/test_*fuzz*.py"),
+    rule("core/test_oclgrind.py"),
+    rule("core/test_avx2.py"),
+    rule("test_mutations.py", "test_a_planted_fault_is_noticed*"),
+    rule("test_mutations.py", "test_sound_kernels_*"),
+    rule("test_notebooks.py"),
+    rule("test_package.py"),
+    # sizes past caches and memories, every run of every implementation
+    rule("core/test_large.py"),
+    rule("core/test_workspace.py"),
+    rule("core/test_first_use.py"),
+    rule("core/test_pointwise_past_caches.py"),
+    rule("core/*.py", "*past_the_caches*"),
+    rule("core/test_tuning_candidates.py", "test_settings_*", "*"),
+    rule("core/test_tuning_candidates.py"),
+    # random problems: the first of each
+    rule("core/*.py", "test_random_*", "0", "0-*", "*-0"),
+    rule("core/*.py", "test_any_problem_runs_on_any_machine"),
+    rule("caffe_layers/test_random_*.py"),
+    rule("core/*.py", "*other_machines"),
+    rule("core/test_pooling.py", "test_wide_indices"),
+    rule("core/test_pooling_mask.py"),
+    # every operator on named problems
+    rule("core/test_conv_cpu.py", "test_matches_float64", *CONVOLUTIONS),
+    rule("core/test_conv_cpu.py", "test_phases_of_a_stride"),
+    rule("core/test_conv_direct.py", "test_matches_float64", *CONVOLUTIONS),
+    rule("core/test_conv_gpu_gemm.py", "test_matches_float64", *CONVOLUTIONS),
+    rule("core/test_conv_gpu_gemm.py", "test_every_tile"),
+    rule("core/test_conv_gpu_gemm.py", "test_all_phases*"),
+    rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),
+    rule("core/test_conv_winograd.py", "test_who_*"),
+    rule("core/test_conv_winograd.py", "test_filter_in_parts"),
+    rule("core/test_depthwise*.py", "test_matches_float64", *DEPTHWISE),
+    rule("core/test_depthwise.py", "test_stands_first", *DEPTHWISE),
+    rule("core/test_depthwise.py", "test_*_nothing_beside_*"),
+    rule("core/test_grouped_planes.py", "test_touches_*"),
+    rule("core/test_deconvolution.py", "test_matches_float64", "twice-3x3-adj-*", "depthwise-fcn-*"),
+    rule("core/test_dense.py", "test_matches_float64", "batch-[18]-*this one", "batch-67-*this one"),
+    rule(
+        "core/test_pooling.py", "test_matches_float64", "inception-branch-*this one", "average-count-inside-*this one"
+    ),
+    rule("core/test_pooling.py", "test_not_a_number_*", "*f32"),
+    rule("core/test_interpolation.py", "test_matches_float64", "twice-*", "align-corners-*"),
+    rule("core/test_batchnorm.py", "test_matches_float64", "planes-7x7-*", "one-*"),
+    rule("core/test_batchnorm.py", "test_activations_*", "prime-*relu*"),
+    rule("core/test_batchnorm.py", "test_large_means_*", "n16 c5 s49-*this one"),
+    rule("core/test_softmax.py", "test_matches_float64", "classes-1.0-*", "segmentation-1.0-this one"),
+    rule("core/test_softmax.py", "test_cross_entropy_*", "few-classes-this one"),
+    rule("core/test_lrn.py", "test_matches_float64", "alexnet-this one"),
+    rule("core/test_activation.py", "test_*gradients*", "*relu*", "*tanh*"),
+    rule("core/test_problem_facts.py", "test_gradients_are_differences"),
+    rule("core/test_*.py", "*", every=3),
+    # MXNet: each operator, one Gluon net, one symbol
+    rule("mxnet_ops/test_*audit.py"),
+    rule("mxnet_ops/test_nets.py", "test_every_gradient_of_a_net_*", "mobilenet0.25"),
+    rule("mxnet_ops/test_nets.py", "test_every_gradient_in_*"),
+    rule("mxnet_ops/test_nets.py", "test_swap_of_a_net_*", "resnet18_v1", "alexnet"),
+    rule("mxnet_ops/test_nets_*.py"),
+    rule("mxnet_ops/test_*.py", "*", every=4),
+    # Caffe: each layer, one net
+    rule("caffe_layers/test_*audit*.py"),
+    rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
+    rule("caffe_layers/test_net_styles.py", "test_caffe_takes_*"),
+    rule("caffe_layers/test_training_nets.py"),
+    rule("caffe_layers/test_*.py", "*", every=5),
+)
+
+
+def exhaustive(items: Iterable[Any]) -> list[Any]:
+    """Return the tests that the rules leave to `make test-all`.
+
+    Parameters
+    ----------
+    items : iterable of pytest.Item
+        In the order of their collection.
+    """
+    left, seen = [], Counter()
+    for item in items:
+        file = Path(item.path).resolve()
+        if HERE not in file.parents:
+            continue
+        name, function = file.relative_to(HERE).as_posix(), getattr(item, "originalname", None) or item.name
+        parameters = item.callspec.id if hasattr(item, "callspec") else ""
+        found = next((rule for rule in RULES if rule.fits(name, function)), Rule("*"))
+        fits = any(fnmatchcase(parameters, pattern) for pattern in found.keep)
+        if not fits or any(fnmatchcase(parameters, pattern) for pattern in OTHER_MACHINES):
+            left.append(item)
+            continue
+        if not found.every or seen[name, function] % found.every:
+            left.append(item)
+        seen[name, function] += 1
+    return left

@@ -1,0 +1,77 @@
+"""Inputs that MXNet's own operators take: sparse arrays, slopes of data's shape, one-dimensional data."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from clgraft.mxnet_ops import swap_symbol
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+
+
+@pytest.mark.parametrize("stype", ["csr", "row_sparse"])
+def test_sparse_arrays_are_made_dense(stype, rng):
+    data = random(rng, 4, 5) * (rng.random((4, 5)) > 0.5)
+    weight, bias, head = random(rng, 3, 5), random(rng, 3), random(rng, 4, 3)
+    native = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3, name="f")
+    swapped, report = swap_symbol(native)
+    assert report.replaced
+    results = []
+    for symbol in (native, swapped):
+        arrays = {"x": mx.nd.array(data).tostype(stype), "f_weight": mx.nd.array(weight), "f_bias": mx.nd.array(bias)}
+        gradients = {name: mx.nd.zeros(arrays[name].shape) for name in ("f_weight", "f_bias")}
+        executor = symbol.bind(mx.cpu(), arrays, args_grad=gradients)
+        output = executor.forward(is_train=True)[0].asnumpy()
+        executor.backward(mx.nd.array(head))
+        results.append([output, *(gradients[name].asnumpy() for name in sorted(gradients))])
+    for got, expected in zip(results[1], results[0]):
+        assert_close(got, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (7,)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_learned_slope_for_each_element(shape, dtype, rng):
+    native = mx.sym.LeakyReLU(mx.sym.var("x"), gamma=mx.sym.var("gamma"), act_type="prelu", name="p")
+    swapped, report = swap_symbol(native)
+    assert report.replaced
+    x, gamma, head = (random(rng, *shape, dtype=dtype) for _ in range(3))
+    # MXNet computes it in single precision, and its gradient of gamma can be wrong: see docs/mxnet.md
+    assert_close(*(evaluate(s, {"x": x, "gamma": gamma}).outputs[0] for s in (swapped, native)))
+    got = evaluate(swapped, {"x": x, "gamma": gamma}, [head])
+    assert_close(got.outputs[0], np.where(x > 0, x, gamma * x), dtype)
+    assert_close(got.gradients["x"], np.where(x > 0, head, gamma * head), dtype)
+    assert_close(got.gradients["gamma"], np.where(x > 0, 0, x * head), dtype)
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("keys", [{}, {"normalization": "valid"}, {"preserve_shape": True}], ids=str)
+def test_softmax_output_of_a_vector(keys, dtype, train, rng):
+    """In inference MXNet's float32 is one example of as many classes, else as many examples of one class."""
+    native = mx.sym.SoftmaxOutput(mx.sym.var("data"), mx.sym.var("label"), name="s", **keys)
+    swapped, report = swap_symbol(native)
+    assert report.replaced
+    arrays = {"data": random(rng, 5, dtype=dtype), "label": rng.random(5).astype(dtype)}
+    got, expected = (evaluate(symbol, arrays, train=train).outputs[0] for symbol in (swapped, native))
+    assert_close(got, expected, "float32")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_synchronous_batch_norm_of_one_device_is_replaced(devices, rng):
+    native = mx.sym.contrib.SyncBatchNorm(mx.sym.var("x"), ndev=devices, key="k", fix_gamma=False, name="b")
+    swapped, report = swap_symbol(native)
+    assert bool(report.replaced) == (devices == 1)
+    if devices == 1:
+        arrays = {"x": random(rng, 4, 3, 5, 5), "b_gamma": random(rng, 3), "b_beta": random(rng, 3)}
+        states = {"b_moving_mean": np.zeros(3, "float32"), "b_moving_var": np.ones(3, "float32")}
+        assert_close(*(evaluate(s, arrays, auxiliary=states).outputs[0] for s in (swapped, native)))
+
+
+def test_gradients_of_gradients_name_the_operator():
+    x = mx.nd.ones((2, 3))
+    x.attach_grad()
+    with pytest.raises(mx.MXNetError) as error, mx.autograd.record():
+        y = mx.nd.Custom(x, op_type="ocl_activation", act_type="tanh")
+        (mx.autograd.grad(y, [x], create_graph=True)[0] ** 2).sum().backward()
+    assert str(error.value).startswith("[ocl_activation] got a gradient of a gradient"), error.value

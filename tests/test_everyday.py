@@ -1,0 +1,86 @@
+"""`make test` and `make test-all` together run every test, and `make test` covers every operator."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from functools import cache
+
+import pytest
+
+from tests import everyday
+from tests.folders import ROOT
+
+FOLDERS = ("abi", "caffe_layers", "core", "mxnet_ops", "plugins")
+LIST = """
+import sys
+import pytest
+
+class Names:
+    def pytest_collection_finish(self, session):
+        print([(item.nodeid, item.get_closest_marker("exhaustive") is None) for item in session.items])
+
+sys.exit(pytest.main(["-qq", "--collect-only", "--no-summary", "tests"], plugins=[Names()]))
+"""
+
+
+@cache
+def selection() -> dict[str, bool]:
+    """Return every test's name with whether `make test` runs it."""
+    done = subprocess.run([sys.executable, "-c", LIST], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = ast.literal_eval(next(line for line in done.stdout.splitlines() if line.startswith("[")))
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def function(name: str) -> str:
+    """Return a test's name without its parameters."""
+    return name.partition("[")[0]
+
+
+def recipe(target: str) -> str:
+    """Return the commands of a target of the Makefile."""
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert found, target
+    return found[1]
+
+
+def test_no_test_is_lost() -> None:
+    """`make test` leaves out what is marked and nothing else; `make test-all` leaves out nothing."""
+    assert re.findall(r"-[mk] +(\S+ \S+|\S+)", recipe("test").replace("-m pytest", "")) == ['"not exhaustive"']
+    assert not re.search(r" -[mk] |--ignore|--deselect", recipe("test-all").replace("-m pytest", ""))
+    assert sum(selection().values()) > 1000 and list(selection().values()).count(False) > 1000
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_part_is_covered(folder: str) -> None:
+    assert sum(chosen for name, chosen in selection().items() if name.startswith(f"tests/{folder}/")) >= 20
+
+
+def test_every_operator_is_covered() -> None:
+    """Every test of tests/core that compares an operator with float64 keeps some of its named problems."""
+    chosen = {function(name) for name, daily in selection().items() if daily}
+    compared = {
+        name.split("[")[0] for name in selection() if re.search(r"/core/.*::test_(matches_float64|is_exact)", name)
+    }
+    assert len(compared) >= 14
+    assert compared <= chosen, compared - chosen
+
+
+def test_every_rule_is_about_a_test() -> None:
+    """A rule is changed together with the file, the function or the parameters that it names."""
+    tests = ROOT / "tests"
+    functions = {
+        path.relative_to(tests).as_posix(): re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+        for path in tests.rglob("test_*.py")
+    }
+    for rule in everyday.RULES:
+        assert any(rule.fits(file, one) for file in functions for one in functions[file]), rule
+    parameters = [name.partition("[")[2][:-1] for name in selection()]
+    for rule in everyday.RULES:
+        if not rule.files.startswith("caffe_layers"):  # no tests of it are collected where Caffe is missing
+            assert all(any(fnmatchcase(one, pattern) for one in parameters) for pattern in rule.keep), rule
