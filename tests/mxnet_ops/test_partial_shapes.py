@@ -7,7 +7,7 @@ import warnings
 import mxnet as mx
 import pytest
 
-from clgraft.mxnet_ops import swap_symbol
+from clgraft.mxnet_ops import swap_block, swap_symbol
 
 
 def net() -> mx.sym.Symbol:
@@ -69,3 +69,14 @@ def test_the_query_of_a_layer():
         symbol = op(mx.sym.var("data", shape=(0, 3, 0, 0)), kernel=(5, 3), num_filter=8, name="c", **keys)
         arguments, outputs, _ = symbol.infer_shape_partial()
         assert arguments[1:] == [(8, 3, 5, 3), (8,)] and outputs == [(0, 8, 0, 0)]
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_swapped_block_is_initialized_by_its_first_batch(regions):
+    net, nn = mx.gluon.nn.HybridSequential(), mx.gluon.nn
+    net.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("tanh"), nn.Dense(3))
+    net.initialize()
+    swap_block(net, regions=regions)
+    net.hybridize()
+    assert net(mx.nd.zeros((2, 3, 6, 6))).shape == (2, 3)
+    assert net[0].weight.shape == (4, 3, 3, 3)
