@@ -57,10 +57,9 @@ ALLOWED = {
         "mxnet_ops.regions",
         "mxnet_ops.swap",
     },
-    "caffe_layers.marks": set(),
     "caffe_layers.prototxt": {"core"},
-    "caffe_layers.layers": {"core", "caffe_layers.marks", "caffe_layers.prototxt"},
-    "caffe_layers.swap": {"core", "caffe_layers.marks", "caffe_layers.prototxt"},
+    "caffe_layers.layers": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.swap": {"core", "caffe_layers.prototxt"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
     "plugins.plugin": {"core"},
     "plugins.registry": {"core", "plugins.plugin"},
@@ -71,7 +70,7 @@ ALLOWED = {
     "plugins.": {"plugins.plugin", "plugins.registry"},
 }
 # modules that stand for a package of their own
-SINGLE = {*LEAVES, "caffe_layers.marks", "plugins.plugin", "plugins.registry"}
+SINGLE = {*LEAVES, "plugins.plugin", "plugins.registry"}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:

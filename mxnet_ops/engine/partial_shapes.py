@@ -40,9 +40,15 @@ def infer_partly(operator: Operator, given: Sequence[Some]) -> Shapes | None:
         shapes = _unified(shapes)
     if not any(shape is not None and UNKNOWN in shape for shape in shapes):
         return operator.infer(tuple(shapes))
-    told = _told_by_whole_shapes(operator, shapes)
-    if told is not None:
-        return told
+    # a parameter of which only some sizes are known follows from the other inputs; MXNet compares what is known
+    certain = operator.infer([None if shape is None or UNKNOWN in shape else shape for shape in shapes])
+    if certain is not None:
+        return certain
+    parameters = {*operator.inferred, *operator.vectors}
+    shapes = [
+        None if shape and UNKNOWN in shape and name in parameters and operator.inferred != operator.arguments else shape
+        for name, shape in zip(operator.arguments, shapes)
+    ]
     found: list[Shapes] = []
     for size in STANDING_IN:
         try:
@@ -55,24 +61,6 @@ def infer_partly(operator: Operator, given: Sequence[Some]) -> Shapes | None:
             inputs, outputs, states = ([_common(a, b) for a, b in zip(*groups)] for groups in zip(*found))
             return inputs, outputs, states
     return None
-
-
-def _told_by_whole_shapes(operator: Operator, shapes: Sequence[Some]) -> Shapes | None:
-    """Return what follows from the inputs that are wholly known, if it agrees with the others.
-
-    So the data tell the weight of a layer whose number of input channels was left open.
-    """
-    try:
-        found = operator.infer(tuple(None if shape is None or UNKNOWN in shape else shape for shape in shapes))
-    except ProblemError:
-        return None
-    if found is None or any(shape is not None and not _fits(shape, own) for shape, own in zip(shapes, found[0])):
-        return None
-    return found
-
-
-def _fits(shape: Shape, whole: Shape) -> bool:
-    return len(shape) == len(whole) and all(size in (UNKNOWN, other) for size, other in zip(shape, whole))
 
 
 def _common(a: Shape, b: Shape) -> Shape:

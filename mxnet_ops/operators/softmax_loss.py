@@ -119,7 +119,9 @@ class SoftmaxOutput(Operator):
         data, label = shapes
         sizes = self._sizes(data)
         softmax = core.SoftmaxProblem("forward", *sizes, dtype=dtype)
-        forward = {train: (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),) for train in (True, False)}
+        forward: dict[bool, tuple[Call, ...]] = {
+            train: (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),) for train in (True, False)
+        }
         if len(data) == 1 and dtype == "float32":
             # MXNet takes a vector for examples of one class each, but in inference oneDNN for one example
             whole = core.SoftmaxProblem("forward", 1, data[0], 1, dtype=dtype)

@@ -71,6 +71,14 @@ def test_the_query_of_a_layer():
         assert arguments[1:] == [(8, 3, 5, 3), (8,)] and outputs == [(0, 8, 0, 0)]
 
 
+def test_a_parameter_of_which_a_part_is_known_follows_from_data():
+    """Gluon's layers declare weights before their inputs are known."""
+    weight = mx.sym.var("w", shape=(8, 0, 3, 3))
+    for op, keys in ((mx.sym.Convolution, {}), (mx.sym.Custom, {"op_type": "ocl_conv"})):
+        symbol = op(mx.sym.var("data"), weight, kernel=(3, 3), num_filter=8, no_bias=True, name="c", **keys)
+        assert symbol.infer_shape(data=(2, 5, 9, 8)) == ([(2, 5, 9, 8), (8, 5, 3, 3)], [(2, 8, 7, 6)], [])
+
+
 @pytest.mark.parametrize("regions", [False, True])
 def test_a_swapped_block_is_initialized_by_its_first_batch(regions):
     net, nn = mx.gluon.nn.HybridSequential(), mx.gluon.nn
