@@ -29,6 +29,7 @@ from clgraft.mxnet_ops.operators.reordering import DepthToSpace, Repeat, Transpo
 from clgraft.mxnet_ops.operators.slicing import Crop, Pad, Slice
 from clgraft.mxnet_ops.operators.softmax import Softmax
 from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
+from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol

@@ -15,6 +15,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.problem import DTYPES, Problem
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
+VALUE_DTYPES = (*DTYPES, "int32", "uint8")  # whole numbers are keys of random numbers, indices and counts
 SKIPPED = "_"  # the name of an output that nobody wants
 Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
 
@@ -146,7 +147,7 @@ class Structure:
 
         def define(value: Value) -> None:
             expect(value.name not in found, f"a second definition of {value.name!r}", "one")
-            expect(value.dtype in DTYPES, f"dtype {value.dtype!r} of {value.name}", f"one of {DTYPES}")
+            expect(value.dtype in VALUE_DTYPES, f"dtype {value.dtype!r} of {value.name}", f"one of {VALUE_DTYPES}")
             found[value.name] = value
 
         for value in (*self.inputs, *self.states):

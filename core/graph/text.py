@@ -17,14 +17,16 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.graph.structure import SKIPPED, Node, Number, Structure, Value
-from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, parse
+from clgraft.core.problem import DTYPE_WORDS, parse
 
+VALUE_WORDS = {**DTYPE_WORDS, "i32": "int32", "u8": "uint8"}
+WORD_OF_VALUE = {dtype: word for word, dtype in VALUE_WORDS.items()}
 VALUE = re.compile(r"([A-Za-z_][\w.]*)(?::([a-z]\d+))?\[([\d,]*)\]")
 NODE = re.compile(r"([^=|]*)=([^|{]*)(?:\{([^}|]*)\})?\s*\|\s*(.+)")
 
 
 def _listed(value: Value) -> str:
-    dtype = "" if value.dtype == "float32" else f":{WORD_OF_DTYPE[value.dtype]}"
+    dtype = "" if value.dtype == "float32" else f":{WORD_OF_VALUE[value.dtype]}"
     return f"{value.name}{dtype}[{','.join(map(str, value.shape))}]"
 
 
@@ -90,10 +92,10 @@ def _values(text: str) -> list[Value]:
     values = []
     for word in text.split():
         found = VALUE.fullmatch(word)
-        if not found or (found[2] or "f32") not in DTYPE_WORDS:
+        if not found or (found[2] or "f32") not in VALUE_WORDS:
             raise ProblemError(f"got {word!r}, expected a value such as x[8,3,32,32] or x:f16[8]")
         shape = tuple(int(size) for size in found[3].split(",") if size)
-        values.append(Value(found[1], shape, DTYPE_WORDS[found[2] or "f32"]))
+        values.append(Value(found[1], shape, VALUE_WORDS[found[2] or "f32"]))
     return values
 
 

@@ -99,6 +99,8 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             "in_place": operator.in_place,
             "draws": graft.draw is not None,
             "absent": sum(1 << tag for tag in operator.absent_in_backward),
+            "in_python": operator.runs_in_python,
+            "unread_gradients": operator.unread_gradients,
         },
     )
     return Work(struct, graft.draw, (*owners, *blocks.values(), *contents))

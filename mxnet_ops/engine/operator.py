@@ -85,11 +85,18 @@ class Operator:
     backward_reads_outputs: ClassVar[bool] = False
     # whether backward reads the outputs' gradients; a loss at the end of a net does not, and then needs none
     backward_reads_gradients: ClassVar[bool] = True
+    # whether Python runs it in one call, instead of C call by call
+    runs_in_python: ClassVar[bool] = False
 
     @property
     def absent_in_backward(self) -> tuple[int, ...]:
         """Tags of the arrays that backward does not get."""
         return (OUT,) * (not self.backward_reads_outputs) + (OUT_GRAD,) * (not self.backward_reads_gradients)
+
+    @property
+    def unread_gradients(self) -> int:
+        """Outputs whose gradients backward does not read, as bits; where that is not all or none of them."""
+        return 0
 
     @property
     def inferred(self) -> tuple[str, ...]:

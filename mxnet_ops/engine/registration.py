@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import traceback
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 import numpy as np
 from mxnet.base import _LIB, check_call
@@ -30,6 +30,23 @@ from clgraft.mxnet_ops.engine.random_numbers import Stream
 FLOATS = ("float32", "float16", "float64")
 DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if code >= 0 and kind is not None}
 
+
+class Execution(Protocol):
+    """An operator at work that runs in Python."""
+
+    def forward(self, train: bool, addresses: Sequence[int], requests: Sequence[int]) -> None:
+        """Run forward on the memory of inputs, outputs and auxiliary states."""
+
+    def backward(self, train: bool, addresses: Sequence[int], requests: Sequence[int]) -> None:
+        """Run backward on the memory of inputs, outputs, their gradients in this order, and auxiliary states."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+# how an operator that runs in Python is made: from a context, itself, its inputs' shapes and their dtype
+STARTS: dict[str, Callable[..., Execution]] = {}
+_executions: dict[int, Execution] = {}  # those at work
 _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
 
 
@@ -66,6 +83,7 @@ def describe(call: Any, op_type: Any, count: int, attributes: Any) -> None:
     signature = {
         "backward_reads_outputs": operator.backward_reads_outputs,
         "backward_reads_gradients": operator.backward_reads_gradients,
+        "unread_gradients": operator.unread_gradients,
         **{f"{kind}_count": len(names) for kind, names in groups.items()},
         **dict(zip(("arguments", "outputs", "auxiliary"), blocks)),
     }
@@ -142,6 +160,29 @@ def draw(execution: Any, train: int) -> None:
 @_answer
 def end_numbers(execution: Any) -> None:
     _numbers.pop(int(ffi.cast("uintptr_t", execution)), None)
+
+
+@_answer
+def start_region(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
+    operator = _operator(op_type, count, attributes)
+    start = STARTS[operator.op_type]
+    made = start(core.context(), operator, tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])
+    _executions[int(ffi.cast("uintptr_t", execution))] = made
+
+
+@_answer
+def run_region(execution: Any, backward: int, train: int, count: int, addresses: Any, requests: Any) -> None:
+    made = _executions[int(ffi.cast("uintptr_t", execution))]
+    numbers = ffi.cast("uintptr_t *", addresses)[0:count]
+    run = made.backward if backward else made.forward
+    run(bool(train), list(numbers), requests)
+
+
+@_answer
+def end_region(execution: Any) -> None:
+    made = _executions.pop(int(ffi.cast("uintptr_t", execution)), None)
+    if made is not None:
+        made.close()
 
 
 def register(family: type[Operator]) -> type[Operator]:

@@ -136,7 +136,7 @@ def _settings(block: gluon.Block) -> dict[str, Any]:
     found = block.__dict__
     if "_grafted_options" not in found:
         parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
-        options = next((part for part in parts if part is not None), {"select": None, "fuse": False})
+        options = next((part for part in parts if part is not None), {"select": None, "fuse": False, "regions": False})
         _settle(block, options)
     return found
 
@@ -146,7 +146,7 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
     block.__dict__["_grafted_options"] = options
 
 
-def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) -> Report:
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = False) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -158,6 +158,9 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) ->
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
     fuse : bool
         As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
+
+    regions : bool
+        As of `swap_symbol`; only hybridized nets have regions.
 
     Returns
     -------
@@ -171,7 +174,7 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True) ->
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
     _install()
-    options = {"select": select, "fuse": fuse}
+    options = {"select": select, "fuse": fuse, "regions": regions}
     report = _describe(net, options)
     report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
     _swap(net, options)
@@ -209,4 +212,5 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
         part = _describe(child, options)
         report.rows += part.rows
         report.guards += part.guards
+        report.regions.update(part.regions)
     return report

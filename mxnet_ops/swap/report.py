@@ -20,11 +20,20 @@ class Row:
 
 @dataclass
 class Report:
-    """The rows of a swap, in the order of the graph. ``str(report)`` is a table of counts."""
+    """The rows of a swap, in the order of the graph. ``str(report)`` is a table of counts.
+
+    Attributes
+    ----------
+    rows : list of Row
+    guards : int
+    regions : dict of str to list of str
+        The operators inside of each region; their values are not seen outside of it, but for its outputs.
+    """
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
     note: str = ""
+    regions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def replaced(self) -> list[Row]:
@@ -45,7 +54,11 @@ class Report:
 
     @property
     def _summary(self) -> str:
-        return f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        text = f"{len(self.replaced)} replaced, {len(self.kept)} left alone, {self.guards} guards"
+        if self.regions:
+            joined = ", ".join(f"{name} ({len(inside)} operators)" for name, inside in self.regions.items())
+            text += f"; regions: {joined}"
+        return text
 
     def _table(self) -> list[tuple[str, str, str, str]]:
         counts = Counter((row.operator, row.graft, row.reason) for row in self.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
+from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.attributes import PASSING
+from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, is_typeless, translate
 
@@ -21,7 +24,9 @@ FLOATS = ("float32", "float16", "float64")
 DENSE = ("0", "-1", None)
 
 
-def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False) -> tuple[mx.sym.Symbol, Report]:
+def swap_symbol(
+    symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False, regions: bool = False
+) -> tuple[mx.sym.Symbol, Report]:
     """Return a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
 
     Parameters
@@ -33,6 +38,9 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
         match names or operators. Everything by default.
     fuse : bool
         Make one operator of chains that work element by element, such as a sum and the activation after it.
+    regions : bool
+        Make one operator, ``ocl_region``, of connected grafted operators: the values between them stay on the device,
+        and nobody sees them. Outputs of the symbol stay visible.
 
     Returns
     -------
@@ -71,9 +79,26 @@ def swap_symbol(symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = Fa
         report.rows.append(Row(seen.name, seen.operator, op_type))
     if fuse:
         fusion.fuse(graph, report)
+    if regions:
+        unguard_graph(graph)
+        graph = _with_regions(graph, report)
     text = json.dumps(graph)
     report.guards = guard_graph(graph)
     return mx.sym.load_json(text), report
+
+
+def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return the graph with regions, or itself if they would change the order of the symbol's arguments."""
+    joined = copy.deepcopy(graph)
+    form_regions(joined, report)
+    before, after = (mx.sym.load_json(json.dumps(found)) for found in (graph, joined))
+    for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
+        if getattr(before, names)() != getattr(after, names)():
+            report.regions.clear()
+            reason = f"regions would change {names}: {getattr(before, names)()} would be {getattr(after, names)()}"
+            report.rows.append(Row("", REGION, reason=reason))
+            return graph
+    return joined
 
 
 def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:

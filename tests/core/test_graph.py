@@ -27,6 +27,15 @@ def test_text_is_read_back(training):
     assert parse_graph(str(differentiated)) == differentiated
 
 
+def test_whole_numbers_are_values(context, rng):
+    problem = "dropout forward x[4,5]"
+    text = f"input x[4,5] key:i32[4]\nv1 = x key {{keep=0.5, scale=2}} | {problem}\noutput v1\n"
+    graph = parse_graph(text)
+    assert graph.values["key"].dtype == "int32" and parse_graph(str(graph)) == graph
+    found = context.compile(graph).run({"x": np.ones((4, 5), "float32"), "key": np.arange(4, dtype="int32")})["v1"]
+    assert set(np.unique(found)) <= {0.0, 2.0}
+
+
 @pytest.mark.parametrize(
     "line, message",
     [

@@ -7,7 +7,7 @@ import warnings
 import mxnet as mx
 import pytest
 
-from clgraft.mxnet_ops import swap_symbol
+from clgraft.mxnet_ops import swap_block, swap_symbol
 
 
 def net() -> mx.sym.Symbol:
@@ -77,3 +77,14 @@ def test_a_parameter_of_which_a_part_is_known_follows_from_data():
     for op, keys in ((mx.sym.Convolution, {}), (mx.sym.Custom, {"op_type": "ocl_conv"})):
         symbol = op(mx.sym.var("data"), weight, kernel=(3, 3), num_filter=8, no_bias=True, name="c", **keys)
         assert symbol.infer_shape(data=(2, 5, 9, 8)) == ([(2, 5, 9, 8), (8, 5, 3, 3)], [(2, 8, 7, 6)], [])
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_swapped_block_is_initialized_by_its_first_batch(regions):
+    net, nn = mx.gluon.nn.HybridSequential(), mx.gluon.nn
+    net.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("tanh"), nn.Dense(3))
+    net.initialize()
+    swap_block(net, regions=regions)
+    net.hybridize()
+    assert net(mx.nd.zeros((2, 3, 6, 6))).shape == (2, 3)
+    assert net[0].weight.shape == (4, 3, 3, 3)

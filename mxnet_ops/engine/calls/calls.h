@@ -22,6 +22,7 @@ typedef struct clg_mx_signature {
     const char *const *arguments, *const *outputs, *const *auxiliary;
     int32_t argument_count, output_count, auxiliary_count;
     int32_t backward_reads_outputs, backward_reads_gradients;
+    uint64_t unread_gradients; /* bit k: backward does not read the gradient of output k */
 } clg_mx_signature;
 
 /* An argument of a problem. group -1: no array fills it, the output is left out. */
@@ -64,6 +65,8 @@ typedef struct clg_mx_work {
     int32_t in_place; /* an output may be the memory of an input */
     int32_t draws;    /* it needs random numbers */
     int32_t absent;   /* bit t: backward does not get the arrays of tag t */
+    int32_t in_python; /* Python runs it, in one call: it has no steps */
+    uint64_t unread_gradients; /* as of its signature */
 } clg_mx_work;
 
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */

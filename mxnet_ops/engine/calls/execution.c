@@ -31,7 +31,8 @@ typedef struct arrays {
 } arrays;
 
 /* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their memory ends the process. */
-static bool take(const clg_mx_execution *execution, int count, void **handles, const int *tags, int absent, arrays *found) {
+static bool take(const clg_mx_execution *execution, int count, void **handles, const int *tags, int absent,
+                 uint64_t unread, arrays *found) {
     int counts[CLG_MX_GROUPS] = {0}, next[CLG_MX_GROUPS];
     for (int i = 0; i < count; i++) counts[tags[i]]++;
     found->first[0] = 0;
@@ -41,9 +42,11 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
     }
     bool whole = true;
     for (int i = 0; i < count; i++) {
+        int place = next[tags[i]] - found->first[tags[i]];
         void **address = &found->addresses[next[tags[i]]++];
         *address = NULL;
-        if (!(absent >> tags[i] & 1) && mx.get_data(handles[i], address)) whole = false;
+        bool empty = (absent >> tags[i] & 1) || (tags[i] == CLG_MX_OUT_GRAD && place < 64 && (unread >> place & 1));
+        if (!empty && mx.get_data(handles[i], address)) whole = false;
         mx.free_array(handles[i]);
     }
     return whole || fail(execution->call->text, mx.last_failure());
@@ -111,8 +114,10 @@ static bool run_through_copies(const clg_mx_execution *execution, int which, arr
 static int forward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
     void *addresses[count + 1];
     arrays given = {.addresses = addresses};
-    if (!take(execution, count, handles, tags, 0, &given)) return 0;
+    if (!take(execution, count, handles, tags, 0, 0, &given)) return 0;
     execution->train = train != 0;
+    if (execution->work->in_python)
+        return clg_mx_py_run_region(execution, 0, execution->train, count, addresses, requests);
     if (execution->work->draws && !clg_mx_py_draw(execution, train)) return 0;
     if (execution->work->in_place || !overlapping(&given)) return run_all(execution, execution->train, &given, requests);
     return run_through_copies(execution, execution->train, &given, requests);
@@ -123,7 +128,8 @@ static int backward(int count, void **handles, const int *tags, const int *reque
     arrays given = {.addresses = addresses};
     const clg_mx_work *work = execution->work;
     (void)train;
-    if (!take(execution, count, handles, tags, work->absent, &given)) return 0;
+    if (!take(execution, count, handles, tags, work->absent, work->unread_gradients, &given)) return 0;
+    if (work->in_python) return clg_mx_py_run_region(execution, 1, execution->train, count, addresses, requests);
     if (!run_all(execution, 2 + execution->train, &given, requests)) return 0;
     for (uint32_t i = 0; i < work->zero_count; i++) {
         int place = work->zeros[i].place;
@@ -136,6 +142,7 @@ static int backward(int count, void **handles, const int *tags, const int *reque
 static int delete_execution(void *state) {
     clg_mx_execution *execution = state;
     if (execution->work->draws) clg_mx_py_end_numbers(execution);
+    if (execution->work->in_python) clg_mx_py_end_region(execution);
     for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
     free(execution->buffers);
     clg_mx_release(execution->call);
@@ -203,6 +210,11 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
     clg_mx_retain(call);
     if (found->work.draws &&
         !clg_mx_py_start_numbers(execution, call->text, call->attribute_count, call->attributes, key, length)) {
+        delete_execution(execution);
+        return 0;
+    }
+    if (found->work.in_python &&
+        !clg_mx_py_start_region(execution, call->text, call->attribute_count, call->attributes, key, length)) {
         delete_execution(execution);
         return 0;
     }

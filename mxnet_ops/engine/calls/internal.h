@@ -56,6 +56,7 @@ struct clg_mx_call {
     int64_t users;  /* calls and operators at work; guarded by the table's mutex */
     bool described; /* what follows is set */
     int argument_count, output_count, auxiliary_count, backward_reads_outputs, backward_reads_gradients;
+    uint64_t unread_gradients;
     char **arguments, **outputs, **auxiliary;
     int *dependencies;
     known_shapes *shapes;
@@ -88,6 +89,11 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
                             const int32_t *key, uint32_t key_count);
 int clg_mx_py_draw(clg_mx_execution *execution, int train);
 int clg_mx_py_end_numbers(clg_mx_execution *execution);
+int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
+                           const int32_t *key, uint32_t key_count);
+int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
+                         const int *requests);
+int clg_mx_py_end_region(clg_mx_execution *execution);
 /*cdef-end*/
 
 #endif

@@ -70,7 +70,8 @@ static int infer_type(int count, int *types, clg_mx_call *call) {
 static int dependencies(const int *out_grad, const int *in_data, const int *out_data, int *count, int **found, clg_mx_call *call) {
     if (!clg_mx_describe(call)) return 0;
     int n = 0; /* MXNet numbers a call's arrays alike every time: concurrent writers write the same */
-    for (int i = 0; i < call->output_count && call->backward_reads_gradients; i++) call->dependencies[n++] = out_grad[i];
+    for (int i = 0; i < call->output_count && call->backward_reads_gradients; i++)
+        if (i >= 64 || !(call->unread_gradients >> i & 1)) call->dependencies[n++] = out_grad[i];
     for (int i = 0; i < call->argument_count; i++) call->dependencies[n++] = in_data[i];
     for (int i = 0; i < call->output_count && call->backward_reads_outputs; i++) call->dependencies[n++] = out_data[i];
     *count = n;

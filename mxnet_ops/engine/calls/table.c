@@ -184,6 +184,7 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         call->auxiliary_count = signature->auxiliary_count;
         call->backward_reads_outputs = signature->backward_reads_outputs;
         call->backward_reads_gradients = signature->backward_reads_gradients;
+        call->unread_gradients = signature->unread_gradients;
         call->arguments = copy_names(signature->arguments, signature->argument_count);
         call->outputs = copy_names(signature->outputs, signature->output_count);
         call->auxiliary = copy_names(signature->auxiliary, signature->auxiliary_count);

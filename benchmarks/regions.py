@@ -1,0 +1,114 @@
+"""Times models of MXNet's zoo with regions against the same models operator by operator, interleaved in one process.
+
+    python benchmarks/regions.py resnet50_v1 mobilenet1.0 --batch 32 --device nvidia
+
+Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators. Before it is
+timed, the loss of each model is compared with that of the single operators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", default=["resnet18_v1", "mobilenet1.0"], help="names of the model zoo")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=224, help="of the images")
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
+    parser.add_argument("--native", action="store_true", help="time MXNet's own operators too")
+    return parser.parse_args()
+
+
+class Model:
+    """A net of the zoo that infers and trains."""
+
+    def __init__(self, name: str, kind: str, options: argparse.Namespace, parameters: str) -> None:
+        import mxnet as mx
+        from mxnet import gluon
+
+        import clgraft.mxnet_ops as ops
+
+        self.mx, self.batch = mx, options.batch
+        self.net = gluon.model_zoo.vision.get_model(name, prefix="net_")
+        if kind != "native":
+            ops.swap_block(self.net, regions=kind == "regions")
+        if os.path.exists(parameters):
+            self.net.load_parameters(parameters)
+        else:
+            self.net.initialize(mx.init.Xavier(magnitude=2))
+        self.net.hybridize(static_alloc=True, static_shape=True)
+        rng = np.random.default_rng(0)
+        self.x = mx.nd.array(rng.standard_normal((options.batch, 3, options.size, options.size)))
+        self.labels = mx.nd.array(rng.integers(0, 1000, options.batch))
+        self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        self.net(self.x).wait_to_read()
+        if not os.path.exists(parameters):
+            self.net.save_parameters(parameters)
+        self.trainer = gluon.Trainer(self.net.collect_params(), "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
+
+    def infer(self) -> Any:
+        """Return the outputs."""
+        found = self.net(self.x)
+        self.mx.nd.waitall()
+        return found
+
+    def train(self) -> float:
+        """Return the loss before a step of training."""
+        with self.mx.autograd.record():
+            loss = self.loss(self.net(self.x), self.labels)
+        loss.backward()
+        self.trainer.step(self.batch)
+        self.mx.nd.waitall()
+        return float(loss.mean().asscalar())
+
+
+def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, float]:
+    """Return the median time of each model in milliseconds."""
+    times: dict[str, list[float]] = {kind: [] for kind in models}
+    for _ in range(runs):
+        for kind, model in models.items():
+            began = time.perf_counter()
+            getattr(model, action)()
+            times[kind].append(1e3 * (time.perf_counter() - began))
+    return {kind: statistics.median(found) for kind, found in times.items()}
+
+
+def main() -> None:
+    """Print a line for each net."""
+    import tempfile
+
+    options = parse()
+    if options.device:
+        os.environ["CLGRAFT_DEVICE"] = options.device
+    kinds = ["operators", "regions"] + ["native"] * options.native
+    import clgraft.mxnet_ops  # noqa: F401
+    from clgraft import core
+
+    print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
+    for name in options.nets:
+        with tempfile.TemporaryDirectory() as folder:
+            parameters = os.path.join(folder, "net.params")
+            models = {kind: Model(name, kind, options, parameters) for kind in kinds}
+            losses = {kind: [model.train() for _ in range(2)] for kind, model in models.items()}
+            for kind, found in losses.items():
+                np.testing.assert_allclose(found, losses["operators"], rtol=1e-3, err_msg=f"loss of {name}, {kind}")
+            for action in ("infer", "train"):
+                getattr(models["regions"], action)()
+                found = interleaved(models, action, options.runs)
+                ratio = found["operators"] / found["regions"]
+                each = "  ".join(f"{kind} {value:8.1f} ms" for kind, value in found.items())
+                print(f"{name:16} {action:5}  {each}  operators / regions {ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

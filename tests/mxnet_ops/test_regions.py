@@ -1,0 +1,388 @@
+"""Regions compute what their operators compute one by one: executors, Module, Gluon, and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import gluon
+from mxnet.gluon.model_zoo import vision
+
+import clgraft.mxnet_ops as ops
+from clgraft import core
+from clgraft.core.session.context import Context
+from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
+
+sym = mx.sym
+NO_PASSES = "-all"
+DATA, LABEL = (2, 3, 8, 8), (2,)
+
+
+@pytest.fixture
+def no_passes(monkeypatch):
+    """Switch off what changes the order of sums: the bits are then those of single operators."""
+    monkeypatch.setenv("CLGRAFT_GRAPH", NO_PASSES)
+
+
+def small(dropout: bool = True) -> mx.sym.Symbol:
+    """Return a net with a shortcut, batch norm, dropout, concat, pooling, dense and a loss."""
+    first = sym.Convolution(sym.var("data"), kernel=(3, 3), pad=(1, 1), num_filter=6, name="conv0")
+    norm = sym.BatchNorm(first, fix_gamma=False, name="norm0")
+    relu = sym.Activation(norm, act_type="relu", name="relu0")
+    second = sym.Convolution(relu, kernel=(3, 3), pad=(1, 1), num_filter=6, no_bias=True, name="conv1")
+    shortcut = sym.elemwise_add(sym.BatchNorm(second, name="norm1"), relu, name="shortcut")
+    joined = sym.Concat(shortcut, first, dim=1, name="joined")
+    if dropout:
+        joined = sym.Dropout(joined, p=0.3, name="dropout")
+    pooled = sym.Pooling(joined, kernel=(2, 2), stride=(2, 2), pool_type="max", name="pool")
+    return sym.FullyConnected(pooled, num_hidden=5, name="dense")
+
+
+def with_loss(**options) -> mx.sym.Symbol:
+    return sym.SoftmaxOutput(small(**options), name="softmax")
+
+
+def both(symbol: mx.sym.Symbol, **options):
+    """Return the symbol swapped operator by operator, with regions, and the regions' report."""
+    joined, report = ops.swap_symbol(symbol, regions=True, **options)
+    return ops.swap_symbol(symbol, **options)[0], joined, report
+
+
+def region_nodes(symbol: mx.sym.Symbol) -> list[dict]:
+    nodes = json.loads(symbol.tojson())["nodes"]
+    return [node for node in nodes if node.get("attrs", {}).get("op_type") == "ocl_region"]
+
+
+def arrays_of(symbol: mx.sym.Symbol, rng, **known) -> tuple[dict, dict]:
+    """Return arguments and auxiliary states."""
+    shapes, _, states = symbol.infer_shape(**known)
+    given = {name: 0.3 * random(rng, *shape) for name, shape in zip(symbol.list_arguments(), shapes)}
+    for name in given:
+        if name.endswith("label"):
+            given[name] = rng.integers(0, 5, given[name].shape).astype("float32")
+    own = {name: np.abs(random(rng, *shape)) + 0.5 for name, shape in zip(symbol.list_auxiliary_states(), states)}
+    return given, own
+
+
+def compare(first, second, exact: bool = True) -> None:
+    """Compare two evaluations of `graft_checks`."""
+    for i, (a, b) in enumerate(zip(first.outputs, second.outputs)):
+        check(b, a, f"output {i}", exact)
+    for group in ("gradients", "auxiliary"):
+        before, after = getattr(first, group), getattr(second, group)
+        assert list(before) == list(after)
+        for name in before:
+            check(after[name], before[name], name, exact)
+
+
+def check(got: np.ndarray, expected: np.ndarray, what: str, exact: bool) -> None:
+    if exact:
+        np.testing.assert_array_equal(got, expected, err_msg=what)
+    else:
+        assert_close(got, expected, what=what)
+
+
+def test_the_outside_of_a_symbol_stays():
+    symbol = with_loss()
+    one, joined, report = both(symbol)
+    for names in ("list_arguments", "list_auxiliary_states", "list_outputs"):
+        assert getattr(joined, names)() == getattr(symbol, names)() == getattr(one, names)()
+    assert len(region_nodes(joined)) == 1 and not region_nodes(one)
+    assert joined.infer_shape(data=DATA) == symbol.infer_shape(data=DATA)
+    inside = report.regions["softmax"]
+    assert len(inside) == 11 and {"conv0", "norm1", "shortcut", "softmax"} <= set(inside)
+    assert "regions: softmax (11 operators)" in str(report)
+    hidden = {"conv0_output", "shortcut_output"}
+    assert hidden <= set(one.get_internals().list_outputs()) and not hidden & set(joined.get_internals().list_outputs())
+
+
+@pytest.mark.parametrize("requests", ["write", "add", "mixed"])
+@pytest.mark.parametrize("train", [True, False])
+def test_bits_of_single_operators(no_passes, rng, requests, train):
+    one, joined, _ = both(with_loss())
+    arrays, states = arrays_of(one, rng, data=DATA)
+    if requests == "mixed":
+        names = one.list_arguments()
+        requests = {name: ("write", "null", "add")[i % 3] for i, name in enumerate(names)}
+    found = []
+    for symbol in (one, joined):
+        mx.random.seed(11)
+        found.append(evaluate(symbol, arrays, [], requests=requests, start=0.5, train=train, auxiliary=states))
+    compare(*found)
+    if train:
+        assert not np.array_equal(found[0].auxiliary["norm0_moving_mean"], states["norm0_moving_mean"])
+
+
+def test_with_passes_the_results_differ_by_rounding_only(rng, monkeypatch):
+    monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
+    one, joined, _ = both(with_loss(), fuse=True)
+    arrays, states = arrays_of(one, rng, data=DATA)
+    for train in (True, False):
+        found = []
+        for symbol in (one, joined):
+            mx.random.seed(11)
+            found.append(evaluate(symbol, arrays, [], train=train, auxiliary=states))
+        compare(*found, exact=False)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_dtypes(no_passes, rng, dtype):
+    if dtype == "float16" and not core.context().device.has_fp16:
+        pytest.skip("the device has no half precision")
+    one, joined, _ = both(small())
+    arrays, states = arrays_of(one, rng, data=DATA)
+    arrays = {name: array.astype(dtype) for name, array in arrays.items()}
+    states = {name: array.astype(dtype) for name, array in states.items()}
+    head, found = random(rng, 2, 5, dtype=dtype), []
+    for symbol in (one, joined):
+        mx.random.seed(2)
+        found.append(evaluate(symbol, arrays, [head], auxiliary=states))
+    compare(*found)
+
+
+def test_values_that_are_outputs_stay_visible(no_passes, rng):
+    net = small(dropout=False)
+    inner = net.get_internals()
+    symbol = sym.Group([inner["relu0_output"], sym.SoftmaxOutput(net, name="softmax"), inner["conv0_output"]])
+    one, joined, _ = both(symbol)
+    assert joined.list_outputs() == symbol.list_outputs()
+    arrays, states = arrays_of(one, rng, data=DATA)
+    heads = [random(rng, 2, 6, 8, 8), random(rng, 2, 5), random(rng, 2, 6, 8, 8)]
+    # three gradients meet at relu0 and at conv0, and MXNet adds them in an order of its own
+    compare(*(evaluate(each, arrays, heads, auxiliary=states) for each in (one, joined)), exact=False)
+
+
+def test_losses_need_no_gradient_from_outside(no_passes, rng):
+    net = small(dropout=False)
+    losses = [sym.SoftmaxOutput(net, sym.var(f"label{i}"), grad_scale=1 + i, name=f"loss{i}") for i in range(2)]
+    one, joined, _ = both(sym.Group(losses))
+    assert len(region_nodes(joined)) == 1
+    arrays, states = arrays_of(one, rng, data=DATA)
+    arrays.update(label0=np.float32([1, 3]), label1=np.float32([0, 4]))
+    compare(*(evaluate(each, arrays, [], auxiliary=states) for each in (one, joined)))
+
+
+def test_a_native_operator_splits_regions(no_passes, rng):
+    first = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv0")
+    relu = sym.Activation(first, act_type="relu", name="relu0")
+    native = sym.arctan(relu, name="middle")
+    total = sym.elemwise_add(native, relu, name="total")
+    symbol = sym.Pooling(total, kernel=(2, 2), pool_type="avg", name="pool")
+    one, joined, report = both(symbol)
+    # conv0 and relu0 cannot be with total: middle lies between them
+    assert {name: set(inside) for name, inside in report.regions.items()} == {
+        "relu0": {"conv0", "relu0"},
+        "pool": {"total", "pool"},
+    }
+    assert [(row.name, row.reason) for row in report.kept] == [("middle", "no grafted operator computes it")]
+    arrays, states = arrays_of(one, rng, data=DATA)
+    head = random(rng, 2, 4, 5, 5)
+    compare(*(evaluate(each, arrays, [head], auxiliary=states) for each in (one, joined)))
+
+
+def test_frozen_layers_keep_their_statistics(no_passes, rng):
+    """MXNet runs no backward where no gradient is asked for, and batch norm updates its statistics there."""
+    one, joined, _ = both(with_loss(dropout=False))
+    arrays, states = arrays_of(one, rng, data=DATA)
+    frozen = ("data", "conv0", "norm0", "softmax")
+    requests = {name: "null" if name.startswith(frozen) else "write" for name in one.list_arguments()}
+    first, second = (evaluate(each, arrays, [], requests=requests, auxiliary=states) for each in (one, joined))
+    compare(first, second)
+    np.testing.assert_array_equal(second.auxiliary["norm0_moving_mean"], states["norm0_moving_mean"])
+    assert not np.array_equal(second.auxiliary["norm1_moving_mean"], states["norm1_moving_mean"])
+
+
+def test_an_array_that_is_read_twice_and_a_parameter_that_is_shared(no_passes, rng):
+    weight, x = sym.var("weight"), sym.var("data")
+    first = sym.FullyConnected(x, weight, num_hidden=6, no_bias=True, name="first")
+    square = sym.elemwise_mul(first, first, name="square")
+    second = sym.FullyConnected(square, weight, num_hidden=6, no_bias=True, name="second")
+    one, joined, report = both(sym.elemwise_add(second, x, name="sum"))
+    assert list(report.regions) == ["sum"]
+    arrays = {"data": random(rng, 4, 6), "weight": random(rng, 6, 6)}
+    head = random(rng, 4, 6)
+    for requests in ("write", "add"):
+        found = [evaluate(each, arrays, [head], requests=requests, start=0.25) for each in (one, joined)]
+        compare(*found)
+
+
+def test_symbols_are_saved_and_loaded(no_passes, rng, tmp_path):
+    one, joined, _ = both(with_loss())
+    arrays, states = arrays_of(one, rng, data=DATA)
+    joined.save(str(tmp_path / "net.json"))
+    found = []
+    for symbol in (one, mx.sym.load(str(tmp_path / "net.json"))):
+        mx.random.seed(4)
+        found.append(evaluate(symbol, arrays, [], auxiliary=states))
+    compare(*found)
+
+
+def test_module_trains(no_passes, rng, tmp_path):
+    images = random(rng, 12, *DATA[1:])
+    labels = rng.integers(0, 5, 12).astype("float32")
+    symbol, parameters = with_loss(), {}
+    for regions in (False, True):
+        module = mx.mod.Module(ops.swap_symbol(symbol, regions=regions)[0], context=mx.cpu())
+        mx.random.seed(3)
+        np.random.seed(3)
+        module.fit(
+            mx.io.NDArrayIter(images, labels, 4),
+            num_epoch=2,
+            kvstore="local",
+            optimizer_params={"learning_rate": 0.1, "momentum": 0.9},
+            initializer=mx.init.Xavier(),
+        )
+        module.save_checkpoint(str(tmp_path / f"net{regions}"), 2)
+        parameters[regions] = mx.nd.load(str(tmp_path / f"net{regions}-0002.params"))
+    assert set(parameters[False]) == set(parameters[True])
+    for name, array in parameters[False].items():
+        np.testing.assert_array_equal(parameters[True][name].asnumpy(), array.asnumpy(), err_msg=name)
+
+
+def residual() -> gluon.nn.HybridSequential:
+    return vision.resnet18_v1(classes=4, prefix="net_")
+
+
+def depthwise() -> gluon.nn.HybridSequential:
+    return vision.mobilenet0_25(classes=4, prefix="net_")
+
+
+def swapped(make, file, regions: bool, **hybrid):
+    net = make()
+    report = ops.swap_block(net, regions=regions)
+    net.load_parameters(file)
+    net.hybridize(**hybrid)
+    return net, report
+
+
+@pytest.fixture(scope="module", params=[residual, depthwise])
+def zoo(request, tmp_path_factory):
+    """A net of the zoo: how to make it, and a file of its parameters."""
+    mx.random.seed(7)
+    net = request.param()
+    net.initialize(mx.init.Xavier(magnitude=2))
+    net(mx.nd.zeros((1, 3, 32, 32)))
+    file = str(tmp_path_factory.mktemp("zoo") / "net.params")
+    net.save_parameters(file)
+    return request.param, file
+
+
+def step(net, *batches, train_mode: bool = True) -> dict[str, np.ndarray]:
+    """Run all batches forward, then all backward; return outputs, gradients and statistics."""
+    inputs = [mx.nd.array(batch) for batch in batches]
+    for x in inputs:
+        x.attach_grad()
+    with mx.autograd.record(train_mode=train_mode):
+        outputs = [net(x) for x in inputs]
+    found = {f"output{i}": y.asnumpy() for i, y in enumerate(outputs)}
+    for i, y in enumerate(outputs):
+        # freeing what the outputs share, their parameters' nodes, ends the later ones' backward in MXNet
+        y.backward(mx.nd.array(np.random.default_rng(i).standard_normal(y.shape)), retain_graph=len(inputs) > 1)
+        mx.nd.waitall()
+        for name, parameter in net.collect_params().items():
+            array = parameter.data() if parameter.grad_req == "null" else parameter.grad()
+            found[f"{i} {name}"] = array.asnumpy()
+    found.update({f"data{i}": x.grad.asnumpy() for i, x in enumerate(inputs)})
+    found["inference"] = net(inputs[0]).asnumpy()
+    return found
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_net_of_the_zoo(no_passes, zoo, rng, static):
+    make, file = zoo
+    batches = [random(rng, 2, 3, 32, 32), random(rng, 1, 3, 32, 32), random(rng, 2, 3, 32, 32)]
+    one, _ = swapped(make, file, False, static_alloc=static)
+    net, report = swapped(make, file, True, static_alloc=static)
+    assert len(report.regions) == 1 and list(one.collect_params()) == list(net.collect_params())
+    for given in (batches[:1], batches):  # several forwards before a backward, of several sizes
+        expected, found = step(one, *given), step(net, *given)
+        assert list(found) == list(expected)
+        for name in expected:
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_a_backward_of_a_forward_that_did_not_train(no_passes, zoo, rng):
+    make, file = zoo
+    batch = random(rng, 2, 3, 32, 32)
+    expected, found = (step(swapped(make, file, regions)[0], batch, train_mode=False) for regions in (False, True))
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_a_trainer_and_an_export(no_passes, zoo, rng, tmp_path):
+    make, file = zoo
+    batch, parameters = mx.nd.array(random(rng, 2, 3, 32, 32)), []
+    for regions in (False, True):
+        net, _ = swapped(make, file, regions)
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+        for _ in range(2):
+            with mx.autograd.record():
+                loss = (net(batch) ** 2).sum()
+            loss.backward()
+            trainer.step(2)
+        parameters.append({name: value.data().asnumpy() for name, value in net.collect_params().items()})
+    for name, expected in parameters[0].items():
+        np.testing.assert_array_equal(parameters[1][name], expected, err_msg=name)
+    net.export(str(tmp_path / "net"))
+    again = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params"))
+    np.testing.assert_array_equal(again(batch).asnumpy(), net(batch).asnumpy())
+
+
+def test_a_backward_may_be_repeated(no_passes, rng):
+    net = gluon.nn.HybridSequential(prefix="net_")
+    net.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation("tanh"), gluon.nn.Dense(3))
+    net.initialize()
+    assert ops.swap_block(net, regions=True).regions
+    net.hybridize()
+    x = mx.nd.array(random(rng, 2, 3, 6, 6))
+    x.attach_grad()
+    with mx.autograd.record():
+        y = net(x)
+    y.backward(retain_graph=True)
+    first = x.grad.asnumpy()
+    y.backward()
+    np.testing.assert_array_equal(x.grad.asnumpy(), first)
+    assert np.abs(first).max() > 0
+
+
+def test_random_numbers_follow_the_seed(rng):
+    _, joined, _ = both(sym.Dropout(sym.relu(sym.var("data", dtype="float32")), p=0.5, name="drop"))
+    executor = joined.simple_bind(mx.cpu(), data=(4, 64))
+    executor.arg_dict["data"][:] = 1
+
+    def draws() -> list[np.ndarray]:
+        mx.random.seed(5)
+        return [executor.forward(is_train=True)[0].asnumpy() for _ in range(2)]
+
+    first, again = draws(), draws()
+    assert not np.array_equal(first[0], first[1]) and set(np.unique(first[0])) == {0.0, 2.0}
+    for a, b in zip(first, again):
+        np.testing.assert_array_equal(a, b)
+    executor.backward(mx.nd.ones((4, 64)))
+    np.testing.assert_array_equal(executor.grad_dict["data"].asnumpy(), first[1])
+
+
+def test_an_error_names_what_does_not_fit(rng):
+    _, joined, _ = both(small())
+    with pytest.raises(mx.MXNetError):
+        joined.infer_shape(data=(2, 3))
+
+
+@pytest.fixture
+def staged(context, monkeypatch):
+    """A context that copies every array of the host, as on a device with memory of its own."""
+    device = dataclasses.replace(context.device, host_access="staged")
+    found = Context(context.cl_context, context.cl_device, context.queue, device=device)
+    monkeypatch.setattr(core, "context", lambda *arguments: found)
+    return found
+
+
+def test_saved_values_on_a_device_with_memory_of_its_own(no_passes, staged, rng):
+    one, joined, _ = both(with_loss(dropout=False))
+    arrays, states = arrays_of(one, rng, data=(3, *DATA[1:]))
+    found = [evaluate(each, arrays, [], auxiliary=states) for each in (one, joined)]
+    assert staged.counters()["bytes_to_device"] > 0
+    compare(*found)
