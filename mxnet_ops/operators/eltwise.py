@@ -109,17 +109,20 @@ class Eltwise(Operator):
             calls.append(Call(problem, (*(array for array, _ in part), sum_before if terms else (OUT, 0)), factors))
             if terms:
                 terms.insert(0, (sum_before, 1.0))
-        forward, backward = tuple(calls), self._many(shape, dtype)[1]
+        forward, backward = tuple(calls), self._sum_gradients(shape, dtype)
         return Graft({True: forward, False: forward}, {True: backward, False: backward}, ((shape, dtype, 0.0),))
+
+    def _sum_gradients(self, shape: Shape, dtype: str) -> tuple[Call, ...]:
+        """Return a call for each gradient of a sum: the gradient's write request applies to it alone."""
+        gradient = eltwise.scale_forward(shape, dtype)
+        factors = self.coefficients or (1.0,) * self.num_args
+        return tuple(Call(gradient, ((OUT_GRAD, 0), (IN_GRAD, i)), (factor,)) for i, factor in enumerate(factors))
 
     def _many(self, shape: Shape, dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
         count, dy = self.num_args, (OUT_GRAD, 0)
         if self.operation == "add":
-            # a call for each gradient: its write request rules it alone
-            factors = self.coefficients or (1.0,) * count
-            gradient = eltwise.scale_forward(shape, dtype)
-            calls = tuple(Call(gradient, (dy, (IN_GRAD, i)), (factor,)) for i, factor in enumerate(factors))
-            return eltwise.sum_forward(shape, count, bool(self.coefficients), dtype), calls
+            problem = eltwise.sum_forward(shape, count, bool(self.coefficients), dtype)
+            return problem, self._sum_gradients(shape, dtype)
         arrays = (dy, *((IN, i) for i in range(count)), *((IN_GRAD, i) for i in range(count)))
         if self.operation == "multiply":
             return eltwise.product_forward(shape, count, dtype), (

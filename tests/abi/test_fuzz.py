@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clgraft.core.abi.build import SOURCES, version_number
-from tests.fuzzing import CLANG, unpack
+from tests.fuzzing import CLANG, memory_limit, unpack
 
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
@@ -49,7 +49,15 @@ def corpus(tmp_path_factory):
 def test_random_calls_break_nothing(tmp_path, corpus):
     """Addresses, undefined behaviour, leaks of memory and of OpenCL objects."""
     program = build(tmp_path / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined")
-    done = run(program, "-malloc_limit_mb=0", f"-max_total_time={SECONDS}", "-max_len=1000", "-timeout=20", corpus)
+    done = run(
+        program,
+        "-malloc_limit_mb=0",
+        memory_limit(),
+        f"-max_total_time={SECONDS}",
+        "-max_len=1000",
+        "-timeout=20",
+        corpus,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     runs = int(done.stderr.split("Done ")[1].split()[0])
     assert runs > 1000
@@ -68,7 +76,9 @@ def test_the_corpus_finds_planted_faults(tmp_path, corpus):
         assert source.count(text) == 1
         (folder / file).write_text(source.replace(text, instead))
         program = build(folder / "fuzz", "fuzz_runtime.c", "fuzzer,address,undefined", folder)
-        assert run(program, "-runs=0", "-malloc_limit_mb=0", corpus).returncode != 0, f"nothing was found in {file}"
+        assert run(program, "-runs=0", "-malloc_limit_mb=0", memory_limit(), corpus).returncode != 0, (
+            f"nothing was found in {file}"
+        )
 
 
 def test_threads_race_for_nothing(tmp_path):

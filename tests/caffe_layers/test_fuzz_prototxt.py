@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzzing import memory_limit
+
 SCRIPT = Path(__file__).with_name("fuzz_prototxt.py")
 SECONDS = 10
 
@@ -28,6 +30,6 @@ def fuzz(folder: Path, *options: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs Atheris")
 def test_damaged_nets_are_swapped_and_restored_or_refused_with_a_place(tmp_path):
-    done = fuzz(tmp_path, f"-max_total_time={SECONDS}")
+    done = fuzz(tmp_path, memory_limit(), f"-max_total_time={SECONDS}")
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert int(done.stderr.split("Done ")[1].split()[0]) > 500

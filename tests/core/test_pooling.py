@@ -32,7 +32,7 @@ def forward(problem: PoolProblem, x: np.ndarray) -> np.ndarray:
 
 def backward(problem: PoolProblem, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Compute dx in float64."""
-    return problem.reference({"dy": dy, "x": x, "y": y})["dx"]
+    return problem.with_direction("backward").reference({"dy": dy, "x": x, "y": y})["dx"]
 
 
 def data(problem: PoolProblem, seed: int = 0, ties: bool = True) -> dict[str, np.ndarray]:

@@ -104,7 +104,7 @@ def test_nothing_gives_nothing(shape):
 def test_what_is_refused_is_named():
     x = mx.nd.ones((2, 3, 4))
     for inputs, keys, text in (
-        ([x, mx.nd.ones(4)], {"act_type": "prelu"}, "gamma of shape (4,), expected shape (3,) or (1,)"),
+        ([x, mx.nd.ones(4)], {"act_type": "prelu"}, "gamma of shape (4,), expected shape (3,), (1,) or (2, 3, 4)"),
         ([x], {"act_type": "mish"}, "act_type 'mish', expected one of"),
         ([x], {"act_type": "rrelu", "lower_bound": 0.5, "upper_bound": 0.1}, "lower_bound 0.5, expected at most"),
         ([x], {"act_type": "relu", "alpha": 1}, "attribute 'alpha', expected one of"),
