@@ -36,7 +36,7 @@ class written:
 
 
 def inputs(shapes: Mapping[str, Sequence[int]]) -> str:
-    """Give Input layers."""
+    """Return Input layers."""
     return "".join(
         f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ '
         + " ".join(f"dim: {size}" for size in shape)
@@ -56,7 +56,7 @@ def layer(
     frame: str = "",
     cls: str | None = None,
 ) -> str:
-    """Give one layer, native or ours.
+    """Return one layer, native or ours.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def folded(x: np.ndarray) -> np.ndarray:
 
 
 def statistics_blobs(shape: tuple, seed: int = 0) -> list:
-    """Give statistics as they are after some training."""
+    """Return statistics as they are after some training."""
     random = np.random.default_rng(seed)
     channels = channels_of(shape)
     mean, var = random.standard_normal(channels), random.uniform(0.5, 3, channels)

@@ -47,7 +47,7 @@ def test_ties_go_to_the_first_as_natively(name):
 
 
 def forward(fields, x):
-    """Give y of the native layer and of ours."""
+    """Return y of the native layer and of ours."""
     found = []
     for ours in (False, True):
         net = load(inputs({"x": x.shape}) + layer("Pooling", f"pooling_param {{ {fields} }}", ours=ours))

@@ -77,7 +77,7 @@ def test_three_steps_follow_the_native_ones(style, tmp_path):
 
 
 def siamese() -> str:
-    """Give two towers with the same weights, statistics and scales, and a loss between their ends."""
+    """Return two towers with the same weights, statistics and scales, and a loss between their ends."""
 
     def tower(side: str) -> str:
         def part(

@@ -31,7 +31,7 @@ def _planner(machine: str) -> Context:
 
 @contextmanager
 def planning_for(machine: str) -> Iterator[Context]:
-    """Give a context that plans for some machine and runs on this one."""
+    """Return a context that plans for some machine and runs on this one."""
     if machine == "this one":
         yield core.context()
     elif machine == "64-bit indices":

@@ -31,7 +31,7 @@ def test_matches_float64(name: str, direction: str) -> None:
 
 
 def fresh_context(**changes: int) -> Context:
-    """Give a context without plans, of this device with changes."""
+    """Return a context without plans, of this device with changes."""
     context = Context.on(None)
     context.device = replace(context.device, **changes)
     return context
@@ -99,7 +99,7 @@ def test_random_problems(seed: int) -> None:
 
 
 def random_product(seed: int) -> core.ConvProblem:
-    """Give a convolution with kernels of one pixel: its tiles lie in one image, in two or in many."""
+    """Return a convolution with kernels of one pixel: its tiles lie in one image, in two or in many."""
     rng = np.random.default_rng(seed)
     groups = int(rng.choice([1, 1, 1, 3]))
     return core.ConvProblem(

@@ -65,7 +65,7 @@ def test_small_batches_kernel_serves_large_ones(context, name: str) -> None:
 
 
 def fresh_context(**changes: int) -> Context:
-    """Give a context without plans, of this device with changes."""
+    """Return a context without plans, of this device with changes."""
     context = Context.on(None)
     context.device = replace(context.device, **changes)
     return context

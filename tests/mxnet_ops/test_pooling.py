@@ -45,7 +45,7 @@ def symbols(**keys):
 
 
 def values(rng, shape, pool_type: str = "max", dtype: str = "float32") -> dict[str, np.ndarray]:
-    """Give data; for maxima few different values, so that windows hold theirs more than once."""
+    """Return data; for maxima few different values, so that windows hold theirs more than once."""
     x = rng.integers(-3, 4, shape) if pool_type == "max" else random(rng, *shape)
     return {"data": x.astype(dtype)}
 

@@ -16,7 +16,7 @@ HEAD_ONLY = {"data": "write", "label": "null"}
 
 
 def pair(name: str, **keys):
-    """Give a native symbol and its swap."""
+    """Return a native symbol and its swap."""
     data = mx.sym.var("data")
     native = getattr(mx.sym, name)
     labelled = name.endswith("Output") or name == "softmax_cross_entropy"

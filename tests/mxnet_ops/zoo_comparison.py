@@ -42,12 +42,12 @@ NETS = [
 
 
 def image_size(name: str) -> int:
-    """Give the height and width that a net is compared at."""
+    """Return the height and width that a net is compared at."""
     return next((size for start, size in SIZES.items() if name.startswith(start)), 48)
 
 
 def make(name: str) -> gluon.HybridBlock:
-    """Give a net of the zoo, whose parameters' names are the same each time."""
+    """Return a net of the zoo, whose parameters' names are the same each time."""
     return vision.get_model(name, classes=CLASSES, prefix="net_")
 
 
@@ -62,13 +62,13 @@ def without_chance(net: gluon.HybridBlock) -> gluon.HybridBlock:
 
 
 def smoothed(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """Give a net without kinks: softplus for rectifiers, averages for maxima; its gradients do not jump."""
+    """Return a net without kinks: softplus for rectifiers, averages for maxima; its gradients do not jump."""
     text = symbol.tojson().replace('"act_type": "relu"', '"act_type": "softrelu"')
     return mx.sym.load_json(text.replace('"pool_type": "max"', '"pool_type": "avg"'))
 
 
 def filled(symbol: mx.sym.Symbol, shape: tuple[int, ...], seed: int) -> tuple[Arrays, Arrays]:
-    """Give arguments (data too) and auxiliary states in which values neither grow nor fade from layer to layer."""
+    """Return arguments (data too) and auxiliary states in which values neither grow nor fade from layer to layer."""
     rng = np.random.default_rng(seed)
     shapes, _, states = symbol.infer_shape(data=shape)
     arrays = {}
@@ -127,7 +127,7 @@ def run_block(net: gluon.HybridBlock, arrays: Arrays, auxiliary: Arrays, head: n
 
 
 def errors(got: Arrays, expected: Arrays) -> Arrays:
-    """Give relative errors (2-norm per element); what vanishes is measured by the largest gradient of its kind.
+    """Return relative errors (2-norm per element); what vanishes is measured by the largest gradient of its kind.
 
     A bias in front of a batch norm has no gradient: rounding is all that comes out.
     """
@@ -146,12 +146,12 @@ def errors(got: Arrays, expected: Arrays) -> Arrays:
 
 
 def worst(found: Mapping[str, float], kind: str) -> tuple[float, str]:
-    """Give the largest error, and whose: of the ``output``, or of a ``gradient``."""
+    """Return the largest error, and whose: of the ``output``, or of a ``gradient``."""
     return max((float("inf") if np.isnan(e) else e, name) for name, e in found.items() if name.startswith(kind))
 
 
 def arithmetic(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> dict[str, float]:
-    """Give the operations of a forward by the names of operators: two per multiplication and addition of a layer
+    """Return the operations of a forward by the names of operators: two per multiplication and addition of a layer
     with weights, one per element that anything else reads."""
     graph = json.loads(symbol.tojson())
     internals = symbol.get_internals()
@@ -192,7 +192,7 @@ class Comparison:
     double_block: dict[str, float]
 
     def in_units(self, kind: str) -> float:
-        """Give the worse twin's errors in units of native's: the median of the arrays, as a jump is no rounding."""
+        """Return the worse twin's errors in units of native's: the median of the arrays, as a jump is no rounding."""
         names = [name for name in self.native if name.startswith(kind)]
         floor = 1e-7  # half a unit of float32's last place
         return max(
