@@ -174,7 +174,7 @@ static clg_status run_locked(struct clg_plan_s *p, const clg_buffer *buffers, co
     bool host = false;
     clg_status status = CLG_OK;
     for (uint32_t i = 0; i < p->argument_count; i++) p->resolved[i] = (clg_resolved){0};
-    status = clg_context_reserve(c, p->workspace_bytes); /* there, unless a larger one was asked for in vain */
+    status = clg_context_reserve(c, p->workspace_bytes); /* present, unless growing it failed earlier */
     for (uint32_t i = 0; i < p->argument_count && !status; i++) {
         host |= buffers[i].kind == CLG_HOST && buffers[i].mode != CLG_SKIP;
         status = resolve(c, &p->arguments[i], &buffers[i], &p->resolved[i]);

@@ -103,7 +103,7 @@ def distance(value: np.ndarray, reference: np.ndarray) -> float:
 
 
 def operations(net: Any) -> dict[str, float]:
-    """Return each layer's multiplications and additions: twice the products of layers with weights, else one a value."""
+    """Return the operations of each layer: twice the products of layers with weights, else one for each value."""
     counts = {}
     for name, layer in zip(net._layer_names, net.layers):
         tops = sum(net.blobs[top].data.size for top in net.top_names[name])
