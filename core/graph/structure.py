@@ -17,6 +17,7 @@ from clgraft.core.problem import DTYPES, Problem
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 VALUE_DTYPES = (*DTYPES, "int32", "uint8")  # whole numbers are keys of random numbers, indices and counts
 SKIPPED = "_"  # the name of an output that nobody wants
+RESERVED = (SKIPPED, "self", "scalars")  # what else a run is called with
 Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
 
 
@@ -134,7 +135,8 @@ class Structure:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         values = self.values
         for name in (*values, *self.scalars):
-            expect(bool(NAME.fullmatch(name)) and name != SKIPPED, f"the name {name!r}", "letters, digits, _ and .")
+            good = bool(NAME.fullmatch(name)) and name not in RESERVED
+            expect(good, f"the name {name!r}", f"letters, digits, _ and ., and none of {RESERVED}")
         for name in self.outputs:
             expect(name in values, f"output {name!r}", f"one of the values {sorted(values)}")
             expect(name not in {state.name for state in self.states}, f"output {name!r}", "no state")

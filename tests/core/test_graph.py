@@ -58,7 +58,14 @@ def test_bad_lines_are_refused(line, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text, message", [("output y", "output 'y'"), ("input x[2\noutput x", "line 1")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("output y", "output 'y'"),
+        ("input x[2\noutput x", "line 1"),
+        ("input scalars[2]\ny = scalars | pointwise x0[2] : y0 = x0;\noutput y", "the name 'scalars'"),
+    ],
+)
 def test_bad_heads_are_refused(text, message):
     with pytest.raises(core.ProblemError) as caught:
         parse_graph(text)
