@@ -82,9 +82,12 @@ def run_python(program: str, **environment: str) -> subprocess.CompletedProcess:
 
 
 def test_runtime_from_pip_is_found_without_environment_variables():
-    from importlib.metadata import distribution
+    from importlib.metadata import PackageNotFoundError, distribution
 
-    distribution("intel-opencl-rt")  # the extra that `make` installs
+    try:
+        distribution("intel-opencl-rt")
+    except PackageNotFoundError:
+        pytest.skip("needs Intel's runtime from pip")
     done = run_python(
         "from clgraft.core.runtime import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE=""
     )
