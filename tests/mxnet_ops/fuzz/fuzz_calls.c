@@ -203,6 +203,27 @@ int clg_mx_py_end_numbers(clg_mx_execution *execution) {
     return 1;
 }
 
+/* No operator here is a region: Python is never asked for one. */
+int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
+                           const int32_t *key, uint32_t key_count) {
+    (void)execution, (void)op_type, (void)count, (void)attributes, (void)key, (void)key_count;
+    expect(false, "no region");
+    return 0;
+}
+
+int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
+                         const int *requests) {
+    (void)execution, (void)backward, (void)train, (void)count, (void)addresses, (void)requests;
+    expect(false, "no region");
+    return 0;
+}
+
+int clg_mx_py_end_region(clg_mx_execution *execution) {
+    (void)execution;
+    expect(false, "no region");
+    return 0;
+}
+
 /* MXNet: calls and operators at work, a few at a time. */
 typedef struct prop {
     callback_list list;
