@@ -150,9 +150,7 @@ class CompiledGraph:
         wanted = self.graph.outputs if outputs is None else outputs
         return self._variant(frozenset(wanted), frozenset()).plan
 
-    def run(
-        self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, skip: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
+    def run(self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None) -> dict[str, Any]:
         """Run the graph.
 
         Parameters
@@ -163,8 +161,6 @@ class CompiledGraph:
             is added to; one that is None is not computed. States are changed in place.
         scalars : mapping of str to float, optional
             All of the graph's scalars.
-        skip : tuple of str
-            More outputs that are not computed.
 
         Returns
         -------
@@ -180,7 +176,7 @@ class CompiledGraph:
         """
         graph = self.graph
         outputs = {name: arrays[name] for name in graph.outputs if name in arrays}
-        unwanted = {name for name, array in outputs.items() if array is None} | set(skip)
+        unwanted = {name for name, array in outputs.items() if array is None}
         wanted = [name for name in graph.outputs if name not in unwanted]
         if not wanted and not graph.states:
             return {}

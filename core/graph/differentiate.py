@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -187,9 +188,7 @@ class _Tape:
         parts = self.parts.get(name, [])
         if len(parts) > 1:
             shape, dtype = self._shape(name)
-            size = 1
-            for extent in shape:
-                size *= extent
+            size = math.prod(shape)
             text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
             result = self.fresh(gradient_name(name))
             self.backward.append(Node(PointwiseProblem(((size,),) * len(parts), text, dtype=dtype), (*parts, result)))

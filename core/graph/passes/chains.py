@@ -11,7 +11,7 @@ from clgraft.core.operators.pointwise.expression import CONSTANTS, FUNCTIONS, TE
 
 WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)")
 INPUT = re.compile(r"x\d+")
-MOST_ARGUMENTS = 24  # drivers hold some tens of kernel arguments; an array takes two of them
+MOST_ARGUMENTS = 24  # arrays of a joined problem: each takes two kernel arguments, and drivers hold some tens
 MOST_CHARACTERS = 4000  # of a joined expression
 KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
 
@@ -81,7 +81,7 @@ def _joined(first: Node, second: Node, graph: Structure, start: int, end: int) -
             scalars[fresh] = given
         texts.append(_renamed(node.problem.expression, meaning, number))
     text = " ".join(texts)
-    if 2 * (len(inputs) + two.program.outputs) > MOST_ARGUMENTS * 2 or len(text) > MOST_CHARACTERS:
+    if len(inputs) + two.program.outputs > MOST_ARGUMENTS or len(text) > MOST_CHARACTERS:
         return None
     reductions = two.reductions if shapes[1] == list(two.inputs) else ()
     problem = PointwiseProblem(tuple(inputs), text, reductions, tuple(scalars), dtype=two.dtype)
