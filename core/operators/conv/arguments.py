@@ -16,3 +16,7 @@ PHASE_TAPS = Struct("PhaseTaps", (), ("kernel", "taps", "stride", "pad", "begin"
 PHASE_GRID = Struct(
     "PhaseGrid", ("batch", "groups"), ("source", "target", "kernel", "stride", "pad", "dilate", "distance")
 )
+# the depthwise kernels' planes, see kernels/conv/depthwise/planes.cl
+PLANE_SUMS = Struct("PlaneSums", ("channels", "sums", "shared", "flip"), ())
+PLANE_TILE = Struct("PlaneTile", ("h", "w", "pitch", "plane_size", "result_size", "low_h", "low_w", "more_h"), ())
+GROUP_SCRATCH = Struct("GroupScratch", ("first_tap", "lead", "blocks", "phase_size"), ())
