@@ -53,7 +53,7 @@ DENSE = (
 
 
 def prove(context, problem, listed) -> int:
-    """Run choices into numbers that are none, twice, and onto random numbers; give how many served the problem."""
+    """Run choices into numbers that are none, twice, and onto random numbers; return how many served the problem."""
     trial = Trial(problem, context)
     served = 0
     for choice in listed:
