@@ -45,7 +45,7 @@ def wrong_in_caffe(text: str) -> bool:
         in_place = bottom == top
         if in_place and (kind in ("Power", "BNLL") or maker == "LRN"):
             return True
-        maker = maker if in_place and kind == "Dropout" else kind  # which passes all in this phase
+        maker = maker if in_place and kind == "Dropout" else kind  # OclDropout passes everything on in this phase
     return False
 
 

@@ -91,7 +91,7 @@ def _accumulates(context, problem, trial, choice, first) -> None:
 def test_convolutions(context, name, direction):
     problem = core.parse(LINES[name]).with_direction(direction)
     served = prove(context, problem, choices(problem, context)[1:])
-    assert served or not problem.arguments()[-1].size  # of nothing there is nothing to search
+    assert served or not problem.arguments()[-1].size  # without elements there is nothing to search
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -23,7 +23,7 @@ from mxnet.gluon.model_zoo import vision
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mxnet-nets.md"
 CLASSES = 7
-Arrays = dict  # of names to numpy arrays
+Arrays = dict  # names to numpy arrays
 
 # small images, where the poolings of a net allow them; 48 for the others
 SIZES = {"squeezenet": 224, "densenet": 224, "inception": 299, "alexnet": 64, "vgg": 32}
@@ -255,7 +255,7 @@ def compare_net(
     return Comparison(name, report, share, **found)
 
 
-SEEDS = (3, 4, 5)  # of small images; larger ones take one
+SEEDS = (3, 4, 5)  # seeds for small images; larger ones take the first
 HEADER = """# The nets of Gluon's model zoo
 
 Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters. One training

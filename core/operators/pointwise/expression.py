@@ -46,7 +46,7 @@ TESTS = ("isnan", "isinf", "isfinite", "signbit")
 # what compilers of OpenCL take: longer ones crash some of them
 MOST_CHARACTERS = 100_000
 MOST_OPERATIONS = 2000
-MOST_DEPTH = 200  # of operations in each other; compilers count brackets
+MOST_DEPTH = 200  # operations nested in each other at most; compilers limit brackets
 MOST_NESTED = 40  # parentheses, functions and conditions in each other
 
 LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))
