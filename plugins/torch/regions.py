@@ -39,6 +39,12 @@ VIEWS = {
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.squeeze.default,
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
 }
 
 
@@ -73,28 +79,19 @@ def reason_to_keep(node: Node, types: set[torch.dtype]) -> str:
         return reason_to_keep(source, types) if isinstance(source, Node) else "its source is no call"
     if node.target not in TABLE:
         return "no problem of the core computes it"
-    if node.target is aten.max_pool2d_with_indices.default:
-        if any(user.args[1] == 1 and user.users for user in node.users if user.target is operator.getitem):
-            return "its indices are asked for"
     results = node.meta.get("val")
     if node.target is aten.max_pool2d_with_indices.default:
         results = results[:1]
-    for value in (*_tensors(results), *(t for arg in node.all_input_nodes for t in _tensors(_given(node, arg)))):
+        if any(user.args[1] == 1 and user.users for user in node.users if user.target is operator.getitem):
+            return "its indices are asked for"
+    for value in _tensors([results, *(argument.meta.get("val") for argument in node.all_input_nodes)]):
+        if value.dtype not in DTYPES:
+            return f"it has values of {value.dtype}"
         if value.dtype not in types:
-            return f"the device has no {value.dtype}" if value.dtype in DTYPES else f"it has values of {value.dtype}"
-        if value.device.type != "cpu":
-            return f"it has tensors on {value.device}"
-        if value.layout is not torch.strided or value.is_complex():
-            return "it has tensors that are not dense"
+            return f"the device has no {value.dtype}"
+        if value.device.type != "cpu" or value.layout is not torch.strided:
+            return f"it has {value.layout} tensors on {value.device}"
     return ""
-
-
-def _given(node: Node, argument: Node) -> Any:
-    """Return what an argument of a call stands for."""
-    value = argument.meta.get("val")
-    if node.target is operator.getitem and isinstance(value, (tuple, list)):
-        return value[node.args[1]]  # type: ignore[index]
-    return value
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -143,7 +140,11 @@ def take_regions(module: GraphModule, context: Context, found: Explanation) -> G
     )
     partitions = partitioner.propose_partitions()
     partitioner.remove_bookend_non_compute_ops(partitions)
-    partitions = [part for part in partitions if any(node.target not in VIEWS and node.target is not operator.getitem for node in part.nodes)]
+    partitions = [
+        part
+        for part in partitions
+        if any(node.target not in VIEWS and node.target is not operator.getitem for node in part.nodes)
+    ]
     fused = partitioner.fuse_partitions(partitions)
     for name, child in list(fused.named_children()):
         if isinstance(child, GraphModule) and name.startswith("fused_"):

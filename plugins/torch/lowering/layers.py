@@ -182,7 +182,8 @@ def _pooling(direction: str, operator: str, x: Sequence[int], dtype: str, *attri
 
 
 def _max_pooling(direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]) -> PoolProblem:
-    kernel, stride, pad, dilate, ceil = (*attributes, *((), (0,), (1,), False)[len(attributes) - 1 :])
+    defaults: tuple[Any, ...] = ((), (0,), (1,), False)
+    kernel, stride, pad, dilate, ceil = (*attributes, *defaults[len(attributes) - 1 :])
     if set(dilate) != {1}:
         raise NotLowered(f"[torch] got dilation {list(dilate)} of a pooling, expected 1")
     return _pooling(direction, "max", x, dtype, _spatial(kernel, 2), stride, pad, ceil, True)
@@ -201,7 +202,7 @@ def max_pool_backward(build: Builder, dy: Operand, x: Operand, y: Operand, *attr
 
 
 def _average(direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]) -> PoolProblem:
-    defaults = ((), (0,), False, True, None)
+    defaults: tuple[Any, ...] = ((), (0,), False, True, None)
     kernel, stride, pad, ceil, count, divisor = (*attributes, *defaults[len(attributes) - 1 :])
     if divisor is not None:
         raise NotLowered(f"[torch] got divisor_override {divisor} of a pooling, expected none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ def view(build: Builder, x: Operand, shape: Sequence[int]) -> Operand:
     return build.reshaped(x, shape)
 
 
-@lowers(aten.clone.default, aten.detach.default, aten.alias.default, aten.contiguous.default, aten.lift_fresh_copy.default)
+@lowers(
+    aten.clone.default, aten.detach.default, aten.alias.default, aten.contiguous.default, aten.lift_fresh_copy.default
+)
 def same(build: Builder, x: Operand, memory_format: Any = None) -> Operand:
     """Return x itself: values of a graph are never changed in place."""
     return x
@@ -236,3 +238,44 @@ def _resize(
     forward = direction == "forward"
     (found,) = build.run(problem, {"x" if forward else "dy": operand}).values()
     return stored(found.name, (batch, channels, *(out_size if forward else in_size)), operand.dtype)
+
+
+@lowers(aten.full.default)
+def full(build: Builder, shape: Sequence[int], value: float, **kind: Any) -> Operand:
+    """Return one number at every place."""
+    return build.filled(shape, float(value), _dtype(kind))
+
+
+@lowers(aten.zeros.default)
+def zeros(build: Builder, shape: Sequence[int], **kind: Any) -> Operand:
+    """Return zeros."""
+    return build.filled(shape, 0.0, _dtype(kind))
+
+
+@lowers(aten.ones.default)
+def ones(build: Builder, shape: Sequence[int], **kind: Any) -> Operand:
+    """Return ones."""
+    return build.filled(shape, 1.0, _dtype(kind))
+
+
+def _dtype(kind: Mapping[str, Any]) -> str:
+    """Return the core's name of the dtype that a call asks for."""
+    return str(kind.get("dtype") or torch.get_default_dtype()).rsplit(".", 1)[-1]
+
+
+@lowers(aten.full_like.default)
+def full_like(build: Builder, x: Operand, value: float, **kind: Any) -> Operand:
+    """Return one number at every place of x."""
+    return build.filled(x.shape, float(value), x.dtype)
+
+
+@lowers(aten.zeros_like.default)
+def zeros_like(build: Builder, x: Operand, **kind: Any) -> Operand:
+    """Return zeros of the shape of x."""
+    return build.filled(x.shape, 0.0, x.dtype)
+
+
+@lowers(aten.ones_like.default)
+def ones_like(build: Builder, x: Operand, **kind: Any) -> Operand:
+    """Return ones of the shape of x."""
+    return build.filled(x.shape, 1.0, x.dtype)
