@@ -71,7 +71,7 @@ def test_random_calls_break_nothing(tmp_path, corpus):
 
 def test_the_corpus_finds_planted_faults(tmp_path, corpus):
     plants = {
-        "run.c": ("status = clg_context_reserve(c, p->workspace_bytes);", ""),
+        "run.c": ("clg_status status = clg_context_reserve(c, p->workspace_bytes);", "clg_status status = CLG_OK;"),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
         "context.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
     }
