@@ -200,9 +200,9 @@ class CompiledGraph:
         ExecutionError
             If the device fails.
         """
-        for name in arrays:
-            if name not in self._known:
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
+        if not arrays.keys() <= self._known:
+            name = next(name for name in arrays if name not in self._known)
+            raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
         values, given = self.graph.values, dict(arrays)
         wanted, added = [], []
         for name in self.graph.outputs:
@@ -218,14 +218,13 @@ class CompiledGraph:
         variant = self._variant(frozenset(wanted), frozenset(added))
         plan = variant.plan
         given.update(variant.constants)
-        missing = [argument.name for argument in plan.arguments if argument.name not in given]
-        if missing:
-            raise ArgumentError(f"[graph] got no array for {missing}, expected all inputs and states that are read")
         if versions:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
         if versions and staged:
-            on_host = {n: version for n, version in versions.items() if version and isinstance(given.get(n), np.ndarray)}
+            on_host = {
+                n: version for n, version in versions.items() if version and isinstance(given.get(n), np.ndarray)
+            }
             plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, on_host))
         else:
             plan.run_on(given, scalars)

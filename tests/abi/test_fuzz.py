@@ -71,8 +71,11 @@ def test_random_calls_break_nothing(tmp_path, corpus):
 
 def test_the_corpus_finds_planted_faults(tmp_path, corpus):
     plants = {
-        "run.c": ("clg_status status = clg_context_reserve(c, p->workspace_bytes);", "clg_status status = CLG_OK;"),
+        "run.c": ("        r->foreign = true;\n", ""),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
+        "arrays.c": ("if (a->mem) cl_release_mem(a->mem);", ""),
+        "events.c": ("clg_handle_return(s->handle);", ""),
+        "transfer.c": ("if (k->mem) cl_release_mem(k->mem);", ""),
         "context.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
     }
     for file, (text, instead) in plants.items():
