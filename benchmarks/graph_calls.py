@@ -27,7 +27,8 @@ from clgraft.core.graph import GraphBuilder
 LOOP = """
 #include <stdint.h>
 #include <stddef.h>
-typedef int32_t (*launch_fn)(void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t, const void *, void *);
+typedef int32_t (*launch_fn)(void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
+                             const void *, void *);
 typedef int32_t (*finish_fn)(void *);
 void enqueue_all(void *queue, void **kernels, uint32_t count, const size_t *global, const size_t *local) {
     void **table = *(void ***)queue;

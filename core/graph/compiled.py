@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.abi import lib
+from clgraft.core.errors import ArgumentError, ExecutionError, ProblemError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
@@ -271,7 +272,17 @@ class CompiledGraph:
             algorithms=tuple(assembly.algorithms),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        return self._context.hand_over(signature, launches, "graph"), signature, report, constants
+        try:
+            handle = self._context.hand_over(signature, launches, "graph")
+        except ExecutionError as error:
+            if error.status != lib.CLG_OUT_OF_MEMORY:
+                raise
+            raise ExecutionError(
+                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+                f" for it: a smaller batch needs less ({error})",
+                error.status,
+            ) from None
+        return handle, signature, report, constants
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""

@@ -71,7 +71,7 @@ def test_random_calls_break_nothing(tmp_path, corpus):
 
 def test_the_corpus_finds_planted_faults(tmp_path, corpus):
     plants = {
-        "run.c": ("        r->foreign = true;\n", ""),
+        "run.c": ("if (r->wrapped) cl_release_mem(r->mem);", ""),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
         "arrays.c": ("if (a->mem) cl_release_mem(a->mem);", ""),
         "events.c": ("clg_handle_return(s->handle);", ""),
