@@ -37,6 +37,7 @@ static void plan_free(void *object) {
     free(p->resolved);
     free(p->bound);
     free(p->pieces);
+    free(p->marks);
     free(p);
     if (context) clg_handle_drop(context);
 }
@@ -158,9 +159,10 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     for (uint32_t l = 0; l < spec->launch_count; l++) p->bound_count += spec->launches[l].binding_count;
     p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
+    p->marks = calloc(count, sizeof *p->marks);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
-        !p->pieces || !name_arguments(p, spec->names)) {
+        !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
