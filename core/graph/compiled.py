@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError, ProblemError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
@@ -273,7 +272,7 @@ class CompiledGraph:
         try:
             handle = self._context.hand_over(signature, launches, "graph")
         except ExecutionError as error:
-            if error.status != lib.CLG_OUT_OF_MEMORY:
+            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
                 raise
             raise ExecutionError(
                 f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
