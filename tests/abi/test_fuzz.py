@@ -30,7 +30,7 @@ def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> 
     files = [str(runtime / name) for name in SOURCES]
     files += [str(FUZZ / name) for name in ("calls.c", "fake_opencl.c", main)]
     command = [CLANG, "-g", "-O1", "-std=gnu11", f"-DCLG_VERSION={version_number()}", f"-fsanitize={sanitizers}"]
-    command += [f"-DCLG_SLOT_BYTES={SLOT}"]
+    command += [f"-DCLG_SLOT_BYTES={SLOT}", *(["-DCLG_PLAIN_COPIES"] if sanitizers == "thread" else [])]
     command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}", *files, "-lpthread", "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
