@@ -53,6 +53,7 @@ struct clg_context_s {
     clg_pooled *pool;
     uint32_t pool_size;
     uint64_t generation; /* changes when memory of the context's own goes: kernels may be bound to it */
+    bool shared_kernels; /* several plans have used one kernel: what it was set to is not known */
     bool queued;         /* work of a run that has returned may not be done */
     struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
     clg_counters counters;

@@ -232,6 +232,12 @@ static int32_t queue_info(void *queue, uint32_t name, size_t bytes, void *value,
     return failure();
 }
 
+static int32_t kernel_info(void *kernel, uint32_t name, size_t bytes, void *value, size_t *used) {
+    uint32_t references = (uint32_t)__atomic_load_n(&expect(kernel, FAKE_KERNEL)->references, __ATOMIC_ACQUIRE);
+    memcpy(value, &references, sizeof references);
+    return failure();
+}
+
 static int32_t event_info(void *event, uint32_t name, size_t bytes, void *value, size_t *used) {
     expect(event, FAKE_EVENT);
     memset(value, 0, bytes); /* CL_COMPLETE */
@@ -261,6 +267,7 @@ static void fill_table(void) {
     table[14] = (void *)create_buffer;
     table[20] = (void *)mem_info;
     table[38] = (void *)set_argument;
+    table[39] = (void *)kernel_info;
     table[41] = (void *)wait_events;
     table[42] = (void *)event_info;
     table[46] = table[47] = (void *)wait_queue;
