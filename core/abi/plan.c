@@ -37,6 +37,7 @@ static void plan_free(void *object) {
     free(p->resolved);
     free(p->bound);
     free(p->pieces);
+    free(p->marks);
     free(p);
     if (context) clg_handle_drop(context);
 }
@@ -114,6 +115,15 @@ static void find_uses(struct clg_plan_s *p) {
     sort_by(p->by_last, p->argument_count, p->last_use);
 }
 
+/* Planners give each plan kernels of its own, so the caller's reference is the only one; searches plan launches again. */
+static bool has_shared_kernels(const struct clg_plan_s *p) {
+    for (uint32_t l = 0; l < p->launch_count; l++) {
+        uint32_t references = 0;
+        if (cl_kernel_references(p->launches[l].kernel, &references) || references != 1) return true;
+    }
+    return false;
+}
+
 /* False if there is no memory. */
 static bool name_arguments(struct clg_plan_s *p, const char *const *names) {
     for (uint32_t i = 0; i < p->argument_count; i++) {
@@ -158,17 +168,20 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     for (uint32_t l = 0; l < spec->launch_count; l++) p->bound_count += spec->launches[l].binding_count;
     p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
+    p->marks = calloc(count, sizeof *p->marks);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
-        !p->pieces || !name_arguments(p, spec->names)) {
+        !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
     }
     p->launch_count = spec->launch_count;
+    bool shared = has_shared_kernels(p);
     for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
     find_uses(p);
     pthread_mutex_lock(&c->mutex);
+    c->shared_kernels |= shared;
     status = clg_context_reserve(c, p->workspace_bytes);
     pthread_mutex_unlock(&c->mutex);
     if (!status) status = set_constants(p, spec->constants);

@@ -197,7 +197,8 @@ static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const c
 
 static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, const double *scalars) {
     struct clg_context_s *c = p->context;
-    if (p->generation != c->generation) { /* memory that arguments may be bound to is gone, and others may have its address */
+    /* memory that arguments may be bound to is gone, and others may have its address; or another plan has set them */
+    if (p->generation != c->generation || c->shared_kernels) {
         memset(p->bound, 0, p->bound_count * sizeof *p->bound);
         p->generation = c->generation;
     }

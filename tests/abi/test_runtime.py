@@ -76,6 +76,34 @@ def test_staging_gives_the_same_bits_and_reuses_buffers(context, staged, rng):
     assert second["buffers_reused"] == first["buffers_reused"] + 2  # one for what is sent, one for what goes both ways
 
 
+def test_two_plans_of_the_same_launches(context, rng):
+    """A kernel that both use keeps the arguments of the last run, whichever plan made it."""
+    launches = context.choose(PROBLEM).launches
+    first, second = (context.plan_launches(PROBLEM, launches, name) for name in ("first", "second"))
+    arrays, others = arrays_of(PROBLEM, rng), arrays_of(PROBLEM, rng)
+    for plan, given in ((first, arrays), (second, others)):
+        plan.run(**given)
+    expected = arrays["y"].copy()
+    arrays["y"][...] = np.nan
+    first.run(**arrays)
+    np.testing.assert_array_equal(arrays["y"], expected)
+
+
+def test_arguments_are_set_again_where_memory_changed(context, rng):
+    """Arrays that take turns, and results in arrays that are new in every run."""
+    plan = context.plan(PROBLEM)
+    sets = [arrays_of(PROBLEM, rng) for _ in range(3)]
+    for arrays in sets:
+        plan.run(**arrays)
+    expected = [arrays["y"].copy() for arrays in sets]
+    assert not np.array_equal(expected[0], expected[1])
+    for turn in range(9):
+        arrays = sets[turn % 3]
+        y = np.full_like(expected[0], np.nan)
+        plan.run(**{**arrays, "y": y})
+        np.testing.assert_array_equal(y, expected[turn % 3])
+
+
 def test_misaligned_host_memory(context, rng):
     """Frameworks hand out memory that is only aligned to its element."""
     arrays = arrays_of(PROBLEM, rng)
