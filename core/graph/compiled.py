@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,8 +32,8 @@ class Context(Protocol):
     @property
     def device(self) -> DeviceInfo: ...
 
-    def choose(self, problem: Problem) -> Chosen:
-        """Return the implementation that serves a problem, with its launches."""
+    def choose_built(self, problems: Sequence[Problem]) -> list[Chosen]:
+        """Return the implementations that serve problems, with their launches and all programs built."""
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
@@ -295,7 +295,7 @@ class _Assembly:
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
-        self.planned = [self._planned(node) for node in graph.nodes]
+        self.planned = self._planned()
         self.ends = self._ends()
         self.homes = self._homes()
 
@@ -328,10 +328,11 @@ class _Assembly:
                     homes[name] = homes[free.pop(0)]
         return homes
 
-    def _planned(self, node: Node) -> Launches:
-        chosen = self.context.choose(node.problem)
-        self.algorithms.append((str(node.problem), chosen.algorithm))
-        return chosen.launches
+    def _planned(self) -> list[Launches]:
+        problems = [node.problem for node in self.graph.nodes]
+        chosen = self.context.choose_built(problems)
+        self.algorithms += [(str(problem), item.algorithm) for problem, item in zip(problems, chosen)]
+        return [item.launches for item in chosen]
 
     def launches(self) -> tuple[Launches, int]:
         """Return all launches, and the size of the arena in bytes."""
@@ -392,5 +393,5 @@ class _Assembly:
                 raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
             return Accumulate(name) if isinstance(item, Accumulate) else item
 
-        launches = self.context.choose(problem).launches.launches
+        launches = self.context.choose_built([problem])[0].launches.launches
         return [replace(launch, arguments=tuple(map(bind, launch.arguments)), writes=()) for launch in launches]

@@ -108,6 +108,15 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
         return None
 
 
+def load(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any | None:
+    """Return a program from the cache; None if it is not there."""
+    place = folder()
+    if place is None:
+        return None
+    key = key_of(cl_device, source, options)
+    return _load(cl_context, cl_device, place / _name(key), key, options)
+
+
 def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any:
     """Return a built program, from the cache where it is there.
 
@@ -128,15 +137,20 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
     BuildError
         With the compiler's log.
     """
+    program = load(cl_context, cl_device, source, options)
+    if program is None:
+        program = _compile(cl_context, source, options)
+        store(cl_device, source, options, program)
+    return program
+
+
+def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -> None:
+    """Put a program into the cache if there is one."""
     place = folder()
     if place is None:
-        return _compile(cl_context, source, options)
+        return
     key = key_of(cl_device, source, options)
-    path = place / hashlib.sha256(key.encode()).hexdigest()
-    program = _load(cl_context, cl_device, path, key, options)
-    if program is not None:
-        return program
-    program = _compile(cl_context, source, options)
+    path = place / _name(key)
     try:
         import pyopencl as cl
 
@@ -147,7 +161,10 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
             runtimes.write_atomically(path, content)
     except Exception:  # a full disk or a driver without binaries: the next process compiles again
         pass
-    return program
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def key_in(path: Path) -> dict[str, Any] | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from clgraft.core import abi, html
+from clgraft.core.errors import BuildError
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -82,7 +83,7 @@ class Context(DeviceContext):
             cl_context = cl.Context([device])
             return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)
 
-    def _planner(self) -> DevicePlanner:
+    def _planner(self, at_once: bool = False) -> DevicePlanner:
         """Return a planner that does not keep the context alive: a cycle would outlive its last user."""
         this = weakref.ref(self)
 
@@ -90,7 +91,7 @@ class Context(DeviceContext):
             context = this()
             return None if context is None else context.advisor(problem, context)
 
-        return DevicePlanner(weakref.proxy(self), advise)
+        return DevicePlanner(weakref.proxy(self), advise, at_once)
 
     def choose(self, problem: Problem, algorithm: str | None = None) -> Chosen:
         """Return the implementation that serves a problem, with its launches.
@@ -101,6 +102,25 @@ class Context(DeviceContext):
         advice = self.advisor(problem, self) if algorithm is None else None
         return choose(problem, self.planner, advice, algorithm)
 
+    def choose_built(self, problems: Sequence[Problem], algorithm: str | None = None) -> list[Chosen]:
+        """Return what `choose` does for several problems, with all programs built.
+
+        Advice whose kernels the device's compiler refuses is not followed.
+
+        Raises
+        ------
+        BuildError
+            If the compiler refuses a kernel that no advice asked for.
+        """
+        chosen = [self.choose(problem, algorithm) for problem in problems]
+        try:
+            self.build(*(item.launches for item in chosen))
+        except BuildError:
+            planner = self._planner(at_once=True)
+            advised = [None if algorithm else self.advisor(problem, self) for problem in problems]
+            chosen = [choose(problem, planner, advice, algorithm) for problem, advice in zip(problems, advised)]
+        return chosen
+
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
         return plan_choice(problem, self.planner, choice)
@@ -109,7 +129,7 @@ class Context(DeviceContext):
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
         began = self.plan_began()
-        chosen = self.choose(problem)
+        (chosen,) = self.choose_built([problem])
         handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
         self.plan_ended(problem, chosen.algorithm, began)
         return handle
@@ -145,7 +165,7 @@ class Context(DeviceContext):
             if found is None:
                 self.expect_possible(problem)
                 began = self.plan_began()
-                chosen = self.choose(problem, algorithm)
+                (chosen,) = self.choose_built([problem], algorithm)
                 handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found

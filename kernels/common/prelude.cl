@@ -23,6 +23,9 @@ typedef float real;
 #define REAL(x) x##f
 #endif
 
+// A kernel that runs in work-groups of one item.
+#define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 

@@ -14,8 +14,6 @@
 
 #include "common/register_tile.cl"
 
-#define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-
 #if TILE == 4
 
 // Points of which each is close to the other's inverse, and all whose powers here are exact: 1 and 2 would round three
