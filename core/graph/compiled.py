@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.passes import optimise
@@ -32,8 +32,8 @@ class Context(Protocol):
     @property
     def device(self) -> DeviceInfo: ...
 
-    def choose_built(self, problems: Sequence[Problem]) -> list[Chosen]:
-        """Return the implementations that serve problems, with their launches and all programs built."""
+    def choose(self, problem: Problem) -> Chosen:
+        """Return the implementation that serves a problem, with its launches."""
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
@@ -199,7 +199,10 @@ class CompiledGraph:
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
         if key not in self._variants:
-            self._variants[key] = self._assemble(wanted, added)
+            try:
+                self._variants[key] = self._assemble(wanted, added)
+            except BuildError:  # of advice, which the context does not follow any more
+                self._variants[key] = self._assemble(wanted, added)
         return self._variants[key]
 
     def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
@@ -295,7 +298,7 @@ class _Assembly:
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
-        self.planned = self._planned()
+        self.planned = [self._planned(node) for node in graph.nodes]
         self.ends = self._ends()
         self.homes = self._homes()
 
@@ -328,11 +331,10 @@ class _Assembly:
                     homes[name] = homes[free.pop(0)]
         return homes
 
-    def _planned(self) -> list[Launches]:
-        problems = [node.problem for node in self.graph.nodes]
-        chosen = self.context.choose_built(problems)
-        self.algorithms += [(str(problem), item.algorithm) for problem, item in zip(problems, chosen)]
-        return [item.launches for item in chosen]
+    def _planned(self, node: Node) -> Launches:
+        chosen = self.context.choose(node.problem)
+        self.algorithms.append((str(node.problem), chosen.algorithm))
+        return chosen.launches
 
     def launches(self) -> tuple[Launches, int]:
         """Return all launches, and the size of the arena in bytes."""
@@ -393,5 +395,5 @@ class _Assembly:
                 raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
             return Accumulate(name) if isinstance(item, Accumulate) else item
 
-        launches = self.context.choose_built([problem])[0].launches.launches
+        launches = self.context.choose(problem).launches.launches
         return [replace(launch, arguments=tuple(map(bind, launch.arguments)), writes=()) for launch in launches]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
@@ -83,7 +83,7 @@ class Context(DeviceContext):
             cl_context = cl.Context([device])
             return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)
 
-    def _planner(self, at_once: bool = False) -> DevicePlanner:
+    def _planner(self) -> DevicePlanner:
         """Return a planner that does not keep the context alive: a cycle would outlive its last user."""
         this = weakref.ref(self)
 
@@ -91,7 +91,7 @@ class Context(DeviceContext):
             context = this()
             return None if context is None else context.advisor(problem, context)
 
-        return DevicePlanner(weakref.proxy(self), advise, at_once)
+        return DevicePlanner(weakref.proxy(self), advise)
 
     def choose(self, problem: Problem, algorithm: str | None = None) -> Chosen:
         """Return the implementation that serves a problem, with its launches.
@@ -102,24 +102,29 @@ class Context(DeviceContext):
         advice = self.advisor(problem, self) if algorithm is None else None
         return choose(problem, self.planner, advice, algorithm)
 
-    def choose_built(self, problems: Sequence[Problem], algorithm: str | None = None) -> list[Chosen]:
-        """Return what `choose` does for several problems, with all programs built.
+    def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
+        """Build programs and hand launches to the C runtime (see `DeviceContext.hand_over`).
 
-        Advice whose kernels the device's compiler refuses is not followed.
-
-        Raises
-        ------
-        BuildError
-            If the compiler refuses a kernel that no advice asked for.
+        After a `BuildError` kernels are built while implementations are chosen, so that advice whose kernels the
+        device's compiler refuses is not followed: whoever plans again gets another choice, or the error once more.
         """
-        chosen = [self.choose(problem, algorithm) for problem in problems]
         try:
-            self.build(*(item.launches for item in chosen))
+            return super().hand_over(problem, launches, name)
         except BuildError:
-            planner = self._planner(at_once=True)
-            advised = [None if algorithm else self.advisor(problem, self) for problem in problems]
-            chosen = [choose(problem, planner, advice, algorithm) for problem, advice in zip(problems, advised)]
-        return chosen
+            self.planner.at_once = True
+            raise
+
+    def _chosen(self, problem: Problem, algorithm: str | None = None) -> tuple[Chosen, Any]:
+        """Return what serves a problem, and the C runtime's handle of its plan."""
+        at_once = self.planner.at_once
+        try:
+            chosen = self.choose(problem, algorithm)
+            return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
+        except BuildError:
+            if at_once:
+                raise
+        chosen = self.choose(problem, algorithm)
+        return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
 
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
@@ -129,8 +134,7 @@ class Context(DeviceContext):
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
         began = self.plan_began()
-        (chosen,) = self.choose_built([problem])
-        handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+        chosen, handle = self._chosen(problem)
         self.plan_ended(problem, chosen.algorithm, began)
         return handle
 
@@ -165,8 +169,7 @@ class Context(DeviceContext):
             if found is None:
                 self.expect_possible(problem)
                 began = self.plan_began()
-                (chosen,) = self.choose_built([problem], algorithm)
-                handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+                chosen, handle = self._chosen(problem, algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
                 self.plan_ended(problem, chosen.algorithm, began)

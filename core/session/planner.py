@@ -20,14 +20,16 @@ class DevicePlanner:
     runtime : DeviceContext
     advise : callable
         Returns the advice for a problem that is a part of another one, or None.
+
+    Attributes
+    ----------
     at_once : bool
-        Build every kernel when it is asked for, so that a choice whose kernels do not build is declined.
+        Build every kernel when it is asked for, so that advice whose kernels do not build is not followed.
     """
 
-    def __init__(
-        self, runtime: DeviceContext, advise: Callable[[Problem], Advice | None], at_once: bool = False
-    ) -> None:
-        self._runtime, self._advise, self._at_once = runtime, advise, at_once
+    def __init__(self, runtime: DeviceContext, advise: Callable[[Problem], Advice | None]) -> None:
+        self._runtime, self._advise = runtime, advise
+        self.at_once = False
 
     @property
     def device(self) -> DeviceInfo:
@@ -44,7 +46,7 @@ class DevicePlanner:
     ) -> Any:
         """Return a new kernel of a file in the kernels folder (see `DeviceContext.kernel`)."""
         kernel = self._runtime.kernel(file, name, defines, dtype, options)
-        if self._at_once:
+        if self.at_once:
             self._runtime.programs.build([kernel])
         return kernel
 
