@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = next(
     path for path in (HERE.parents[1] / name for name in ("__init__.py", "clgraft/__init__.py")) if path.exists()
 )
-SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c", "verbose.c")
+SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "overlap.c", "run.c", "verbose.c")
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
                               clg_context *context);

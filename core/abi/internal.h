@@ -74,8 +74,12 @@ struct clg_plan_s {
     uint32_t *writes;
     clg_resolved *resolved;
     uint32_t argument_count, launch_count, binding_count, scalar_count;
+    bool apart; /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
 };
 uint32_t clg_dtype_bytes(uint32_t dtype);
+
+/* overlap.c */
+clg_status clg_check_apart(const struct clg_plan_s *plan, const clg_buffer *buffers);
 
 #endif

@@ -39,7 +39,8 @@ typedef struct clg_plan_spec {
     const uint32_t *writes;   /* numbers of the buffers that the launches write */
     const uint8_t *constants; /* read only while the plan is assembled */
     const char *label;        /* of verbose lines: IMPLEMENTATION,PROBLEM */
-    uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
+    uint32_t argument_count, launch_count, binding_count, scalar_count, write_count;
+    uint32_t apart; /* 1: outputs must not share memory with other arguments */
     uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 

@@ -206,6 +206,7 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
         status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u scalars at %p, expected %u", scalar_count, (const void *)scalars,
                           p->scalar_count);
     for (uint32_t i = 0; i < buffer_count && !status; i++) status = check_buffer(p, i, &buffers[i]);
+    if (!status) status = clg_check_apart(p, buffers);
     if (!status) {
         clg_affinity affinity;
         clg_affinity_keep(&affinity);

@@ -18,6 +18,7 @@ PATIENCE = 2.0  # seconds of building after which a user wants to know
 PAUSE = 5.0  # seconds without building after which the count starts anew
 
 _lock = threading.Lock()
+built = [0]  # programs that this process has built
 
 
 class _Episode:
@@ -58,12 +59,13 @@ def told(device: str, count: int) -> Iterator[Callable[[str], None]]:
             _episode.done = _episode.total = 0
             _episode.spent = 0.0
         _episode.total += count
-    built = 0
+    done = 0
 
     def step(kernel: str) -> None:
-        nonlocal built
-        built += 1
+        nonlocal done
+        done += 1
         with _lock:
+            built[0] += 1
             _episode.done += 1
             _episode.text = f"building kernels for {device}, once: {_episode.done} of {_episode.total}"
             if _episode.line is not None:
@@ -78,13 +80,13 @@ def told(device: str, count: int) -> Iterator[Callable[[str], None]]:
     finally:
         timer.cancel()
         with _lock:
-            _episode.total -= count - built
+            _episode.total -= count - done
             _episode.ended = time.perf_counter()
             _episode.spent += _episode.ended - began
             line, _episode.line = _episode.line, None
         if line is not None:
             line.stop()
-        log.info("built %d programs for %s in %.1f s", built, device, time.perf_counter() - began)
+        log.info("built %d programs for %s in %.1f s", done, device, time.perf_counter() - began)
 
 
 def _show() -> None:

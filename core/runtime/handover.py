@@ -64,6 +64,7 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
         keep.append(block)
         setattr(spec, field, block)
     spec.scalar_count = len(scalars)
+    spec.apart = getattr(problem, "apart", False)
     block = ffi.new("uint8_t[]", bytes(constants))
     keep.append(block)
     spec.constants, spec.constant_bytes = block, len(constants)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clgraft.core.runtime import building, drivers, program_cache
@@ -82,29 +82,28 @@ class Programs:
             for key, kernel in list(missing.items()):
                 program = program_cache.load(self._cl_context, self._cl_device, kernel.source, kernel.options)
                 if program is not None:
-                    self._keep(key, program)
+                    self._kept[key] = program
                     del missing[key]
-            if not missing:
-                return
-            with building.told(self._cl_device.name.strip(), len(missing)) as step:
-                for key, kernel in missing.items():
-                    step(kernel.function_name)
-                    program = program_cache.build(self._cl_context, self._cl_device, kernel.source, kernel.options)
-                    self._keep(key, program)
+            if missing:
+                self._compile(missing)
+            while len(self._kept) > MOST_PROGRAMS:
+                self._kept.popitem(last=False)
 
-    def _keep(self, key: bytes, program: Any) -> None:
-        self._kept[key] = program
-        while len(self._kept) > MOST_PROGRAMS:
-            self._kept.popitem(last=False)
+    def _compile(self, missing: Mapping[bytes, PlannedKernel]) -> None:
+        with building.told(self._cl_device.name.strip(), len(missing)) as step:
+            for key, kernel in missing.items():
+                step(kernel.function_name)
+                self._kept[key] = program_cache.build(
+                    self._cl_context, self._cl_device, kernel.source, kernel.options
+                )
 
     def of(self, kernel: PlannedKernel) -> Any:
         """Return a kernel's program."""
         with self._lock:
-            key = kernel.key
-            if key not in self._kept:
+            if kernel.key not in self._kept:
                 self.build([kernel])
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            self._kept.move_to_end(kernel.key)
+            return self._kept[kernel.key]
 
     def kernel(self, planned: PlannedKernel) -> Any:
         """Return a new pyopencl kernel."""

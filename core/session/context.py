@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -22,6 +24,8 @@ from clgraft.core.session.planner import DevicePlanner
 # recommends a choice for a problem on a context's device; None recommends none
 Advisor = Callable[[Problem, "Context"], "Advice | None"]
 
+MOST_PLANS = 1024  # that a context keeps for problems that may be asked for again
+
 
 def _no_advice(problem: Problem, context: Context) -> Advice | None:
     return None
@@ -30,7 +34,8 @@ def _no_advice(problem: Problem, context: Context) -> Advice | None:
 class Context(DeviceContext):
     """A device, its queue, its kernels and its plans.
 
-    Made by `context`. Plans are cached by problem; runs of one context are serialised.
+    Made by `context`. Plans are cached by problem, the `MOST_PLANS` that were asked for last; a plan that is forgotten
+    serves whoever holds it. Runs of one context are serialised.
 
     Attributes
     ----------
@@ -55,7 +60,7 @@ class Context(DeviceContext):
         device: DeviceInfo | None = None,
     ) -> None:
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
-        self._plans: dict[tuple[Problem, str | None], Plan] = {}
+        self._plans: OrderedDict[tuple[Problem, str | None], Plan] = OrderedDict()
         self.planner = self._planner()
 
     def __repr__(self) -> str:
@@ -163,15 +168,20 @@ class Context(DeviceContext):
         """
         found = self._plans.get((problem, algorithm))
         if found is not None:
+            with contextlib.suppress(KeyError):  # another thread may have forgotten it just now
+                self._plans.move_to_end((problem, algorithm))
             return found
         with self._lock:
             found = self._plans.get((problem, algorithm))
             if found is None:
+                refuse_after_fork()
                 self.expect_possible(problem)
                 began = self.plan_began()
                 chosen, handle = self._chosen(problem, algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
+                if len(self._plans) > MOST_PLANS:
+                    self._plans.popitem(last=False)
                 self.plan_ended(problem, chosen.algorithm, began)
             return found
 
@@ -201,6 +211,6 @@ class Context(DeviceContext):
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems that were planned so far, each once."""
+        """Return the problems whose plans are kept, each once."""
         with self._lock:
             return tuple(dict.fromkeys(problem for problem, _ in self._plans))
