@@ -23,6 +23,7 @@ SOURCE = "kernel void answer(global int *out) { out[0] = %d; }"
 def folder(tmp_path, monkeypatch):
     """A cache folder of this test's own."""
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("POCL_KERNEL_CACHE", "0")  # otherwise PoCL keeps programs, and the folder stays empty
     return tmp_path / "cache" / program_cache.FOLDER
 
 
