@@ -324,6 +324,8 @@ def test_kernels_are_shared_between_broadcasts(context, monkeypatch) -> None:
         ((5, 1), (2, 5, 100)),
         ((4, 1, 1), (4, 3, 50)),
         ((4, 1, 1, 1), (2, 4, 3, 7, 9)),
+        ((1, 40), (3, 64, 40)),
+        ((40,), (64, 40)),
     ]
     keys = set()
     for small, large in shapes:

@@ -125,8 +125,12 @@ class _Generator:
         inner: Axis | None = None,
         lanes: int = 0,
         partial: bool = False,
+        any_inner: bool = False,
     ) -> dict[str, Any]:
-        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any."""
+        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any.
+
+        With `any_inner` an argument says of every input whether it walks that axis.
+        """
         places = list(self.inputs)
         rows, kept = self.shared(rows), self.shared(kept, len(self.axes) + MOST_SHARED)
         defines: dict[str, Any] = {}
@@ -134,7 +138,7 @@ class _Generator:
             defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
         defines["INPUTS(F)"] = " ".join(
-            f"F({n}, {operand.kind}, {int(inner is not None and inner.strides[i] != 0)})"
+            f"F({n}, {operand.kind}, {2 if any_inner else int(inner is not None and inner.strides[i] != 0)})"
             for i, (n, operand) in enumerate(self.inputs.items())
         )
         defines["OUTPUTS(F)"] = " ".join(
@@ -153,6 +157,11 @@ class _Generator:
                 if self.is_cpu or axis.strides[i]
             )
         defines["STRIDES(F)"] = "ROW_STRIDES(F) KEPT_STRIDES(F)"
+        if any_inner:
+            defines["STRIDES(F)"] += " F(0, inner) F(1, inner)"
+            kinds = [self.inputs[n].kind for n in places]
+            for first, second in ((1, 1), (1, 0), (0, 1)):
+                defines[f"INPUTS_{first}{second}(F)"] = f"F(0, {kinds[0]}, {first}) F(1, {kinds[1]}, {second})"
         defines["BODY"] = self.loop.program.c_text(self.numbers)
         for n in self.numbers:
             fold = self.loop.outputs[n].fold
@@ -231,9 +240,11 @@ class _Generator:
         pieces, rows_per_item = 1, ceil_div(rows, items)
         if rows < items:
             pieces = max(1, min(ceil_div(items, rows), length // (2 * self.lanes)))
-        arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
+        any_inner = bool(outer) and tuple(self.inputs) == (0, 1)  # of more inputs there are too many patterns
+        inner_strides = self.inner.strides if any_inner else ()
+        arguments = [*self.arguments(outer), *_ulongs(*inner_strides, rows, length, pieces, rows_per_item)]
         size = ceil_div(rows, rows_per_item) * pieces
-        defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
+        defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner)
         if self.loop.dtype != "float16" and outgrows_caches(self.planner, rows * length * self.itemsize):
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
