@@ -117,7 +117,12 @@ def run_shapes(count: int) -> dict[str, Any]:
 
     before = resident()
     found = measured(call)
-    return {**found, "plans kept": len(context.problems()), "programs kept": len(context.programs), "MiB": resident() - before}
+    return {
+        **found,
+        "plans kept": len(context.problems()),
+        "programs kept": len(context.programs),
+        "MiB": resident() - before,
+    }
 
 
 def run_breakdown(name: str, training: bool) -> dict[str, Any]:

@@ -93,9 +93,7 @@ class Programs:
         with building.told(self._cl_device.name.strip(), len(missing)) as step:
             for key, kernel in missing.items():
                 step(kernel.function_name)
-                self._kept[key] = program_cache.build(
-                    self._cl_context, self._cl_device, kernel.source, kernel.options
-                )
+                self._kept[key] = program_cache.build(self._cl_context, self._cl_device, kernel.source, kernel.options)
 
     def of(self, kernel: PlannedKernel) -> Any:
         """Return a kernel's program."""

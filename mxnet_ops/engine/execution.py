@@ -13,7 +13,6 @@ from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
 from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
 
-
 _contexts: list[core.Context] = []  # that plan steps, by their numbers in C
 _lock = threading.Lock()
 

@@ -193,7 +193,7 @@ def _child(pipe, plan, arrays, context, kind):
             attempt()
             messages.append("ran")
         except core.ExecutionError as error:
-            messages.append(f"{str(error)} {error.status == context.lib.CLG_FORKED}")
+            messages.append(f"{error!s} {error.status == context.lib.CLG_FORKED}")
     pipe.send(messages)
 
 
