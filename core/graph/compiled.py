@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ExecutionError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
@@ -251,6 +251,12 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        try:
+            return self._planned(wanted, added)
+        except BuildError:  # of advice, which the context does not follow any more
+            return self._planned(wanted, added)
+
+    def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
         early, graph = split_constants(optimise(before, self.passes), self.constants)
         constants = self._computed(early, graph)
