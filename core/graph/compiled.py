@@ -13,6 +13,7 @@ from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.passes import optimise
 from clgraft.core.graph.structure import SKIPPED, Node
+from clgraft.core.operators.fused import in_kernel
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
@@ -34,6 +35,9 @@ class Context(Protocol):
 
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
+
+    def serves(self, problem: Problem, algorithm: str) -> bool:
+        """Return whether the implementation of a name serves a problem."""
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
@@ -204,7 +208,7 @@ class CompiledGraph:
 
     def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
-        early, graph = split_constants(optimise(before, self.passes), self.constants)
+        early, graph = split_constants(optimise(before, self.passes, self._fits), self.constants)
         constants = self._computed(early, graph)
         assembly = _Assembly(graph, self._context, added)
         launches, arena = assembly.launches()
@@ -222,6 +226,10 @@ class CompiledGraph:
             algorithms=tuple(assembly.algorithms),
         )
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
+
+    def _fits(self, problem: Problem) -> bool:
+        """Return whether the implementation that is best for a layer computes what follows it, too."""
+        return self._context.serves(problem, in_kernel.NAME)
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""

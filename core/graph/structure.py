@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, Union
@@ -19,6 +19,7 @@ VALUE_DTYPES = (*DTYPES, "int32", "uint8")  # whole numbers are keys of random n
 SKIPPED = "_"  # the name of an output that nobody wants
 RESERVED = (SKIPPED, "self", "scalars")  # what else a run is called with
 Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
+Fits = Callable[[Problem], bool]  # whether a device serves a problem of several parts as well as the parts
 
 
 @dataclass(frozen=True)

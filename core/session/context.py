@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
+from clgraft.core.errors import ProblemError
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -100,6 +101,14 @@ class Context(DeviceContext):
         """
         advice = self.advisor(problem, self) if algorithm is None else None
         return choose(problem, self.planner, advice, algorithm)
+
+    def serves(self, problem: Problem, algorithm: str) -> bool:
+        """Return whether the implementation of a name serves a problem; nothing is built to find out."""
+        try:
+            choose(problem, self.planner.dry(), None, algorithm)
+        except ProblemError:
+            return False
+        return True
 
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
