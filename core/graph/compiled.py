@@ -52,10 +52,11 @@ class Signature:
 
     graph: Graph
     kind: str = "graph"
+    shown: Graph | None = None
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs."""
-        values = self.graph.values
+        """Return inputs, states and outputs; outputs in the shape that they have in `shown`, the graph before passes."""
+        values = (self.shown or self.graph).values
         return (
             *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
@@ -212,7 +213,7 @@ class CompiledGraph:
         constants = self._computed(early, graph)
         assembly = _Assembly(graph, self._context, added)
         launches, arena = assembly.launches()
-        signature = Signature(graph)
+        signature = Signature(graph, shown=before)
         handle = self._context.hand_over(signature, launches, "graph")
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         report = Report(

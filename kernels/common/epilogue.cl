@@ -9,6 +9,7 @@
 // A kernel ends its parameters with EPILOGUE_PARAMETERS and begins with OPEN_EPILOGUE; functions that store end their
 // parameters with TAKE_EPILOGUE and are called with PASS_EPILOGUE. The extra inputs are never the result's own memory.
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is element `at` of the result
+//     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
 #ifdef EPILOGUE
 #include "pointwise/value.cl"
@@ -51,6 +52,16 @@ VALUE epilogue_vector(const VALUE x0, const Epilogue epilogue, const long channe
     EPILOGUE
     return y0;
 }
+
+#define LOAD_CHANNELS(n) const VALUE x##n = VLOAD(epilogue.x##n, channel);
+VALUE epilogue_channels(const VALUE x0, const Epilogue epilogue, const long channel, const long at) {
+    EPILOGUE_SCALARS(NAME_SCALAR)
+    CHANNEL_EXTRAS(LOAD_CHANNELS)
+    WHOLE_EXTRAS(LOAD_VECTOR)
+    VALUE y0;
+    EPILOGUE
+    return y0;
+}
 #define FIRST_LANE(value) (value).s0
 #else
 #define FIRST_LANE(value) (value)
@@ -67,6 +78,7 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 }
 
 #define EPILOGUE_VECTOR(value, channel, at) epilogue_vector(value, epilogue, channel, at)
+#define EPILOGUE_CHANNELS(value, channel, at) epilogue_channels(value, epilogue, channel, at)
 #define EPILOGUE_ELEMENT(value, channel, at) epilogue_element(value, epilogue, channel, at)
 #else
 #define EPILOGUE_PARAMETERS
@@ -74,5 +86,6 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define TAKE_EPILOGUE
 #define PASS_EPILOGUE
 #define EPILOGUE_VECTOR(value, channel, at) (value)
+#define EPILOGUE_CHANNELS(value, channel, at) (value)
 #define EPILOGUE_ELEMENT(value, channel, at) (value)
 #endif
