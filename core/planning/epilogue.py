@@ -7,7 +7,8 @@ from typing import Any
 
 from clgraft.core.planning.launches import Buffer, Scalar
 
-CHANNEL, WHOLE = "channel", "whole"  # an extra input has one element for each channel, or for each element of the result
+# an extra input has one element for each channel, or for each element of the result
+CHANNEL, WHOLE = "channel", "whole"
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,13 @@ class Context(DeviceContext):
                 self.plan_ended(problem, chosen.algorithm, began)
             return found
 
-    def compile(self, graph: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None) -> Any:
+    def compile(
+        self,
+        graph: Any,
+        passes: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        memory: int | None = None,
+    ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -172,15 +178,18 @@ class Context(DeviceContext):
         constants : mapping of str to array, optional
             Inputs that never change, such as the parameters of a net for inference. They are sent to the device once,
             what follows from them alone is computed once, and runs do not take them.
+        memory : int, optional
+            Most bytes for values inside of the graph. Where they need more, cheap ones are computed again in backward
+            instead of being kept. By default the memory of the device.
 
         Raises
         ------
         ProblemError
-            If the device cannot serve a dtype.
+            If the device cannot serve a dtype. When a run or a report plans the graph: if `memory` is too little.
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return self.compiler(graph, self, passes, constants)
+        return self.compiler(graph, self, passes, constants, memory)
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""

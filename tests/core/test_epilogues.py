@@ -1,4 +1,4 @@
-"""Layers with what follows them in their kernels: every implementation that has epilogues, and the pass that uses them."""
+"""Layers with what follows them in their kernels: every implementation with epilogues, and the pass."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
+from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.structure import Fits, Some, Structure
+from clgraft.core.operators.pointwise import PointwiseProblem
 
 VARIABLE = "CLGRAFT_GRAPH"
 PASSES: dict[str, Callable[[Structure], Structure]] = {
@@ -25,18 +27,23 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
 }
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues}
-NAMES = (*PASSES, *FITTING)
+# the memory plan asks for these: copies as views, and values that are computed again where memory is short
+PLANNED = ("views", "recompute")
+NAMES = (*PASSES, *FITTING, *PLANNED)
 
 __all__ = [
     "FITTING",
     "NAMES",
     "PASSES",
+    "PLANNED",
     "drop_dead",
     "drop_duplicates",
     "fold_batch_norms",
     "fuse_epilogues",
     "join_chains",
     "optimise",
+    "recompute",
+    "switched_on",
 ]
 
 
@@ -65,8 +72,10 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
     return tuple(name for name, runs in on.items() if runs)
 
 
-def optimise(graph: Some, switches: str | None = None, fits: Fits | None = None) -> Some:
-    """Return the graph after all passes that are switched on.
+def optimise(
+    graph: Some, switches: str | None = None, fits: Fits | None = None, counts: dict[str, int] | None = None
+) -> Some:
+    """Return the graph after all passes that are switched on, but for those of the memory plan.
 
     Parameters
     ----------
@@ -75,10 +84,20 @@ def optimise(graph: Some, switches: str | None = None, fits: Fits | None = None)
         See `switched_on`.
     fits : callable, optional
         Whether kernels of a device serve a problem as well as its parts; without it, passes that ask do not run.
+    counts : dict, optional
+        Gets the number of problems that each pass joined to others or dropped.
     """
     for name in switched_on(switches):
+        before = graph
         if name in PASSES:
             graph = PASSES[name](graph)  # type: ignore[assignment]
-        elif fits is not None:
+        elif name in FITTING and fits is not None:
             graph = FITTING[name](graph, fits)  # type: ignore[assignment]
+        if counts is not None and graph is not before:
+            counts[name] = _size(before, name) - _size(graph, name)
     return graph
+
+
+def _size(graph: Structure, name: str) -> int:
+    """Return the number of a graph's problems; those on weights, which `fold` adds, do not count there."""
+    return sum(name != "fold" or not isinstance(node.problem, PointwiseProblem) for node in graph.nodes)

@@ -50,8 +50,8 @@ class _Shape:
     item_rows: int
     packed_bytes: int
 
-    def defines(self) -> dict[str, int]:
-        return {"VL": self.lanes, "NR": self.rows, "NB": self.batch}
+    def defines(self, epilogue: Epilogue | None = None) -> dict[str, int | str]:
+        return {"VL": self.lanes, "NR": self.rows, "NB": self.batch, **epilogue_defines(epilogue)}
 
 
 def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -187,7 +187,7 @@ def _rows(
     layout = WorkspaceLayout()
     partial = take_parts(layout, product, parts, product.s, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_rows", {**shape.defines(), **epilogue_defines(epilogue)}, problem.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "dense_rows", shape.defines(epilogue), problem.dtype, MAD_ENABLE),
         (*blocks, parts),
         (1, 1, 1),
         (
@@ -215,7 +215,7 @@ def _columns(
     layout = WorkspaceLayout()
     partial = take_parts(layout, product, parts, product.t, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_columns", {**shape.defines(), **epilogue_defines(epilogue)}, problem.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "dense_columns", shape.defines(epilogue), problem.dtype, MAD_ENABLE),
         (blocks, parts),
         (1, 1),
         (
