@@ -114,9 +114,10 @@ def choose_fused(
             plan_choice(problem, dry, choice)
         except (Declined, BuildError, ProblemError):
             continue
-        if not (isinstance(implementation, Fusable) and implementation.fuses(problem)):
+        if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
             raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
-        return Chosen(implementation.plan(problem, planner, dict(choice.settings) or None, epilogue), choice.algorithm)
+        given = {"settings": dict(choice.settings)} if choice.settings else {}
+        return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
     raise Declined(f"nothing serves {problem}")
 
 

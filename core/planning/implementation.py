@@ -88,17 +88,11 @@ class Fusable(Protocol):
 
     NAME: str
 
-    def fuses(self, problem: Any) -> bool:
-        """Return whether it has epilogues for this problem, if it serves it at all."""
+    def fuses(self, problem: Any, epilogue: Epilogue) -> bool:
+        """Return whether it has this epilogue for this problem, if it serves it at all."""
 
-    def plan(
-        self,
-        problem: Any,
-        planner: Planner,
-        settings: Mapping[str, Value] | None = None,
-        epilogue: Epilogue | None = None,
-    ) -> Launches:
-        """Return the launches for a problem with an epilogue."""
+    def plan(self, problem: Any, planner: Planner, *, epilogue: Epilogue | None = None, **settings: Any) -> Launches:
+        """Return the launches for a problem with an epilogue; `Tunable` ones take settings, too."""
 
 
 # (class of problems, direction or None for all other directions) -> implementations, in order of preference

@@ -16,31 +16,37 @@ from clgraft.core.planning.implementation import Fusable, implementations
 TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "float64": 1e-13}  # of the largest element
 RELU = "y0 = x0 > 0 ? x0 : 0"
 BOTH = "with whole channel scalars{a} : real t = x0 * x2 + a * x1; y0 = t > 0 ? t : 0.25 * t"
-# layers whose results end in the middle of vectors, of tiles, of parts of a sum
-LAYERS = (
-    "conv forward n3 ic40 ih13 iw11 oc21 kh3 kw3 ph1 pw1 sh2 sw2 b1",
-    "conv forward n2 g2 ic640 ih9 iw11 oc22 kh1 kw1",
-    "conv forward n2 ic5 iw37 oc7 kw5 pw2 b1",
-    "conv forward n1 ic3 id5 ih6 iw7 oc9 kd3 kh3 kw3 pd1",
-    "conv forward f16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1",
-    "conv forward f64 n2 ic17 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1",
-    "dense forward n5 i4130 o37 b1",
-    "dense forward n21 i130 o67 b1",
-    "dense forward f16 n3 i33 o19",
-    "dense forward n8 i130 o70 t1 b1",
-)
+CHANNELS = "with channel scalars{a} : real t = x0 * x1 - a; y0 = t > 0 ? t : 0.25 * t"
+# layers whose results end in the middle of vectors, of tiles, of parts of a sum; and the implementations to try
+LAYERS = {
+    "conv forward n3 ic40 ih13 iw11 oc21 kh3 kw3 ph1 pw1 sh2 sw2 b1": ("cpu_gemm", "gpu_gemm"),
+    "conv forward g2 n2 ic640 ih9 iw11 oc22 kh1 kw1": ("cpu_gemm", "gpu_gemm"),
+    "conv forward n1 ic3 id5 ih6 iw7 oc9 kd3 kh3 kw3 pd1": ("cpu_gemm", "direct"),
+    "conv forward f16 n2 ic70 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm",),
+    "conv forward f64 n2 ic17 ih9 iw11 oc13 kh3 kw3 ph1 pw1 b1": ("cpu_gemm",),
+    "conv forward n2 ic19 ih15 iw13 oc37 kh3 kw3 ph1 pw1 b1": ("winograd",),
+    "conv forward n8 ic64 ih30 iw31 oc70 kh3 kw3 ph1 pw1": ("winograd",),
+    "conv forward g12 n2 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1": ("grouped_planes", "depthwise_rows", "depthwise"),
+    "conv forward g6 n2 ic6 ih9 iw9 oc12 kh3 kw3 sh2 sw2 ph1 pw1": ("grouped_planes", "depthwise_gpu"),
+    "conv forward g5 n2 ic5 ih40 iw37 oc5 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("depthwise_rows", "depthwise"),
+    "dense forward n5 i4130 o37 b1": ("cpu",),
+    "dense forward n21 i130 o67 b1": ("cpu_panel",),
+    "dense forward f16 n3 i33 o19": ("cpu",),
+    "dense forward n8 i130 o70 t1 b1": ("cpu",),
+}
 
 
-def fusing(context, problem):
-    """Yield plans of a problem by each implementation of its layer that has epilogues."""
-    for implementation in implementations(problem.base):
-        if not (isinstance(implementation, Fusable) and implementation.fuses(problem.base)):
-            continue
-        try:
-            launches = implementation.plan(problem.base, context.planner, None, problem.epilogue)
-        except Declined:
-            continue
-        yield context.plan_launches(problem, launches, implementation.NAME)
+def plan_of(context, problem, name):
+    """Return the plan of a problem by an implementation of its layer; skip what this device cannot run."""
+    implementation = next(item for item in implementations(problem.base) if name == item.NAME)
+    assert isinstance(implementation, Fusable)
+    if not implementation.fuses(problem.base, problem.epilogue):
+        return None
+    try:
+        launches = implementation.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    except Declined as reason:
+        pytest.skip(f"{name} declines: {reason}")
+    return context.plan_launches(problem, launches, name)
 
 
 def check(plan, problem, rng):
@@ -57,15 +63,30 @@ def check(plan, problem, rng):
     assert np.abs(added.astype(np.float64) - old - expected).max() <= 2 * most, plan.algorithm
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_kernels_compute_what_follows_them(context, rng, layer):
-    problem = core.parse(f"fused {layer} {BOTH}")
-    if problem.dtype == "float64" and not context.device.has_fp64:
+@pytest.mark.parametrize("layer, name", [(layer, name) for layer, names in LAYERS.items() for name in names])
+def test_kernels_compute_what_follows_them(context, rng, layer, name):
+    if " f64 " in layer and not context.device.has_fp64:
         pytest.skip("the device has no float64")
-    plans = list(fusing(context, problem))
-    assert plans, "no implementation of this layer has epilogues"
-    for plan in (*plans, context.plan(problem, "in_turn")):
-        check(plan, problem, rng)
+    whole, channels = (core.parse(f"fused {layer} {epilogue}") for epilogue in (BOTH, CHANNELS))
+    plan = plan_of(context, whole, name)
+    if plan is None:  # depthwise kernels on CPU devices read no other arrays of their result's size
+        whole, plan = channels, plan_of(context, channels, name)
+    check(plan, whole, rng)
+
+
+def test_the_implementation_of_a_layer_is_kept(context):
+    """A fused layer is computed as the layer alone is, or by two launches that are as fast."""
+    for layer in LAYERS:
+        if " f64 " in layer and not context.device.has_fp64:
+            continue
+        problem = core.parse(f"fused {layer} {CHANNELS}")
+        alone = context.choose(problem.base).algorithm
+        assert context.serves(problem, "in_kernel") == (alone != "through_convolution"), f"{alone} has no epilogues"
+
+
+def test_epilogues_may_be_launches_of_their_own(context, rng):
+    problem = core.parse(f"fused {next(iter(LAYERS))} {BOTH}")
+    check(context.plan(problem, "in_turn"), problem, rng)
 
 
 @pytest.mark.parametrize("text", FusedProblem.examples)

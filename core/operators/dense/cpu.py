@@ -67,8 +67,8 @@ def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str,
             yield {"packed": packed, "rows": rows}
 
 
-def fuses(problem: DenseProblem) -> bool:
-    """Return whether epilogues are served: forward."""
+def fuses(problem: DenseProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
     return problem.direction == "forward"
 
 

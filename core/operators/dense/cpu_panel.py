@@ -48,8 +48,8 @@ def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str,
                 yield {"vectors": vectors, "rows": rows, "chunk": chunk}
 
 
-def fuses(problem: DenseProblem) -> bool:
-    """Return whether epilogues are served: forward."""
+def fuses(problem: DenseProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
     return problem.direction == "forward"
 
 

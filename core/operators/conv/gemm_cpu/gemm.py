@@ -74,8 +74,8 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         yield {"vectors": vectors, "panel": panel, "tiles": tiles, "row_tiles": row_tiles}
 
 
-def fuses(problem: ConvProblem) -> bool:
-    """Return whether epilogues are served: forward."""
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
     return problem.direction == "forward"
 
 
