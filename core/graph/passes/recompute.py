@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,7 @@ from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 
 MOST_COPIES = 3  # of one value: each is one more computation
+AT_ONCE = 8  # values that are chosen at one moment before memory is looked at again
 
 
 def recompute(graph: Some, enough: int = 0) -> Some:
@@ -30,11 +33,11 @@ def recompute(graph: Some, enough: int = 0) -> Some:
     moment, lowest = _peak(graph)
     original: dict[str, str] = {}
     for _ in range(len(graph.nodes)):
-        chosen = None if lowest <= enough else _chosen(graph, moment, original)
-        if chosen is None:
+        chosen = [] if lowest <= enough else _chosen(graph, moment, original)
+        if not chosen:
             break
-        graph, copy = _computed_again(graph, chosen, moment)
-        original[copy] = original.get(chosen, chosen)
+        graph, copies = _computed_again(graph, chosen, moment)
+        original.update((copy, original.get(name, name)) for name, copy in copies.items())
         moment, alive = _peak(graph)
         if alive < lowest:
             best, lowest = graph, alive
@@ -61,21 +64,29 @@ def _peak(graph: Structure) -> tuple[int, int]:
     return moment, int(alive[moment])
 
 
-def _chosen(graph: Structure, moment: int, original: dict[str, str]) -> str | None:
-    """Return the value that saves the most memory at a moment; None if none does."""
+def _chosen(graph: Structure, moment: int, original: dict[str, str]) -> list[str]:
+    """Return the values that save the most memory at a moment and have nothing to do with each other."""
     spans = _spans(graph)
     found: list[tuple[int, str]] = []
+    copies = Counter(original.values())
     for name, (first, last) in spans.items():
         if not first < moment < last or moment in graph.readers[name] or not _cheap(graph, name):
             continue
-        if sum(original.get(copy) == original.get(name, name) for copy in original) >= MOST_COPIES:
+        if copies[original.get(name, name)] >= MOST_COPIES:
             continue
         again = next(reader for reader in graph.readers[name] if reader > moment)
         longer = [read for read in _source(graph, name).reads if read in spans and spans[read][1] < again]
         saved = graph.values[name].nbytes - sum(graph.values[read].nbytes for read in longer)
         if saved > 0:
             found.append((saved, name))
-    return max(found)[1] if found else None
+    chosen: list[str] = []
+    touched: set[str] = set()
+    for _, name in sorted(found, reverse=True):
+        near = {name, *_source(graph, name).reads}
+        if len(chosen) < AT_ONCE and not near & touched:
+            chosen.append(name)
+            touched |= near
+    return chosen
 
 
 def _source(graph: Structure, name: str) -> Node:
@@ -97,25 +108,30 @@ def _cheap(graph: Structure, name: str) -> bool:
     return name == node.named("y") and SKIPPED not in (node.named("mean"), node.named("var"))
 
 
-def _computed_again(graph: Some, name: str, moment: int) -> tuple[Some, str]:
-    """Return the graph with a copy of a value in front of its first reader after a moment, for all readers from there.
+def _computed_again(graph: Some, names: Sequence[str], moment: int) -> tuple[Some, dict[str, str]]:
+    """Return the graph with copies of values in front of their first readers after a moment, for all readers from there.
 
-    The second result is the copy's name.
+    The second result has the copies' names.
     """
-    node = _source(graph, name)
-    copy = f"{name}.again"
-    while copy in graph.values:
-        copy += "_"
+    copies: dict[str, str] = {}
+    for name in names:
+        copy = f"{name}.again"
+        while copy in graph.values or copy in copies.values():
+            copy += "_"
+        copies[name] = copy
     nodes: list[Node] = []
-    added = False
+    waiting = set(names)
     for i, reader in enumerate(graph.nodes):
-        if i > moment and name in reader.reads:
-            if not added:
-                nodes.append(_copied(node, name, copy))
-                added = True
-            reader = replace(reader, arguments=tuple(copy if value == name else value for value in reader.arguments))
+        if i > moment:
+            for name in reader.reads:
+                if name in waiting:
+                    nodes.append(_copied(_source(graph, name), name, copies[name]))
+                    waiting.discard(name)
+            read = set(reader.reads)
+            renamed = tuple(copies[value] if value in copies and value in read else value for value in reader.arguments)
+            reader = replace(reader, arguments=renamed)
         nodes.append(reader)
-    return graph.with_nodes(nodes), copy
+    return graph.with_nodes(nodes), copies
 
 
 def _copied(node: Node, name: str, copy: str) -> Node:

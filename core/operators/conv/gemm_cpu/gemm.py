@@ -151,8 +151,8 @@ class _Builder:
 
     def work(self, grid: Grid, rows: int) -> Work:
         """Describe a grid's product for the choice of its blocking."""
-        keep = self.problem.dtype == "float16" or self.epilogue is not None
-        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep)
+        keep, late = self.problem.dtype == "float16", self.epilogue is not None
+        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep, late)
 
     def product(self, grid: Grid, phases: int = 1) -> _GridProduct:
         """Choose the blocking of a grid's product, or take it from the settings."""
