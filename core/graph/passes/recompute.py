@@ -109,7 +109,7 @@ def _cheap(graph: Structure, name: str) -> bool:
 
 
 def _computed_again(graph: Some, names: Sequence[str], moment: int) -> tuple[Some, dict[str, str]]:
-    """Return the graph with copies of values in front of their first readers after a moment, for all readers from there.
+    """Return the graph with copies of values for all their readers after a moment, in front of the first of these.
 
     The second result has the copies' names.
     """
