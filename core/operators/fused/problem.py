@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.dense.problem import DenseProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.epilogue import CHANNEL, WHOLE, Epilogue
-from clgraft.core.problem import Argument, Problem, parse
+from clgraft.core.problem import Argument, Gradient, Problem, parse
 from clgraft.core.problem.base import shortened
 
 KINDS = (CHANNEL, WHOLE)
@@ -38,6 +38,8 @@ class FusedProblem(Problem):
         Assignments in the language of `PointwiseProblem` that compute y0 from x0, the base's result, and x1, x2, ...
     parameters : tuple of str
         Names of the scalars that every run gives.
+    dtype : str
+        Of everything; empty: the base's.
 
     Raises
     ------
@@ -57,6 +59,7 @@ class FusedProblem(Problem):
     extras: tuple[str, ...]
     expression: str
     parameters: tuple[str, ...] = ()
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extras", tuple(self.extras))
@@ -64,14 +67,11 @@ class FusedProblem(Problem):
         object.__setattr__(self, "expression", " ".join(self.expression.split()))
         known = isinstance(self.base, (ConvProblem, DenseProblem)) and self.base.direction == "forward"
         self._expect(known, "problem", self.base, "a forward convolution or dense layer")
+        object.__setattr__(self, "base", replace(self.base, dtype=self.dtype or self.base.dtype))
+        object.__setattr__(self, "dtype", self.base.dtype)
         self._expect(set(self.extras) <= set(KINDS), "inputs", self.extras, f"words of {KINDS}")
         self._expect(len(self.extras) <= MOST_EXTRAS, "inputs", self.extras, f"at most {MOST_EXTRAS}")
         self._expect(self.pointwise.program.outputs == 1, "expression", self.expression, "one output, y0")
-
-    @property
-    def dtype(self) -> str:  # type: ignore[override]
-        """The base's dtype."""
-        return self.base.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,6 +99,20 @@ class FusedProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
+
+    def gradients(self) -> tuple[Gradient, ...]:
+        """Return the base, whose result nobody kept, and then the gradients of the program and of the base."""
+
+        def symbol(name: str) -> str:
+            return {"x0": "_base", "dx0": "_dbase", "dy0": "dy"}.get(name, name)
+
+        found = [Gradient.of(self.base, {"y": "_base"})]
+        for gradient in self.pointwise.gradients():
+            names = {argument: symbol(name) for argument, name in gradient.arguments.items()}
+            found.append(replace(gradient, arguments=names))
+        if any("_dbase" in gradient.writes for gradient in found):
+            found += (Gradient.of(gradient.problem, {"dy": "_dbase"}) for gradient in self.base.gradients())
+        return tuple(found)
 
     @property
     def operations(self) -> int:
