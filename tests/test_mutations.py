@@ -121,7 +121,7 @@ FAULTS = {
     ),
     "a large stride's padding shifted": (
         "conv/depthwise/cpu_strided.cl",
-        "LOAD_REALS(line + pw + at) + old",
+        "LOAD_REALS(line + at - grid.begin_w) + old",
         "LOAD_REALS(line + at) + old",
         "core/test_depthwise_strided.py",
     ),
