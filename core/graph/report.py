@@ -51,7 +51,7 @@ class Report:
     @property
     def fused(self) -> int:
         """Problems that became part of another one."""
-        return sum(count for name, count in self.passes if name in ("fold", "chains", "epilogues"))
+        return sum(count for name, count in self.passes if name in ("fold", "norms", "chains", "epilogues"))
 
     @property
     def views(self) -> int:

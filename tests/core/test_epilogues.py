@@ -191,3 +191,23 @@ def test_chains_are_fused_whole(context, rng):
     for passes in ("", "-epilogues", "-all"):
         found = context.compile(graph, passes).run(arrays)["z"]
         assert np.abs(found.ravel() - expected.ravel()).max() <= 2e-6 * np.abs(expected).max()
+
+
+def test_fused_layers_are_differentiated(context, rng):
+    graph = parse_graph(
+        "input x[2,6,9,11] w[10,6,3,3] c[10] r[2,10,9,11]\n"
+        "z = x w c r | fused conv forward n2 ic6 ih9 iw11 oc10 kh3 kw3 ph1 pw1 with channel whole"
+        " : y0 = tanh(x0 * x1 + x2)\noutput z"
+    )
+    apart = parse_graph(
+        "input x[2,6,9,11] w[10,6,3,3] c[10] r[2,10,9,11]\n"
+        "y = x w | conv forward n2 ic6 ih9 iw11 oc10 kh3 kw3 ph1 pw1\n"
+        "z = y c r | pointwise x0[2,10,99] x1[10,1] x2[2,10,99] : y0 = tanh(x0 * x1 + x2)\noutput z"
+    )
+    one, two = (each.gradients(["x", "w", "c", "r"]) for each in (graph, apart))
+    arrays = {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in one.inputs}
+    expected = evaluate(two, {**arrays, "d.z": arrays["d.z"]})
+    found = context.compile(one).run(arrays)
+    for first, second in zip(one.outputs, two.outputs):
+        scale = np.abs(expected[second]).max()
+        assert np.abs(found[first].ravel() - expected[second].ravel()).max() <= 2e-5 * scale, first

@@ -14,6 +14,7 @@ from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
+from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -23,6 +24,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
     "fold": fold_batch_norms,
+    "norms": join_norms,
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
@@ -41,6 +43,7 @@ __all__ = [
     "fold_batch_norms",
     "fuse_epilogues",
     "join_chains",
+    "join_norms",
     "optimise",
     "recompute",
     "switched_on",
