@@ -106,10 +106,10 @@ def _activation(node: Node) -> str | None:
     for name in FOLLOWING:
         formula = activation.find(name)
         scalars = tuple(scalar for scalar, _ in formula.scalars)
-        text = f"y0 = {X.sub('x0', formula.forward)};"
-        if scalars == problem.parameters and read_program(text, 1, scalars).c_text((0,)) == problem.program.c_text(
-            (0,)
-        ):
+        if scalars != problem.parameters:
+            continue
+        program = read_program(f"y0 = {X.sub('x0', formula.forward)};", 1, scalars)
+        if program.c_text((0,)) == problem.program.c_text((0,)):
             return name
     return None
 
