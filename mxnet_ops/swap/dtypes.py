@@ -52,12 +52,15 @@ class Dtypes:
         self._found: dict[Entry, str] = {}  # dtypes that the graph alone tells
         self._parent: dict[Entry, Entry] = {}
         self._reals: set[Entry] = set()
+        self._others: list[int] = []  # operators of MXNet's own whose output may have a dtype other than their input's
         self._infer(symbol, dict(given or {}))
         for number, node in enumerate(nodes):
             self._tie(number, node)
         for entry in [entry for entry, dtype in self._found.items() if dtype in FLOATS]:
             self._reals.add(self._root(entry))
         self._reals = {self._root(entry) for entry in self._reals}
+        while self._follow_others():
+            pass
         self._halves = {self._root(entry) for entry, dtype in self._found.items() if dtype == "float16"}
 
     def expect_reals(self, number: int) -> None:
@@ -112,9 +115,20 @@ class Dtypes:
         elif name in PASSING:
             self._join(output, inputs[0])
         else:
-            for place, dtype in enumerate(_made_of_whole_numbers(node["op"], _key(attributes), len(inputs))):
+            self._others.append(number)
+            for place, dtype in enumerate(_made_of("int32", node["op"], _key(attributes), len(inputs))):
                 if dtype in FLOATS:
                     self._reals.add((number, place))
+
+    def _follow_others(self) -> bool:
+        """Take what operators of MXNet's own make of real numbers for what it is, and return whether that was news."""
+        before = len(self._reals)
+        for number in self._others:
+            node = self._nodes[number]
+            if all(self._root((entry[0], entry[1])) in self._reals for entry in node["inputs"]):
+                made = _made_of("float32", node["op"], _key(node.get("attrs", {})), len(node["inputs"]))
+                self._reals |= {self._root((number, place)) for place, dtype in enumerate(made) if dtype in FLOATS}
+        return len(self._reals) > before
 
     def _infer(self, symbol: mx.sym.Symbol, given: dict[str, Any]) -> None:
         """Find the dtypes that follow from the graph alone: those of casts, indices and constants.
@@ -166,8 +180,8 @@ def _outputs_read(nodes: Sequence[Mapping[str, Any]], number: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _made_of_whole_numbers(operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[str, ...]:
-    """Return the dtypes of an operator's outputs where all inputs are int32; nothing if MXNet does not say."""
+def _made_of(dtype: str, operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[str, ...]:
+    """Return the dtypes of an operator's outputs where all inputs are of one dtype; nothing if MXNet does not say."""
     nodes: list[dict[str, Any]] = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
     entries = [[i, 0, 0] for i in range(inputs)]
     nodes.append({"op": operator, "name": "made", "attrs": dict(attributes), "inputs": entries})
@@ -175,7 +189,7 @@ def _made_of_whole_numbers(operator: str, attributes: tuple[tuple[str, str], ...
     graph = {"nodes": nodes, "arg_nodes": list(range(inputs)), "heads": [[inputs, 0, 0]], "attrs": version}
     try:
         symbol = mx.sym.load_json(json.dumps(graph))
-        _, found, _ = symbol.infer_type_partial(**{f"x{i}": np.int32 for i in range(inputs)})
+        _, found, _ = symbol.infer_type_partial(**{f"x{i}": np.dtype(dtype) for i in range(inputs)})
     except (mx.MXNetError, ValueError):
         return ()
     return tuple("" if dtype is None else np.dtype(dtype).name for dtype in found or ())

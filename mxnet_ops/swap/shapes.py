@@ -22,6 +22,7 @@ from clgraft.mxnet_ops.swap.table import plain_name
 LAYERS = {
     *("Convolution", "Deconvolution", "FullyConnected", "Embedding", "RNN"),
     *("BatchNorm", "_contrib_SyncBatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "LeakyReLU"),
+    *("SequenceMask", "SequenceLast", "SequenceReverse"),
     *("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"),
 }
 MOST_AXES = 5
