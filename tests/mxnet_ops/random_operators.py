@@ -270,8 +270,6 @@ def loss(m):
         keys.update(use_ignore=True, ignore_label=m.choice([-1, 0, 1]))
     if m.chance(0.15):
         keys["smooth_alpha"] = 0.1
-    if m.chance(0.1):
-        keys["out_grad"] = True
     return mx.sym.SoftmaxOutput(value.symbol, label, **keys, **scale)
 
 
@@ -428,7 +426,7 @@ def resize(m):
             lambda: mx.sym.UpSampling(value.symbol, scale=scale, sample_type="nearest", num_args=1),
             lambda: mx.sym.UpSampling(other, value.symbol, scale=1, sample_type="nearest", num_args=2),
             lambda: mx.sym.UpSampling(
-                value.symbol, scale=scale, sample_type="bilinear", num_args=2, num_filter=value.shape[1]
+                value.symbol, scale=scale + 1, sample_type="bilinear", num_args=2, num_filter=value.shape[1]
             ),
             lambda: mx.sym.contrib.BilinearResize2D(value.symbol, height=m.integer(1, 12), width=m.integer(1, 12)),
             lambda: mx.sym.contrib.BilinearResize2D(value.symbol, scale_height=0.6, scale_width=2.0, mode="odd_scale"),
