@@ -117,7 +117,9 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 if found[1]
                 else "MXNet's hybridized nets have no other, nor have its Custom operators"
             )
-            raise OperatorError(f"[{op_types}] got a gradient of a gradient, expected the first order: {reason}") from failure
+            raise OperatorError(
+                f"[{op_types}] got a gradient of a gradient, expected the first order: {reason}"
+            ) from failure
         if original.__name__ != "grad":  # the graph of `grad` may be differentiated again
             _recording.__dict__.pop("op_types", None)
         if _recorded:

@@ -154,9 +154,7 @@ class Dtypes:
         for number, node in enumerate(self._nodes):
             self._take(number, node, places, set(open_))
 
-    def _take(
-        self, number: int, node: Mapping[str, Any], places: Mapping[str, Sequence[Any]], open_: set[str]
-    ) -> None:
+    def _take(self, number: int, node: Mapping[str, Any], places: Mapping[str, Sequence[Any]], open_: set[str]) -> None:
         name = str(node["name"])
         if node["op"] == "null":
             if name not in open_ and places.get(name) and places[name][0] is not None:

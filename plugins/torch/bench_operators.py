@@ -13,7 +13,6 @@ from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
-
 MODE = "eager, the faster of channels first and channels last; ours without an adapter"
 FIRST, LAST = "channels first", "channels last"
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of an image's axes

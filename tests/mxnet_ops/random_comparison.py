@@ -1,6 +1,6 @@
 """Compares random models with their swapped twins: what binds and runs in MXNet does so swapped, with equal results.
 
-python tests/mxnet_ops/random_comparison.py 0 1000     # the seeds from 0 to 999, each failure in one line
+python -m tests.mxnet_ops.random_comparison 0 1000     # the seeds from 0 to 999, each failure in one line
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])] if __name__ == "__main__" else []
 
 import clgraft.mxnet_ops as ops  # isort: skip  (before MXNet)
 
@@ -237,8 +234,11 @@ def compare_symbol(seed: int, model: Model | None = None) -> int:
     model = model or make(seed)
     arrays, shapes = model.arrays(seed), known_shapes(model, seed)
     with mx.util.np_shape(model.numpy_shapes):
-        native = native_run(lambda found, adds: run_executor(model.symbol, model, found, shapes, seed, adds), arrays, model, seed)
-        replaced = 0
+
+        def run(found: Found, adds: bool) -> Found:
+            return run_executor(model.symbol, model, found, shapes, seed, adds)
+
+        native, replaced = native_run(run, arrays, model, seed), 0
         for options in OPTIONS:
             what = f"swap_symbol({', '.join(f'{k}={v}' for k, v in options.items())})"
             swapped, report = attempt(what, lambda options=options: ops.swap_symbol(model.symbol, **options))
@@ -256,7 +256,11 @@ def compare_block(seed: int, model: Model | None = None) -> int:
     model = model or make(seed)
     arrays, replaced = model.arrays(seed), 0
     with mx.util.np_shape(model.numpy_shapes):
-        native = native_run(lambda found, adds: run_block(block_of(model, found, adds), model, found, seed), arrays, model, seed)
+
+        def run(found: Found, adds: bool) -> Found:
+            return run_block(block_of(model, found, adds), model, found, seed)
+
+        native = native_run(run, arrays, model, seed)
         for options in OPTIONS[1::2]:
             what = f"swap_block({', '.join(f'{k}={v}' for k, v in options.items())})"
             net = block_of(model, arrays)

@@ -16,9 +16,10 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.mxnet_ops.swap.table import is_translatable
-from tests.mxnet_ops import random_operators
+from tests.mxnet_ops import random_layers, random_operators
 
 Shape = tuple
+assert random_layers  # it registers its makers with those of random_operators
 DTYPES = ("float32",) * 14 + ("float64",) * 3 + ("float16", "int32", "int32", "int64", "int8", "uint8")
 MOST_ELEMENTS = 4096
 # no gradients are compared: MXNet leaves those of labels as they are, and those of learned slopes depend on the mode

@@ -1,4 +1,4 @@
-"""Small nets of the kinds that the zoo has not: detection (SSD) and segmentation (FCN, U-Net), as symbols and blocks."""
+"""Small nets of kinds that the zoo has not: detection (SSD) and segmentation (FCN, U-Net), as symbols and blocks."""
 
 from __future__ import annotations
 

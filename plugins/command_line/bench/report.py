@@ -99,7 +99,9 @@ def _layouts(runs: Sequence[Results]) -> list[str]:
     for row in (row for run in runs for row in run.rows if row.layout):
         counts.setdefault(row.peer, Counter())[row.layout] += 1
     return [
-        f"Each row takes the faster layout of {peer}: " + ", ".join(f"{n} in {c}" for n, c in sorted(found.items())) + "."
+        f"Each row takes the faster layout of {peer}: "
+        + ", ".join(f"{n} in {c}" for n, c in sorted(found.items()))
+        + "."
         for peer, found in counts.items()
     ]
 
