@@ -144,7 +144,7 @@ class Dtypes:
             _, found, _ = internals.infer_type_partial(**known, **dict.fromkeys(open_, np.float32))
         except mx.MXNetError:
             try:
-                _, found, _ = internals.infer_type_partial()
+                _, found, _ = internals.infer_type_partial(**known)
             except mx.MXNetError:
                 found = None
         heads = iter(zip(internals.list_outputs(), found or ()))
