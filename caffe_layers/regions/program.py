@@ -205,13 +205,16 @@ class Program:
                     outputs[diff.address] = (place, i)
                     if member.mark.bottoms[i] in self._overwritten:
                         self._overlapping.add(diff.address)
-                elif flag:
-                    parts.setdefault(self._sources[place][i], []).append(diff)
                 stands.append(Stand(bottoms[i], diff))
             for i in range(len(member.layer.blobs) if member.layer.learns_any() else 0):
                 array = member.layer.blobs[i].diff
                 self._fetch.setdefault(buffer(array).address, lambda i=i, layer=member.layer: layer.blobs[i].diff)
+            begin = len(recorder.calls)
             member.layer.differentiate([Stand(d, g) for d, g in zip(tops, diffs)], flags, stands)
+            written = {given.address for call in recorder.calls[begin:] for given in call.buffers}
+            for stand, source in zip(stands, self._sources[place]):
+                if source is not None and stand.diff.address in written:
+                    parts.setdefault(source, []).append(stand.diff)
         addresses = {key: address for address, key in outputs.items()}
         chosen = {addresses.get(one, one) for one in only}
         self.replay.overlapping = frozenset(self._overlapping)

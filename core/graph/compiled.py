@@ -47,11 +47,12 @@ class Signature:
     """What a compiled graph takes, in the form in which a plan asks a problem for it."""
 
     graph: Graph
+    before: Graph
     kind: str = "graph"
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs."""
-        values = self.graph.values
+        """Return inputs, states and outputs, in the shapes that they had before the passes."""
+        values = {**self.graph.values, **{name: self.before.values[name] for name in self.graph.outputs}}
         return (
             *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
@@ -208,7 +209,7 @@ class CompiledGraph:
         constants = self._computed(early, graph)
         assembly = _Assembly(graph, self._context, added)
         launches, arena = assembly.launches()
-        signature = Signature(graph)
+        signature = Signature(graph, before)
         handle = self._context.hand_over(signature, launches, "graph")
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         report = Report(
