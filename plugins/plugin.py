@@ -27,6 +27,10 @@ class SwapRequest:
         Where the result goes; None asks for its text.
     types, names, exclude : sequence of str or None
         Which operators, in the framework's own words; None means all.
+    regions : bool
+        Let connected operators run as one graph.
+    keep : sequence of str
+        Values that regions leave visible, in the framework's own words.
     back : bool
         Restore the framework's own operators.
     root : Path or None
@@ -40,6 +44,8 @@ class SwapRequest:
     types: Sequence[str] | None = None
     names: Sequence[str] | None = None
     exclude: Sequence[str] | None = None
+    regions: bool = False
+    keep: Sequence[str] = ()
     back: bool = False
     root: Path | None = None
     force: bool = False
@@ -147,8 +153,8 @@ class Plugin:
         ----------
         model : Path
         options : argparse.Namespace
-            ``repeats`` (how often each operator is timed), ``shapes`` (of inputs, by name) and the plugin's own
-            arguments.
+            ``repeats`` (how often each operator is timed), ``shapes`` (of inputs, by name), ``regions`` (whether to
+            check the model with regions) and the plugin's own arguments.
         """
         raise PluginError(f"[check] got {model}, expected a model that plugin {self.name} can check")
 

@@ -16,6 +16,7 @@ import numpy as np
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, framework
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.regions import visible
 from clgraft.caffe_layers.regions.member import Member, join
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
@@ -104,6 +105,8 @@ class OclLayer(framework.Layer):
     def setup(self, bottom: Any, top: Any) -> None:
         self.read(self.param_str)
         self.member: Optional[Member] = join(self, bottom, top)
+        if self.member is not None:
+            visible.install(framework.Net)
         self.context: Any = self.member.region.recorder if self.member else core.context()
         self.shapes: list = []
         self.prepared = 0

@@ -28,6 +28,8 @@ class MXNetPlugin(Plugin):
     def swap(self, request: SwapRequest) -> SwapResult:
         if request.back:
             raise PluginError("[swap] got --back for a symbol, expected a prototxt: keep the native symbol file")
+        if request.keep:
+            raise PluginError("[swap] got --keep for a symbol, expected outputs of the symbol: those stay visible")
         mxnet, swap_symbol = _framework()
         if not request.source.is_file():
             raise PluginError(f"[swap] got {request.source}, which is not a file")
@@ -40,7 +42,7 @@ class MXNetPlugin(Plugin):
             reason = str(error).strip().splitlines()[0]
             raise PluginError(f"[swap] got {request.source}, which MXNet cannot load: {reason}") from None
         selection = _Selection(request)
-        new, report = swap_symbol(symbol, select=selection)
+        new, report = swap_symbol(symbol, select=selection, regions=request.regions)
         text = new.tojson()
         if request.target is not None:
             request.target.write_text(text, encoding="utf-8")
