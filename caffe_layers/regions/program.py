@@ -27,11 +27,6 @@ class Wanted:
 
     flags: tuple
 
-    def covers(self, place: int, flags: tuple) -> bool:
-        """Return whether a layer's call asks for nothing more."""
-        own = self.flags[place]
-        return bool(own or not flags) and all(have or not want for have, want in zip(own, flags))
-
     def with_flags(self, place: int, flags: tuple) -> Wanted:
         """Return the same with more gradients of a layer."""
         own = self.flags[place] or (False,) * len(flags)
@@ -128,18 +123,28 @@ class Program:
         """Run the backward pass of the last forward pass."""
         self._run(wanted, ())
 
-    def add(self, known: Wanted, place: int, flags: tuple) -> Wanted:
-        """Compute what a layer's call asks for beyond what is `known`; return what is known then."""
-        more = known.with_flags(place, flags)
-        old, new = ({(p, i) for p, own in enumerate(w.flags) for i, flag in enumerate(own) if flag} for w in (known, more))
-        only: set = {(p, i) for p, i in new - old if self._sources[p][i] is None}
-        member = self.region.members[place]
-        if not known.flags[place]:
-            blobs = member.layer.blobs
-            only |= {buffer(blobs[i].diff).address for i in range(len(blobs))}
-        if only:
+    def add(self, known: Wanted, more: Wanted, place: int, blobs: bool) -> None:
+        """Compute the gradients of a layer that `more` asks for and `known` did not; `blobs` are missing as well."""
+        only: set = {
+            (place, i)
+            for i, flag in enumerate(more.flags[place])
+            if flag and self._sources[place][i] is None and not (known.flags[place] and known.flags[place][i])
+        }
+        if blobs:
+            own = self.region.members[place].layer.blobs
+            only |= {buffer(own[i].diff).address for i in range(len(own))}
+        if only and place in self.active(more):
             self._run(more, frozenset(only))
-        return more
+
+    def active(self, wanted: Wanted) -> frozenset:
+        """Return the places of the layers that a gradient reaches."""
+        found, fed = set(), set()
+        for place in reversed(range(len(wanted.flags))):
+            flags = wanted.flags[place]
+            if flags and (place in fed or any(self.region.members[place].mark.shows)):
+                found.add(place)
+                fed |= {source[0] for source, flag in zip(self._sources[place], flags) if flag and source is not None}
+        return frozenset(found)
 
     def _run(self, wanted: Wanted, only: Any) -> None:
         if wanted not in self._backward and self._stamp != self._addresses():

@@ -42,6 +42,7 @@ class Region:
         self._called: list = []  # places whose backward was called since the last forward, in order
         self._wanted: dict = {}  # place -> what its backward was called with
         self._assumed: Optional[Wanted] = None
+        self._done: frozenset = frozenset()  # places whose gradients were computed
         self._start = count - 1  # the place whose backward comes first
         self._saves = False
 
@@ -65,14 +66,24 @@ class Region:
         place = member.mark.place
         if self._called and place >= self._called[-1]:
             self._learn()
-        first, self._called = not self._called, [*self._called, place]
+        first = not self._called
+        if first and not any(any(each.mark.shows) for each in self.members[: place + 1]):
+            raise ProblemError(
+                f"[region] got a backward pass that starts in region {self.name} at {member.layer.name()!r}, expected "
+                f"one that starts at or after its last layer; --keep {' '.join(member.mark.tops)} ends the region there"
+            )
+        self._called = [*self._called, place]
         self._wanted[place] = flags
         if first:
             self._start, self._saves = place, True
-            self._assumed = self._expected()
-            self._program().backward(self._assumed)
-        elif self._assumed is not None and not self._assumed.covers(place, flags):
-            self._assumed = self._program().add(self._assumed, place, flags)
+            self._assumed, program = self._expected(), self._program()
+            program.backward(self._assumed)
+            self._done = program.active(self._assumed)
+        elif self._assumed is not None:
+            more = self._assumed.with_flags(place, flags)
+            if more != self._assumed or place not in self._done:
+                self._program().add(self._assumed, more, place, place not in self._done)
+                self._assumed, self._done = more, self._done | {place}
 
     def hides(self, place: int, top: int) -> bool:
         """Return whether a layer's top is not on the host."""

@@ -17,7 +17,7 @@ from clgraft.caffe_layers.prototxt.marks import FORCED
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
-TRUE = ("true", "t", "1", "True")
+TRUE, FALSE = ("true", "t", "1", "True"), ("false", "f", "0", "False")
 _STATISTICS = 3  # number of blobs of a batch norm
 # fields of param_str that are copies of what the layer says outside of it
 _ADDED = ("name", "type", "param")

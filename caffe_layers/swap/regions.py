@@ -14,11 +14,15 @@ from typing import Optional
 
 from clgraft.caffe_layers.prototxt import Message, Scalar
 from clgraft.caffe_layers.prototxt.marks import PHASES, Mark
-from clgraft.caffe_layers.swap.layer import TRUE
+from clgraft.caffe_layers.swap.layer import FALSE, TRUE
 
-# types of Caffe's with blobs that learn, without those of clgraft's rules
-_LEARNING = {"Embed", "LSTM", "RNN", "Parameter", "Convolution", "Deconvolution", "InnerProduct", "PReLU", "Normalize"}
-_LEARNING |= {"DepthwiseConvolution", "ConvolutionDepthwise", "Scale", "Bias"}
+# types of Caffe's with blobs that learn, and how many blobs they have at most
+_LEARNING = {
+    **dict.fromkeys(("Convolution", "Deconvolution", "DepthwiseConvolution", "ConvolutionDepthwise"), 2),
+    **dict.fromkeys(("InnerProduct", "Scale", "Embed"), 2),
+    **dict.fromkeys(("Bias", "PReLU", "Normalize", "Parameter"), 1),
+    **dict.fromkeys(("LSTM", "RNN", "Recurrent", "Python"), 99),
+}
 _TIMED = ("min_level", "max_level", "stage", "not_stage")
 YES, NO, MAYBE = "yes", "no", "maybe"
 Value = tuple  # of the number of the layer that writes it, and the place of its top
@@ -77,7 +81,6 @@ def item_of(layer: Message, why: str, loss: bool) -> Item:
         why = "it names a phase of its own"
     weights = [float(value.value.rstrip("fF")) for value in layer.values("loss_weight") if isinstance(value, Scalar)]
     marked = {place for place, weight in enumerate(weights) if weight} | ({0} if loss else set())
-    rates = [message.text("lr_mult", "1") for message in layer.messages("param")]
     presence = {phase: _presence(layer, phase) for phase in PHASES}
     if not why and MAYBE in presence.values():
         why = "stages or levels decide whether it is there"
@@ -90,7 +93,7 @@ def item_of(layer: Message, why: str, loss: bool) -> Item:
         marked=tuple(sorted(marked)),
         presence=presence,
         down=[value.value in TRUE for value in layer.values("propagate_down") if isinstance(value, Scalar)],
-        learns=layer.text("type") in _LEARNING and (not rates or any(float(rate.rstrip("fF")) for rate in rates)),
+        learns=_learns(layer),
     )
 
 
@@ -225,6 +228,16 @@ class _Phase:
             for name, value in self.last.items()
             if value[0] in members and any(reader in members for reader in self.readers[value])
         ]
+
+
+def _learns(layer: Message) -> bool:
+    """Return whether a blob of a layer may have a gradient."""
+    blobs = _LEARNING.get(layer.text("type"), 0)
+    parameters = [message for item in layer.fields for message in item.values if isinstance(message, Message)]
+    if blobs == 2 and any(message.text("bias_term") in FALSE for message in parameters):
+        blobs = 1
+    rates = [message.text("lr_mult", "1") for message in layer.messages("param")]
+    return blobs > len(rates) or (blobs > 0 and any(float(rate.rstrip("fF")) for rate in rates))
 
 
 def _presence(layer: Message, phase: str) -> str:

@@ -142,8 +142,7 @@ class Recording:
             if name.startswith(COPY):
                 source = name[len(COPY) :]
                 value = tape.value(source)
-                size = (math.prod(value.shape),)
-                nodes.append(Node(PointwiseProblem((size,), "y0 = x0;", dtype=value.dtype), (source, name)))
+                nodes.append(Node(PointwiseProblem((value.shape,), "y0 = x0;", dtype=value.dtype), (source, name)))
         return tape.lowered(nodes, outputs, kept)
 
     def backward(
