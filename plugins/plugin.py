@@ -76,6 +76,11 @@ class Task:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
+def with_regions(task: Task, regions: bool) -> Task:
+    """Return a task whose model is swapped with regions if the user asks for it; others do not get the argument."""
+    return Task(task.module, {**task.arguments, "regions": True}) if regions else task
+
+
 @dataclass(frozen=True)
 class Peer:
     """Operators that `clgraft bench` can measure ours against.
@@ -163,7 +168,8 @@ class Plugin:
 
         Its module has a function ``problems(**arguments)`` that runs the swapped model and returns the problems that
         it planned. Its argument ``passes``, 1 by default, says how often to run the model;
-        ``clgraft profile`` sets it.
+        ``clgraft profile`` sets it. The argument ``regions`` is set where the user asks for ``--regions``: the model
+        is then swapped with regions.
 
         Parameters
         ----------

@@ -160,6 +160,10 @@ class CompiledGraph:
         wanted = self.graph.outputs if outputs is None else outputs
         return self._variant(frozenset(wanted), frozenset()).report
 
+    def reports(self) -> tuple[Report, ...]:
+        """Return what the runs so far needed: a report for each set of outputs."""
+        return tuple(variant.report for variant in list(self._variants.values()))
+
     def plan(self, outputs: tuple[str, ...] | None = None) -> Plan:
         """Return the plan of a run that overwrites these outputs; by default all of them."""
         wanted = self.graph.outputs if outputs is None else outputs

@@ -11,7 +11,7 @@ from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
-from clgraft.core.problem import Problem
+from clgraft.core.problem import Problem, parse
 from clgraft.core.runtime import devices, drivers
 from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
@@ -58,6 +58,7 @@ class Context(DeviceContext):
     ) -> None:
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.planner = self._planner()
 
     def __repr__(self) -> str:
@@ -181,13 +182,21 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return self.compiler(graph, self, passes, constants)
+        found = self.compiler(graph, self, passes, constants)
+        self._graphs.add(found)
+        return found
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems that were planned so far, each once."""
+        """Return the problems that were planned so far, alone or inside of graphs that still exist, each once."""
         with self._lock:
-            return tuple(dict.fromkeys(problem for problem, _ in self._plans))
+            found = dict.fromkeys(problem for problem, _ in self._plans)
+        return tuple({**found, **dict.fromkeys(parse(text) for text, _ in self.graph_problems())})
+
+    def graph_problems(self) -> tuple[tuple[str, str], ...]:
+        """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""
+        with self._lock:
+            return tuple(pair for graph in self._graphs for report in graph.reports() for pair in report.algorithms)

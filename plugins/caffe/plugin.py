@@ -58,7 +58,8 @@ class CaffePlugin(Plugin):
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
         arguments = {"path": str(model), "phase": options.phase, "repeats": options.repeats}
-        return Task("clgraft.plugins.caffe.check", arguments)
+        module = "clgraft.plugins.caffe.check_regions" if options.regions else "clgraft.plugins.caffe.check"
+        return Task(module, arguments)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
         return Task("clgraft.plugins.caffe.tune", {"path": str(model), "training": training})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task, with_regions
 
 
 class MXNetPlugin(Plugin):
@@ -52,7 +52,7 @@ class MXNetPlugin(Plugin):
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
         arguments = {"path": str(model), "shapes": options.shapes, "repeats": options.repeats}
-        return Task("clgraft.plugins.mxnet.check", arguments)
+        return with_regions(Task("clgraft.plugins.mxnet.check", arguments), options.regions)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
         arguments = {"path": str(model), "shapes": dict(shapes), "training": training}

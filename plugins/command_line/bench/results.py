@@ -32,6 +32,8 @@ class Row:
         Operations and bytes at least; 0 if not counted.
     difference : float
         Relative difference between both sides' results.
+    regions : float
+        Median seconds of a whole net with regions; 0 where there are none.
     """
 
     set: str
@@ -47,6 +49,7 @@ class Row:
     flops: float = 0.0
     nbytes: float = 0.0
     difference: float = 0.0
+    regions: float = 0.0
 
     @property
     def ratio(self) -> float:
