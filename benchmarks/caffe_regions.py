@@ -121,6 +121,5 @@ def main() -> None:
                 print(f"{name:10} {what:9} {clock}  {each}  layers / regions {ratio:.2f}", flush=True)
 
 
-
 if __name__ == "__main__":
     main()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Optional
-
-import numpy as np
+from typing import Any, ClassVar
 
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, framework
@@ -104,7 +102,7 @@ class OclLayer(framework.Layer):
     @told
     def setup(self, bottom: Any, top: Any) -> None:
         self.read(self.param_str)
-        self.member: Optional[Member] = join(self, bottom, top)
+        self.member: Member | None = join(self, bottom, top)
         if self.member is not None:
             visible.install(framework.Net)
         self.context: Any = self.member.region.recorder if self.member else core.context()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Optional
+from typing import Any
 
 # the net computes all gradients: a loss layer must answer for those of its labels too
 FORCED = "# clgraft force_backward"
@@ -51,12 +51,13 @@ def write_marks(marks: dict) -> list:
     return lines
 
 
-def read_mark(text: str, phase: str) -> Optional[Mark]:
+def read_mark(text: str, phase: str) -> Mark | None:
     """Return the mark of a phase in a `param_str`; None if the layer is in no region then."""
     for line in text.splitlines():
         if line.startswith(REGION):
             phases, _, fields = line[len(REGION) :].partition("{")
             if phase in phases.split():
                 given = json.loads("{" + fields)
-                return Mark(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
+                parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                return Mark(**parts)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Optional
+from typing import Any
 
 from clgraft.caffe_layers.prototxt.marks import PHASES, Mark, read_mark
 from clgraft.caffe_layers.regions.region import Region
@@ -48,7 +48,7 @@ class Member:
         self.region.backward(self, tuple(bool(propagate_down[i]) for i in range(len(self.mark.bottoms))))
 
 
-def join(layer: Any, bottom: Any, top: Any) -> Optional[Member]:
+def join(layer: Any, bottom: Any, top: Any) -> Member | None:
     """Return a layer's membership of the region that its `param_str` names; None if it is in none.
 
     Caffe sets the layers of a net up one after the other, in one thread.

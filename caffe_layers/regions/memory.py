@@ -1,10 +1,10 @@
-"""Stand-ins for blobs and their arrays while layers record themselves: they have shapes and addresses, but no memory."""
+"""Stand-ins for blobs and arrays while layers record themselves: they have shapes and addresses, but no memory."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Memory:
 class Stand:
     """Stands for a blob: `data` and, while gradients are recorded, `diff`."""
 
-    def __init__(self, data: Any, diff: Optional[Any] = None) -> None:
+    def __init__(self, data: Any, diff: Any | None = None) -> None:
         self.data, self.diff = data, diff
 
 

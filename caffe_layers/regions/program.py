@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import numpy as np
 
 from clgraft import core
 from clgraft.caffe_layers.regions.memory import Memory, Stand, buffer
-from clgraft.core.errors import ProblemError
 from clgraft.core.graph.recorder import Lowered, Recording
 from clgraft.core.graph.replay import Replay
 
@@ -65,12 +64,11 @@ class Program:
         self._backward: dict = {}
         self._again: dict = {}
         self._forward: dict = {}
-        changing, overlapping, constants = set(), set(), {}
+        changing: set = set()
+        overlapping: set = set()
+        constants: dict = {}
         shown = {
-            name
-            for member in region.members
-            for name, is_shown in zip(member.mark.tops, member.mark.shows)
-            if is_shown
+            name for member in region.members for name, is_shown in zip(member.mark.tops, member.mark.shows) if is_shown
         }
         results: set = set()
         outside: dict = {}
@@ -112,7 +110,7 @@ class Program:
         self.replay = Replay(region.context, constants, self._overlapping)
         self._stamp = self._addresses()
 
-    def forward(self, wanted: Optional[Wanted]) -> None:
+    def forward(self, wanted: Wanted | None) -> None:
         """Run the forward pass; `wanted` is what a backward pass is expected to compute, None if none is."""
         kept = self._pass(wanted).lowered.kept if wanted is not None else ()
         if kept not in self._forward:
@@ -226,7 +224,7 @@ class Program:
         lowered = self.recording.backward(recorder.take(), set(outputs), again=again, only=chosen)
         return _Pass(lowered, zeros)
 
-    def _incoming(self, member: Any, parts: dict) -> Optional[list]:
+    def _incoming(self, member: Any, parts: dict) -> list | None:
         """Return the gradients of a layer's tops; None if there is none."""
         place, (_, tops) = member.mark.place, self._data[member.mark.place]
         found: list = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional
+from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.prototxt.marks import PHASES
@@ -41,7 +41,7 @@ class Region:
         self._next = 0  # the place of the layer whose forward comes next
         self._called: list = []  # places whose backward was called since the last forward, in order
         self._wanted: dict = {}  # place -> what its backward was called with
-        self._assumed: Optional[Wanted] = None
+        self._assumed: Wanted | None = None
         self._done: frozenset = frozenset()  # places whose gradients were computed
         self._start = count - 1  # the place whose backward comes first
         self._saves = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-
 from collections.abc import Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Optional
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
 from clgraft.caffe_layers.prototxt.marks import write_marks
@@ -75,7 +74,7 @@ def swap_layers(
     report: Report,
     unknown: Sequence[Unknown],
     lines: Sequence[int] = (),
-    keep: Optional[Sequence[str]] = None,
+    keep: Sequence[str] | None = None,
 ) -> None:
     """Collect the changes that swap the layers of one `NetParameter` message.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
 
 from clgraft.caffe_layers.prototxt import Message, Scalar
 from clgraft.caffe_layers.prototxt.marks import PHASES, Mark
@@ -250,7 +249,7 @@ def _presence(layer: Message, phase: str) -> str:
 
 
 def _meets(rule: Message, phase: str) -> str:
-    named: Optional[str] = rule.text("phase") or None
-    if named is not None and named not in (phase, str(PHASES.index(phase))):
+    named = rule.text("phase")
+    if named and named not in (phase, str(PHASES.index(phase))):
         return NO
     return MAYBE if any(rule.values(name) for name in _TIMED) else YES

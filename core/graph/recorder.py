@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
@@ -45,7 +45,7 @@ class Call:
 
     problem: Problem
     buffers: tuple[BoundBuffer, ...]
-    scalars: tuple[Union[float, Late], ...] = ()
+    scalars: tuple[float | Late, ...] = ()
 
 
 class RecordedPlan:
@@ -55,7 +55,7 @@ class RecordedPlan:
         self._recorder, self.problem = recorder, problem
         self.arguments, self.scalars = problem.arguments(), problem.scalars()
 
-    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[Union[float, Late]] = ()) -> None:
+    def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float | Late] = ()) -> None:
         """Write the call down."""
         for given, expected, what in ((buffers, self.arguments, "buffers"), (scalars, self.scalars, "scalars")):
             if len(given) != len(expected):
@@ -269,7 +269,11 @@ class _Tape:
         return self.made[name] if name in self.made else given[name]
 
     def lowered(
-        self, nodes: Sequence[Node], outputs: Mapping[str, int], kept: Sequence[str], added: frozenset[str] = frozenset()
+        self,
+        nodes: Sequence[Node],
+        outputs: Mapping[str, int],
+        kept: Sequence[str],
+        added: frozenset[str] = frozenset(),
     ) -> Lowered:
         """Return the pass; kept values are outputs of a forward pass, and inputs of a backward one."""
         wanted = dict.fromkeys(outputs)
@@ -282,7 +286,7 @@ class _Tape:
         bound.update(outputs)
         return Lowered(graph, bound, tuple(kept), added, dict(self.scalars))
 
-    def _number(self, scalar: Union[float, Late]) -> Number:
+    def _number(self, scalar: float | Late) -> Number:
         if not isinstance(scalar, Late):
             return float(scalar)
         for name, known in self.scalars.items():
@@ -300,7 +304,9 @@ class _Tape:
 
     def _read(self, address: int, argument: Argument) -> str:
         if address in self.added:
-            raise ProblemError(f"[graph] got {argument.name}, which was only added to, expected memory that was written")
+            raise ProblemError(
+                f"[graph] got {argument.name}, which was only added to, expected memory that was written"
+            )
         if address in self.at:
             return self.at[address]
         if address in self.states:

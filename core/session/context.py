@@ -58,7 +58,7 @@ class Context(DeviceContext):
     ) -> None:
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: dict[tuple[Problem, str | None], Plan] = {}
-        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._graphs: list[weakref.ref[Any]] = []  # the compiled ones, in order
         self.planner = self._planner()
 
     def __repr__(self) -> str:
@@ -183,7 +183,8 @@ class Context(DeviceContext):
             If the device's compiler refuses a kernel.
         """
         found = self.compiler(graph, self, passes, constants)
-        self._graphs.add(found)
+        with self._lock:
+            self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found
 
     def finish(self) -> None:
@@ -199,4 +200,5 @@ class Context(DeviceContext):
     def graph_problems(self) -> tuple[tuple[str, str], ...]:
         """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""
         with self._lock:
-            return tuple(pair for graph in self._graphs for report in graph.reports() for pair in report.algorithms)
+            graphs = [graph for graph in (known() for known in self._graphs) if graph is not None]
+        return tuple(pair for graph in graphs for report in graph.reports() for pair in report.algorithms)

@@ -89,15 +89,12 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
 def _sources(net: Any) -> list[str]:
     """Return the blobs of the net's Input layers."""
     return [
-        top
-        for name, layer in zip(net._layer_names, net.layers)
-        if layer.type == "Input"
-        for top in net.top_names[name]
+        top for name, layer in zip(net._layer_names, net.layers) if layer.type == "Input" for top in net.top_names[name]
     ]
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Give a net another one's inputs and parameters."""
+    """Copy a net's inputs and parameters to another one."""
     for name in source.inputs or _sources(source):
         target.blobs[name].data[...] = source.blobs[name].data
     for name, blobs in source.params.items():
@@ -134,7 +131,9 @@ def _pass(caffe: Any, net: Any, hidden: set[str]) -> dict[str, Any]:
     _seed(net)
     net._backward(len(net.layers) - 1, 0)
     found = {f"blob {name}": blob.data.copy() for name, blob in net.blobs.items() if _shown(name, hidden)}
-    statistics_of = {name for name, layer in zip(net._layer_names, net.layers) if type(layer).__name__ == "OclBatchNorm"}
+    statistics_of = {
+        name for name, layer in zip(net._layer_names, net.layers) if type(layer).__name__ == "OclBatchNorm"
+    }
     for name in net.inputs or _sources(net):
         found[f"gradient of {name}"] = net.blobs[name].diff.copy()
     for name, blobs in net.params.items():

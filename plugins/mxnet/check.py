@@ -20,9 +20,7 @@ from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
 FACTOR, FLOOR = 5.0, 1e-4
 
 
-def rows(
-    path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regions: bool = False
-) -> Iterator[CheckRow]:
+def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regions: bool = False) -> Iterator[CheckRow]:
     """Yield a row for every output and for the gradient of every argument.
 
     Parameters

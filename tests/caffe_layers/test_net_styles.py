@@ -11,7 +11,6 @@ from tests.caffe_layers import net_comparison
 from tests.caffe_layers.net_comparison import compare_nets
 from tests.caffe_layers.net_styles import STYLES, full, small
 
-
 REGIONS = [pytest.param(style, True, id=f"{style}-regions") for style in ("googlenet", "mobilenet_v1", "ssd")]
 
 

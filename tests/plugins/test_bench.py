@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,7 +98,11 @@ def test_sums_by_group():
     assert (one.count, one.mean, one.worst, one.worst_name) == (2, pytest.approx(1.0), 0.5, "y")
     table = report.markdown([results(rows)])
     assert "| 3x3 stride 1 convolution | 1.00x / 3.00x (0.50) |" in table
-    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x |" in table
+    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | - |" in table
+    with_regions = replace(rows[-1], regions=0.5)
+    table = report.markdown([results([with_regions])])
+    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | 500 ms, 8.00x |" in table
+    assert "with regions   500.000  8.00x" in report.line(with_regions, peaks.Peaks(1e11, 1e10))
 
 
 def test_floor_is_the_slower_of_operations_and_bytes():

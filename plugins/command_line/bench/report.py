@@ -124,7 +124,8 @@ def _nets(runs: Sequence[Results]) -> list[str]:
     }
     if not found:
         return []
-    lines = ["| whole net | | peer | " + " | ".join(f"{name}: native, ours, ratio | {name}: with regions, ratio" for name in names) + " |"]
+    heads = [head for name in names for head in (f"{name}: native, ours, ratio", f"{name}: with regions, ratio")]
+    lines = ["| whole net | | peer | " + " | ".join(heads) + " |"]
     lines.append("|---" * (3 + 2 * len(names)) + "|")
     for peer, name, direction in dict.fromkeys(key[:3] for key in found):
         rows = [found.get((peer, name, direction, runtime)) for runtime in names]

@@ -62,7 +62,11 @@ def run(options: argparse.Namespace) -> int:
     if options.trace is not None:
         options.trace.write_text(events.chrome_trace(found, f"clgraft on {device}"))
     if options.json:
-        print(json.dumps({"device": device, "passes": options.passes, **summary.as_record(rows, found, options.passes)}, indent=2))
+        print(
+            json.dumps(
+                {"device": device, "passes": options.passes, **summary.as_record(rows, found, options.passes)}, indent=2
+            )
+        )
         return 0
     print(f"on {device}")
     heads, cells = summary.table(rows)

@@ -94,7 +94,7 @@ def sums(found: Sequence[Row], events: Sequence[Event], passes: int) -> list[str
     lines.append(f"one pass: {1e3 * sum(kinds.values()):.3f} ms in {calls:g} calls")
     runs, seconds = regions(events, passes)
     if runs:
-        lines.append(f"of it in regions, as {runs:g} calls: {1e3 * seconds:.3f} ms; the rows are of their problems alone")
+        lines.append(f"regions: {1e3 * seconds:.3f} ms in {runs:g} calls; the rows are of their problems, each alone")
     lines.append(f"planning, once: {plural(len(plans), 'plan')} in {sum(plans):.2f} s")
     return lines
 
