@@ -231,9 +231,7 @@ class CompiledGraph:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
         if versions and staged:
-            on_host = {
-                n: version for n, version in versions.items() if version and isinstance(given.get(n), np.ndarray)
-            }
+            on_host = {n: v for n, v in versions.items() if v and isinstance(given.get(n), np.ndarray)}
             plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, on_host))
         else:
             plan.run_on(given, scalars)
