@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.caffe_layers.regions.memory import Memory, Stand, buffer
+from clgraft.core.errors import ClgraftError
 from clgraft.core.graph.recorder import Lowered, Recording
 from clgraft.core.graph.replay import Replay
 
@@ -73,6 +75,7 @@ class Program:
         results: set = set()
         outside: dict = {}
         current: dict = {}
+        region.recorder.take()  # what an attempt that failed has left
         for place, member in enumerate(region.members):
             layer, mark = member.layer, member.mark
             bottoms, sources = [], []
@@ -112,7 +115,11 @@ class Program:
 
     def forward(self, wanted: Wanted | None) -> None:
         """Run the forward pass; `wanted` is what a backward pass is expected to compute, None if none is."""
-        kept = self._pass(wanted).lowered.kept if wanted is not None else ()
+        kept: tuple = ()
+        if wanted is not None:
+            # a layer may have no gradient: the backward pass says so, if there is one
+            with contextlib.suppress(ClgraftError):
+                kept = self._pass(wanted).lowered.kept
         if kept not in self._forward:
             self._forward[kept] = self.recording.forward(kept)
         self.replay.run(self._forward[kept], self._array, keeps=True)
@@ -188,6 +195,7 @@ class Program:
     def _record(self, wanted: Wanted, again: bool = False, only: Any = ()) -> _Pass:
         """Record the backward pass, from the last layer to the first."""
         region, recorder = self.region, self.region.recorder
+        recorder.take()  # what an attempt that failed has left
         parts: dict = {}  # a layer's top -> the gradients of its readers, the last reader's first
         outputs: dict = {}
         zeros: list = []

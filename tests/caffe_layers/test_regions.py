@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import logging
 
@@ -10,6 +11,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
+from clgraft import core
 from clgraft.caffe_layers.swap import swap_net
 from clgraft.core.errors import ProblemError
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, inputs, layer, load
@@ -327,6 +329,21 @@ def test_layers_out_of_order_are_refused():
         load(without)
 
 
+def test_an_error_while_layers_record_leaves_nothing_behind():
+    """A threshold has no gradient: it says so when the backward pass is recorded, after other layers were."""
+    text = (
+        inputs({"x": (3, 4), "label": (3,)})
+        + op("InnerProduct", "a", "x", parameters=DENSE) + op("Threshold", "t", "a")
+        + op("InnerProduct", "fc", "t", parameters=DENSE) + op("SoftmaxWithLoss", "loss", "fc label")
+    )  # fmt: skip
+    (_, net) = nets(text)
+    for _ in range(2):
+        fill(net, 0, 5)
+        net.forward()
+        with pytest.raises(ProblemError, match=r"\[threshold\] got a gradient to propagate"):
+            net.backward()
+
+
 def test_errors_name_the_labels():
     (_, net) = nets(NET)
     fill(net, 0, 5)
@@ -350,3 +367,12 @@ def test_hidden_blobs_take_no_memory():
     assert grown < 4 * 256 * 1.2, f"{grown:.0f} MiB for an input, an output and an arena"
     del net
     gc.collect()
+
+
+def test_kept_values_on_a_device_with_memory_of_its_own(monkeypatch):
+    here = core.context()
+    device = dataclasses.replace(here.device, host_access="staged")
+    staged = core.Context(here.cl_context, here.cl_device, here.queue, device=device)
+    monkeypatch.setattr(core, "context", lambda *arguments: staged)
+    expect_equal(nets("force_backward: true " + NET), passes=2, shown=("loss",))
+    assert staged.counters()["bytes_to_device"] > 0
