@@ -11,6 +11,7 @@ from typing import Any, Union
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 

@@ -26,6 +26,7 @@ from clgraft.plugins.onnx.nodes import Node, lowering_of
 from clgraft.plugins.onnx.values import REAL, Value, carrier_of, known
 
 OPERAND = re.compile(r"\bx(\d+)\b")
+ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 MOST_BYTES = 2**34  # of one value
 
 
@@ -216,7 +217,7 @@ class Lowering:
         names = {i: f"x{place}" for place, i in enumerate(left)}
         text = OPERAND.sub(lambda found: numbers.get(int(found[1])) or names[int(found[1])], expression)
         shapes = tuple(values[i].shape for i in left)
-        problem = PointwiseProblem(shapes, text if "=" in text else f"y0 = {text};", tuple(reductions), dtype=compute)
+        problem = PointwiseProblem(shapes, text if ASSIGNMENT.search(text) else f"y0 = {text};", tuple(reductions), dtype=compute)
         (name,) = self.add(problem, *(self.tensor(values[i], compute) for i in left))
         return self.made(name, whole, dtype, compute)
 

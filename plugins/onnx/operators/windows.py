@@ -178,51 +178,77 @@ def _deconvolution_pads(
 @operator("MaxPool", "AveragePool", "LpPool")
 def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
     """Lower pooling over windows."""
-    size = spatial(node, x)
+    if node.operator == "LpPool" or x.is_real:
+        spatial(node, x)
+    size = x.shape[2:]
     ndim = len(size)
     kernel = ints(node, "kernel_shape", ndim, 1)
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilate))
     before, behind = pads(node, size, reach, stride)
     ceil = bool(node.get("ceil_mode", 0))
-    if node.operator == "MaxPool" and node.wants(1):
-        raise node.refuse("indices")
     name = {"MaxPool": "max", "AveragePool": "average"}.get(node.operator, f"lp{node.get('p', 2)}")
     node.expect(node.operator != "LpPool" or node.get("p", 2) in (1, 2, 3), f"p {node.get('p', 2)}")
     if node.operator == "LpPool" and node.get("p", 2) != 2:
         x = on.pointwise("fabs(x0)", [x])
     count_padding = node.operator != "AveragePool" or bool(node.get("count_include_pad", 0))
     if set(dilate) != {1}:
+        node.expect(not node.wants(1), "indices of dilated windows")
         return _dilated(on, node, x, name, (kernel, stride, dilate, before, behind), ceil, count_padding)
     wide = any(p >= k for p, k in zip(before, kernel)) and name in ("max", "average")
     if wide or any(p < 0 for p in (*before, *behind)):
         raise node.refuse(f"pads {before} and {behind} of windows of {kernel}")
+    if ceil:
+        x, behind = _trimmed(on, x, kernel, stride, before, behind)
     problem = PoolProblem(
         direction="forward",
         operator=name,
         batch=x.shape[0],
         channels=x.shape[1],
-        in_size=size,
+        in_size=x.shape[2:],
         kernel=kernel,
         stride=stride,
         pad_begin=before,
         pad_end=behind,
-        rounding=_rounding(size, kernel, stride, before, behind) if ceil else "floor",
+        rounding="ceil" if ceil else "floor",
         count_padding=count_padding,
-        dtype=x.dtype,
+        dtype=on.carrier(x),
     )
     (result,) = on.add(problem, on.tensor(x))
-    return on.made(result, problem.arguments()[-1].shape, x.dtype)
+    y = on.made(result, problem.arguments()[-1].shape, x.dtype, on.carrier(x))
+    return (y, _places(on, node, problem, x, y, size)) if node.wants(1) else y
 
 
-def _rounding(
-    size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], before: Sequence[int], behind: Sequence[int]
-) -> str:
-    """Return the rule for the last window: it may reach beyond, but does not start in the padding behind."""
-    starts = [
-        ceil_div(i + p + q - k, s) * s >= i + p for i, k, s, p, q in zip(size, kernel, stride, before, behind)
-    ]
-    return "ceil_inside" if any(starts) else "ceil"
+def _trimmed(
+    on: Lowering,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    before: Sequence[int],
+    behind: Sequence[int],
+) -> tuple[Value, tuple[int, ...]]:
+    """Return x and its padding without what only a window that starts behind the image would see: it does not count."""
+    ends = []
+    for i, k, s, p, q in zip(x.shape[2:], kernel, stride, before, behind):
+        count = ceil_div(i + p + q - k, s) + 1
+        ends.append((count - 2) * s + k - i - p if (count - 1) * s >= i + p else q)
+    x = padded(on, x, (0,) * x.ndim, (0, 0, *(min(q, 0) for q in ends)))
+    return x, tuple(max(q, 0) for q in ends)
+
+
+def _places(on: Lowering, node: Node, problem: PoolProblem, x: Value, y: Value, size: Sequence[int]) -> Value:
+    """Return the index of each maximum in the whole tensor, row by row or column by column."""
+    (mask,) = on.add(problem.with_direction("mask"), on.tensor(x), on.tensor(y))
+    planes, pixels = y.shape[0] * y.shape[1], math.prod(size)
+    node.expect(tuple(size) == x.shape[2:], "indices where windows begin behind the image")
+    base = known((np.arange(planes, dtype=np.int64) * pixels).reshape(*y.shape[:2], *(1,) * len(size)))
+    place = on.made(mask, y.shape, "int64", on.carrier(x))
+    if not node.get("storage_order", 0):
+        return on.pointwise("x0 + x1", [place, base], "int64")
+    node.expect(len(size) == 2, f"column-major indices of {len(size)} axes")
+    rows, columns = float(size[0]), float(size[1])
+    text = f"real r = floor(x0 / {columns!r}); y0 = (x0 - r * {columns!r}) * {rows!r} + r + x1;"
+    return on.pointwise(text, [place, base], "int64")
 
 
 def _dilated(
@@ -247,7 +273,7 @@ def _dilated(
         raise ValueError(f"windows of {reach} for {size}")
     extra = [max((c - 1) * s + r - i - p, 0) for c, s, r, i, p in zip(counts, stride, reach, size, before)]
     taps = math.prod(kernel)
-    node.expect(taps <= 64, f"dilated windows of {taps} elements")
+    node.expect(taps <= 128, f"dilated windows of {taps} elements")
     fill = -math.inf if name == "max" else 0.0
     whole = padded(on, x, (0, 0, *before), (0, 0, *extra), fill)
     inside = None
