@@ -56,7 +56,9 @@ def fold(node: Node, values: Sequence[Value | None]) -> list[np.ndarray]:
     feeds = {name: array for name, array in zip(names, arrays) if array is not None}
     try:
         with np.errstate(all="ignore"):
-            results = _evaluator(node.proto.SerializeToString(), node.opset, tuple(names), _types(feeds)).run(None, feeds)
+            results = _evaluator(node.proto.SerializeToString(), node.opset, tuple(names), _types(feeds)).run(
+                None, feeds
+            )
     except Exception as error:  # whatever the reference implementation raises for inputs that do not fit
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         raise OnnxError(f"[onnx] got {node}, which onnx cannot compute ({reason})") from None

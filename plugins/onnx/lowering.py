@@ -82,7 +82,9 @@ class Lowering:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        raise OnnxError(f"[onnx] got a node that reads {name!r}, expected an input, an initializer or an earlier output")
+        raise OnnxError(
+            f"[onnx] got a node that reads {name!r}, expected an input, an initializer or an earlier output"
+        )
 
     def enter(self) -> None:
         """Open a scope for the names of a subgraph."""
@@ -217,7 +219,9 @@ class Lowering:
         names = {i: f"x{place}" for place, i in enumerate(left)}
         text = OPERAND.sub(lambda found: numbers.get(int(found[1])) or names[int(found[1])], expression)
         shapes = tuple(values[i].shape for i in left)
-        problem = PointwiseProblem(shapes, text if ASSIGNMENT.search(text) else f"y0 = {text};", tuple(reductions), dtype=compute)
+        problem = PointwiseProblem(
+            shapes, text if ASSIGNMENT.search(text) else f"y0 = {text};", tuple(reductions), dtype=compute
+        )
         (name,) = self.add(problem, *(self.tensor(values[i], compute) for i in left))
         return self.made(name, whole, dtype, compute)
 

@@ -56,7 +56,9 @@ class _Indexed(Problem):
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         ends = max(self.extent, 1)
         return {
-            a.name: rng.integers(-ends, ends, a.shape).astype(np.int32) if a.dtype == "int32" else sample_argument(a, rng)
+            a.name: rng.integers(-ends, ends, a.shape).astype(np.int32)
+            if a.dtype == "int32"
+            else sample_argument(a, rng)
             for a in self.arguments()
             if a.role != "out"
         }

@@ -119,7 +119,9 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
             for a, size in enumerate(index.shape)
             if a != axis
         )
-        rest = known(np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)]))
+        rest = known(
+            np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)])
+        )
         size = float(x.shape[axis])
         text = f"(x0 < 0 ? x0 + {size!r} : x0) * {float(steps[axis])!r} + x1"
         index = on.pointwise(text, [index, rest], "int64")
@@ -172,7 +174,9 @@ def unpool(on: Lowering, node: Node, x: Value, index: Value, size: Value | None 
     ndim = x.ndim - 2
     kernel, strides = node.get("kernel_shape"), node.get("strides", [1] * ndim)
     pads = node.get("pads", [0] * 2 * ndim)
-    sizes = ((n - 1) * s - pads[i] - pads[i + ndim] + k for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel)))
+    sizes = (
+        (n - 1) * s - pads[i] - pads[i + ndim] + k for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel))
+    )
     own = (*x.shape[:2], *sizes)
     shape = tuple(on.numbers(size)) if size is not None else own
     if shape != own:  # indices are of the tensor that the attributes say, at the front of each axis

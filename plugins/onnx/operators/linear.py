@@ -8,6 +8,7 @@ from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.onnx.lowering import Lowering, broadcast
 from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.reductions import kept_shape, reduced
 from clgraft.plugins.onnx.operators.shapes import expanded
 from clgraft.plugins.onnx.values import Value
 
@@ -72,3 +73,67 @@ def gemm(on: Lowering, node: Node, a: Value, b: Value, c: Value | None = None) -
     if c is None:
         return on.pointwise(f"{alpha!r} * x0", [y])
     return on.pointwise(f"{alpha!r} * x0 + {beta!r} * x1", [y, c])
+
+
+@operator("Einsum")
+def einsum(on: Lowering, node: Node, *values: Value) -> Value:
+    """Lower a sum of products over named axes: operands are joined two by two, by matrix products."""
+    text = node.get("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    node.expect(len(terms) == len(values), f"{len(values)} operands")
+    named = [_letters(term, value.ndim) for term, value in zip(terms, values)]
+    if arrow:
+        dots = max((sum(name.isdigit() for name in names) for names in named), default=0)
+        final = _letters(right, len(right.replace("...", "")) + ("..." in right) * dots)
+    else:
+        every = [name for names in named for name in names]
+        digits = sorted({name for name in every if name.isdigit()})
+        final = digits + sorted(name for name in set(every) if every.count(name) == 1 and not name.isdigit())
+    for names in named:
+        node.expect(len(set(names)) == len(names), "diagonals")
+    total, names = values[0], named[0]
+    for i, (value, other) in enumerate(zip(values[1:], named[1:]), 1):
+        later = {name for rest in named[i + 1 :] for name in rest} | set(final)
+        total, names = _contracted(on, total, names, value, other, later)
+    gone = {axis for axis, name in enumerate(names) if name not in final}
+    if gone:
+        total = on.reshaped(reduced(on, total, gone, "x0", "sum"), kept_shape(total.shape, gone, False))
+        names = [name for name in names if name in final]
+    return on.transposed(total, [names.index(name) for name in final])
+
+
+def _letters(term: str, ndim: int) -> list[str]:
+    """Return the names of a term's axes; those of an ellipsis are digits, counted from the last one."""
+    before, dots, after = term.partition("...")
+    count = ndim - len(before) - len(after)
+    if count < 0 or (count and not dots):
+        raise ValueError(f"{term!r} for {ndim} axes")
+    return [*before, *(str(count - 1 - i) for i in range(count)), *after]
+
+
+def _contracted(
+    on: Lowering, a: Value, a_names: list[str], b: Value, b_names: list[str], later: set[str]
+) -> tuple[Value, list[str]]:
+    """Return the product of two values, summed over the names that nothing else has."""
+    common = [name for name in a_names if name in b_names]
+    batch = [name for name in common if name in later]
+    summed = [name for name in common if name not in later]
+    a_own = [name for name in a_names if name not in common]
+    b_own = [name for name in b_names if name not in common]
+    sizes = {**dict(zip(b_names, b.shape)), **{n: s for n, s in zip(a_names, a.shape) if s != 1 or n not in b_names}}
+    a = expanded(
+        on,
+        on.transposed(a, [a_names.index(n) for n in (*batch, *a_own, *summed)]),
+        [sizes[n] for n in (*batch, *a_own, *summed)],
+    )
+    b = expanded(
+        on,
+        on.transposed(b, [b_names.index(n) for n in (*batch, *summed, *b_own)]),
+        [sizes[n] for n in (*batch, *summed, *b_own)],
+    )
+    groups = [math.prod(sizes[n] for n in names) for names in (batch, a_own, summed, b_own)]
+    n, m, k, c = groups
+    y = product(on, on.reshaped(a, (n, m, k)), on.reshaped(b, (n, k, c)))
+    names = [*batch, *a_own, *b_own]
+    return on.reshaped(y, [sizes[name] for name in names]), names

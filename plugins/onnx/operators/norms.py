@@ -72,9 +72,7 @@ def by_moments(
 
 
 @operator("LayerNormalization")
-def layer_norm(
-    on: Lowering, node: Node, x: Value, gamma: Value, beta: Value | None = None
-) -> tuple[Value | None, ...]:
+def layer_norm(on: Lowering, node: Node, x: Value, gamma: Value, beta: Value | None = None) -> tuple[Value | None, ...]:
     """Lower a layer norm over the last axes, from one on."""
     axes = range(axis_of(node.get("axis", -1), x.ndim), x.ndim)
     y, mean, inverse = by_moments(on, x, axes, float(node.get("epsilon", 1e-5)), gamma, beta)
