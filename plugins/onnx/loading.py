@@ -159,7 +159,7 @@ def _external(tensor: onnx.TensorProto, folder: Path | None, dtype: np.dtype, nb
     size = path.stat().st_size
     if offset < 0 or length != nbytes or offset + length > size:
         raise OnnxError(
-            f"[onnx] got {length} bytes at {offset} of {location!r} ({size} bytes) for {name!r}, expected {nbytes} in it"
+            f"[onnx] got {length} bytes at {offset} of {location!r} ({size} bytes) for {name!r}, expected {nbytes}"
         )
     shape = tuple(tensor.dims)
     array = np.fromfile(path, dtype, math.prod(shape), offset=offset)

@@ -68,7 +68,8 @@ class Lowering:
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
         self._scopes: list[dict[str, Value]] = [{}]
-        self._made = 0
+        self._path: list[str] = []  # names of the subgraphs that are open
+        self._node, self._made = "", 0  # the node that is lowered, and how many values it has made
 
     # names of the model
 
@@ -86,13 +87,15 @@ class Lowering:
             f"[onnx] got a node that reads {name!r}, expected an input, an initializer or an earlier output"
         )
 
-    def enter(self) -> None:
-        """Open a scope for the names of a subgraph."""
+    def enter(self, name: str) -> None:
+        """Open a scope for the names of a subgraph, which has a name of its own."""
         self._scopes.append({})
+        self._path.append(name)
 
     def leave(self) -> None:
         """Close the last scope."""
         self._scopes.pop()
+        self._path.pop()
 
     # values
 
@@ -110,9 +113,12 @@ class Lowering:
     def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> Value:
         """Return the value that a problem has computed."""
         self._made += 1
-        value = Value(tuple(shape), dtype, None, name, carrier or carrier_of(dtype, self.has_fp64), f"v{self._made}")
-        if value.key in self.answers:
-            value.array = self.answers[value.key]
+        shape = tuple(shape)
+        # the same in every lowering of a model for some shapes, whatever is known already
+        key = f"{self._node} {self._made} {shape}"
+        value = Value(shape, dtype, None, name, carrier or carrier_of(dtype, self.has_fp64), key)
+        if key in self.answers:
+            value.array = self.answers[key].reshape(shape)
         return value
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
@@ -266,6 +272,8 @@ class Lowering:
     def lower(self, node: Node) -> None:
         """Lower one node and define its outputs."""
         values = [self.find(name) if name else None for name in node.inputs]
+        before = self._node, self._made
+        self._node, self._made = "/".join([*self._path, *node.outputs[:1]]), 0
         try:
             results = self._results(node, values)
         except (Asked, OnnxError, MemoryError):
@@ -277,6 +285,8 @@ class Lowering:
                 f"[onnx] got {node} with inputs {[getattr(v, 'shape', None) for v in values]}, expected ones that fit"
                 f" it ({type(error).__name__}: {error})"
             ) from None
+        finally:
+            self._node, self._made = before
         for name, value in zip(node.outputs, results):
             if value is not None:
                 expect_size(value, node)

@@ -46,7 +46,7 @@ def test_matches_float64(name: str, machine: str) -> None:
         given["x"] = np.round(4 * given["x"])
     with planning_for(machine) as context:
         outputs = {a.name: np.full(a.shape, 77, a.dtype) for a in problem.arguments() if a.role == "out"}
-        check(problem, run(context, problem, {**given, **outputs}), given)
+        check(problem, run(context, problem, {**given, **outputs}, problem.trial_scalars()), given)
 
 
 @pytest.mark.parametrize(

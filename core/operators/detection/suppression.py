@@ -32,9 +32,9 @@ class NonMaxSuppressionProblem(Problem):
 
     Notes
     -----
-    Scalars: ``overlap``, the largest allowed intersection over union, and ``score``: only larger scores count. The index
-    (int32) has rows of image, class and box, by image and class and from the best box on; only the first `count` rows
-    hold boxes, the others 0. Of equal scores the first box comes first.
+    Scalars: ``overlap``, the largest allowed intersection over union, and ``score``: only larger scores count. The
+    index (int32) has rows of image, class and box, by image and class and from the best box on; only the first `count`
+    rows hold boxes, the others 0. Of equal scores the first box comes first.
 
     Raises
     ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ def grid_sample(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     x, grid = (np.asarray(arrays[name], np.float64) for name in ("x", "grid"))
     places = []
     for axis, size in enumerate(problem.in_size):
-        g = grid[..., problem.ndim - 1 - axis].reshape(problem.batch, -1)
+        g = grid[..., problem.ndim - 1 - axis].reshape(problem.batch, math.prod(problem.out_size))
         at = (g + 1) / 2 * (size - 1) if problem.align_corners else ((g + 1) * size - 1) / 2
         if problem.method != "cubic":
             at = _moved(problem, at, size)

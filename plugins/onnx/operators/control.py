@@ -15,9 +15,9 @@ from clgraft.plugins.onnx.values import Value, known
 MOST_TURNS = 1000
 
 
-def inside(on: Lowering, graph: onnx.GraphProto, values: Sequence[Value]) -> list[Value]:
+def inside(on: Lowering, node: Node, graph: onnx.GraphProto, values: Sequence[Value], turn: int = 0) -> list[Value]:
     """Lower the nodes of a subgraph and return its outputs."""
-    on.enter()
+    on.enter(f"{next(iter(node.outputs), '')} {turn}")
     try:
         for info, value in zip(graph.input, values):
             on.define(info.name, value)
@@ -32,7 +32,7 @@ def inside(on: Lowering, graph: onnx.GraphProto, values: Sequence[Value]) -> lis
 @operator("If")
 def branch(on: Lowering, node: Node, condition: Value) -> list[Value]:
     """Lower the branch that is taken."""
-    return inside(on, node.get("then_branch" if on.number(condition) else "else_branch"), [])
+    return inside(on, node, node.get("then_branch" if on.number(condition) else "else_branch"), [])
 
 
 @operator("Loop")
@@ -46,7 +46,7 @@ def loop(
     carried, stacks, turn = list(states), [[] for _ in body.output[1 + len(states) :]], 0
     while going and (limit is None or turn < limit):
         node.expect(turn < MOST_TURNS, f"more than {MOST_TURNS} turns")
-        asked, *rest = inside(on, body, [known(np.array(turn, np.int64)), known(np.array(True)), *carried])
+        asked, *rest = inside(on, node, body, [known(np.array(turn, np.int64)), known(np.array(True)), *carried], turn)
         going = bool(on.number(asked))
         carried = rest[: len(states)]
         for stack, value in zip(stacks, rest[len(states) :]):
@@ -82,7 +82,7 @@ def scan(on: Lowering, node: Node, *values: Value) -> list[Value]:
             begin = [at if i == axis else 0 for i in range(value.ndim)]
             part = sliced(on, value, begin, [1 if i == axis else size for i, size in enumerate(value.shape)])
             parts.append(on.reshaped(part, (*value.shape[:axis], *value.shape[axis + 1 :])))
-        found = inside(on, body, [*states, *parts])
+        found = inside(on, node, body, [*states, *parts], turn)
         states = found[: len(states)]
         for stack, value in zip(stacks, found[len(states) :]):
             stack.append(value)

@@ -130,9 +130,7 @@ def power(on: Lowering, node: Node, a: Value, b: Value) -> Value:
         text = {2.0: "x0 * x0", 1.0: "x0", 3.0: "x0 * x0 * x0", 0.5: "sqrt(x0)", -1.0: "1 / x0"}.get(on.number(b))
         if text and is_real(a):
             return on.reshaped(on.pointwise(text, [a]), broadcast([a.shape, b.shape]))
-    return on.pointwise(
-        "pow(x0, x1)" if is_real(a) else "trunc(pow(x0, x1) + 0.5 * (x0 > 0))", [a, b], a.dtype, compute
-    )
+    return on.pointwise("pow(x0, x1)" if is_real(a) else "rint(pow(x0, x1))", [a, b], a.dtype, compute)
 
 
 @operator(*COMPARISONS)

@@ -101,7 +101,8 @@ def quantized_product(
     y = product(on, *_operands(on, a, a_zero, b, b_zero))
     rows = on.reshaped(a_scale, (*a_scale.shape, 1)) if a_scale.size > 1 and a_scale.ndim == 1 else a_scale
     scale = on.pointwise("x0 * x1 / x2", [rows, b_scale, y_scale], "float32", "float32")
-    text = "clamp(rint(x0 * x1) + x2, {0!r}, {1!r})".format(*_ends(y_zero.dtype))
+    low, high = _ends(y_zero.dtype)
+    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
     return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
 
 
@@ -140,7 +141,8 @@ def quantized_convolution(
     y = convolution(on, node, centred(on, x, x_zero), centred(on, w, w_zero, wide), bias)
     channels = w_scale if w_scale.size == 1 else on.reshaped(w_scale, (w.shape[0], *(1,) * (x.ndim - 2)))
     scale = on.pointwise("x0 * x1 / x2", [channels, x_scale, y_scale], "float32", "float32")
-    text = "clamp(rint(x0 * x1) + x2, {0!r}, {1!r})".format(*_ends(y_zero.dtype))
+    low, high = _ends(y_zero.dtype)
+    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
     return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
 
 
