@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
-from clgraft.core.graph import CompiledGraph, Graph
+from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Port, Source, load
 from clgraft.plugins.onnx.lowering import Asked, Lowering
@@ -143,6 +143,17 @@ class Session:
             raise OnnxError("[onnx] got a model whose shapes depend on its inputs' elements, expected one graph")
         return program.graph
 
+    def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
+        """Return what the compiled graph for some shapes needs, with its problems after the passes.
+
+        Raises
+        ------
+        OnnxError
+            If a shape is missing, or the graph depends on the elements of the inputs.
+        """
+        self.graph(shapes)
+        return self._compiled(self._program(self.shapes(shapes))).report()
+
     def shapes(self, given: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the shapes of all inputs, from the model and from the given ones."""
         own = dict(given or {})
@@ -207,20 +218,24 @@ class Session:
         graph = on.builder.graph(*names) if names else None
         return Program(graph, on.constants, on.inputs, outputs, asked)
 
+    def _compiled(self, program: Program) -> CompiledGraph:
+        with self._lock:
+            if program.compiled is None:
+                program.compiled = self._context.compile(program.graph, self._passes, program.constants)
+                program.constants = {}
+            return program.compiled
+
     def _outputs(self, program: Program, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         computed: dict[str, np.ndarray] = {}
         graph_inputs = {inside: given[name] for name, inside in program.inputs.items()}
         if program.graph is not None:
-            with self._lock:
-                if program.compiled is None:
-                    program.compiled = self._context.compile(program.graph, self._passes, program.constants)
-                    program.constants = {}
+            compiled = self._compiled(program)
             types = {value.name: value.dtype for value in program.graph.inputs}
             arrays = {
                 name: np.ascontiguousarray(array, types[name]).reshape(array.shape)
                 for name, array in graph_inputs.items()
             }
-            computed = program.compiled.run(arrays)
+            computed = compiled.run(arrays)
         return [_finished(value, computed, graph_inputs) for value in program.outputs]
 
 
