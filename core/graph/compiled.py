@@ -192,7 +192,12 @@ class CompiledGraph:
             value = graph.values[name]
             given[name] = outputs[name] if name in outputs else np.empty(value.shape, value.dtype)
         needed = {argument.name for argument in variant.plan.arguments}
-        found = {name: array for name, array in given.items() if name in needed}
+        shapes = {argument.name: argument.shape for argument in variant.plan.arguments}
+        found = {
+            name: _in_shape(array, graph.values[name].shape, shapes[name])
+            for name, array in given.items()
+            if name in needed
+        }
         variant.plan.run(scalars=scalars, **found, **variant.constants)
         return {name: getattr(given[name], "array", given[name]) if name in added else given[name] for name in wanted}
 
@@ -245,6 +250,14 @@ class CompiledGraph:
         import pyopencl.array as device_array
 
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
+
+
+def _in_shape(array: Any, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Any:
+    """Return an array of a value's shape in the shape that it has after the passes, in the same memory."""
+    inner = array.array if isinstance(array, accumulate) else array
+    if shape == wanted or getattr(inner, "shape", None) != shape or not inner.flags.c_contiguous:
+        return array
+    return accumulate(inner.reshape(wanted)) if inner is not array else inner.reshape(wanted)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from clgraft.plugins.onnx.nodes import lowered_operators, lowering_of
 from clgraft.plugins.onnx.values import DTYPES
 
 Source = Union[str, os.PathLike, bytes, onnx.ModelProto]
-OLDEST = 9  # opset
+OLDEST = 7  # opset
 operators.fill()
 
 
@@ -114,9 +114,14 @@ def _read(source: Source) -> tuple[onnx.ModelProto, Path | None]:
 def _opset(proto: onnx.ModelProto) -> int:
     versions = {entry.version for entry in proto.opset_import if in_default_domain(entry)}
     newest = onnx.defs.onnx_opset_version()
-    if len(versions) != 1 or not OLDEST <= min(versions) <= newest:
+    if not versions:  # only operators of other domains, which are refused by name
+        return newest
+    if len(versions) > 1 or max(versions) > newest or min(versions) < 1:
         raise OnnxError(f"[onnx] got opset {sorted(versions)}, expected one from {OLDEST} to {newest}")
-    return int(versions.pop())
+    version = int(versions.pop())
+    if version < OLDEST:
+        raise UnsupportedError([f"{node.op_type} of opset {version}, before {OLDEST}" for node in proto.graph.node])
+    return version
 
 
 def _array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
@@ -176,6 +181,9 @@ def _check(proto: onnx.ModelProto) -> None:
             tensor.ClearField("external_data")
             tensor.dims[:] = [0]
             tensor.raw_data = b""
+    for info in (*bare.graph.input, *bare.graph.output):
+        if info.type.HasField("tensor_type"):  # a missing shape is no fault
+            info.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(bare)
     except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError) as error:
@@ -192,11 +200,15 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     )
     if not missing:
         return proto
+    halves = {info.name for info in proto.graph.input if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
+    for node in proto.graph.node:  # the function's definition rounds after each of its steps
+        if node.op_type == "Attention" and halves & set(node.input):
+            raise UnsupportedError([f"Attention {node.name or node.output[0]!r} (float16)"])
     try:
         kept = [("", name) for name in sorted(ours)]
         return onnx.inliner.inline_selected_functions(proto, kept, exclude=True, inline_schema_functions=True)
-    except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError, DecodeError) as error:
-        raise OnnxError(f"[onnx] got functions {missing} that cannot be inlined: {_first_line(error)}") from None
+    except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError, DecodeError):
+        raise UnsupportedError([f"{name} (its function cannot be inlined)" for _, name in missing]) from None
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -125,7 +125,7 @@ class Lowering:
         """Return a value in another shape with as many elements."""
         shape = tuple(int(size) for size in shape)
         if math.prod(shape) != value.size:
-            raise OnnxError(f"[onnx] got shape {shape} for a value of shape {value.shape}, expected as many elements")
+            raise ValueError(f"shape {shape} for a value of shape {value.shape}")
         array = None if value.array is None else value.array.reshape(shape)
         return Value(shape, value.dtype, array, value.name, value.carrier, value.key)
 
@@ -151,7 +151,7 @@ class Lowering:
         """Return the only element of a value."""
         array = self.host(value)
         if array.size != 1:
-            raise OnnxError(f"[onnx] got {array.size} elements, expected one")
+            raise ValueError(f"{array.size} elements, expected one")
         return array.reshape(-1)[0].item()
 
     def tensor(self, value: Value, dtype: str = "") -> str:

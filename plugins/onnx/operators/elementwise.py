@@ -209,10 +209,13 @@ def identity(on: Lowering, node: Node, x: Value) -> Value:
 
 
 @operator("Dropout")
-def dropout(on: Lowering, node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> tuple:
+def dropout(
+    on: Lowering, node: Node, x: Value, ratio: Value | None = None, training: Value | None = None
+) -> tuple[Value | None, ...]:
     """Lower dropout for inference, which changes nothing."""
     if training is not None:
-        node.expect(not on.number(training) or (ratio is not None and not on.number(ratio)), "training")
+        node.expect(training.array is not None, "a training_mode that is no constant")
+        node.expect(not on.number(training), "training")
     return x, known(np.ones(x.shape, bool)) if node.wants(1) else None
 
 

@@ -20,6 +20,7 @@ def batch_norm(
     on: Lowering, node: Node, x: Value, gamma: Value, beta: Value, mean: Value, var: Value
 ) -> Value | tuple[Value, ...]:
     """Lower a batch norm with given statistics, or with the batch's."""
+    node.expect(bool(node.get("spatial", 1)), "spatial 0")
     channels = x.shape[1] if x.ndim > 1 else 1
     eps, pixels = float(node.get("epsilon", 1e-5)), math.prod(x.shape[2:])
     batch = x.shape[0] if x.ndim else 1

@@ -249,7 +249,8 @@ def depth_and_space(on: Lowering, node: Node, x: Value) -> Value:
     b = int(node.get("blocksize"))
     if node.operator == "SpaceToDepth":
         blocks = on.reshaped(x, (n, c, h // b, b, w // b, b))
-        return on.reshaped(on.transposed(blocks, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b))
+        axes = (0, 3, 5, 1, 2, 4) if node.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+        return on.reshaped(on.transposed(blocks, axes), (n, c * b * b, h // b, w // b))
     if node.get("mode", "DCR") == "DCR":
         moved = on.transposed(on.reshaped(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
     else:

@@ -16,12 +16,10 @@ from clgraft.plugins.onnx.operators.windows import padded
 from clgraft.plugins.onnx.values import Value, known
 
 
-def matrix(length: int, outputs: int, parts: int, inverse: bool) -> np.ndarray:
+def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
     """Return the matrix (length * parts, outputs * 2) of a transform, for real (1 part) or complex numbers (2)."""
-    angle = 2 * math.pi * np.outer(np.arange(length), np.arange(outputs)) / length * (1 if inverse else -1)
+    angle = -2 * math.pi * (np.outer(np.arange(length), np.arange(outputs)) % length) / length
     cosine, sine = np.cos(angle), np.sin(angle)
-    if inverse:
-        cosine, sine = cosine / length, sine / length
     real = np.stack([cosine, sine], 2).reshape(length, 2 * outputs)
     if parts == 1:
         return real
@@ -32,10 +30,10 @@ def matrix(length: int, outputs: int, parts: int, inverse: bool) -> np.ndarray:
 @operator("DFT")
 def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Value:
     """Lower a discrete Fourier transform along an axis."""
+    inverse, onesided = bool(node.get("inverse", 0)), bool(node.get("onesided", 0))
+    node.expect(not inverse, "inverse")
     given = int(on.number(axis)) if axis is not None else node.get("axis", 1 if node.opset < 20 else -2)
     along = axis_of(given, x.ndim)
-    inverse, onesided = bool(node.get("inverse", 0)), bool(node.get("onesided", 0))
-    node.expect(not (inverse and onesided), "inverse and onesided")
     size, parts = int(on.number(length)) if length is not None else x.shape[along], x.shape[-1]
     if size != x.shape[along]:
         x = padded(on, x, [0] * x.ndim, [size - old if i == along else 0 for i, old in enumerate(x.shape)])
@@ -43,7 +41,7 @@ def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, a
     rest = [i for i in range(x.ndim - 1) if i != along]
     moved = on.transposed(x, (*rest, along, x.ndim - 1))
     rows = math.prod(moved.shape[:-2])
-    table = known(matrix(size, outputs, parts, inverse).astype(x.dtype))
+    table = known(matrix(size, outputs, parts).astype(x.dtype))
     y = product(on, on.reshaped(moved, (rows, size * parts)), table)
     y = on.reshaped(y, (*moved.shape[:-2], outputs, 2))
     back = [0] * x.ndim
@@ -67,7 +65,7 @@ def short_transform(
     cut = _frames(on, wide, index)
     if window is not None:
         cut = on.pointwise("x0 * x1", [cut, on.reshaped(window, (window.size, 1))])
-    table = known(matrix(size, outputs, parts, False).astype(x.dtype))
+    table = known(matrix(size, outputs, parts).astype(x.dtype))
     y = product(on, on.reshaped(cut, (x.shape[0] * frames, size * parts)), table)
     return on.reshaped(y, (x.shape[0], frames, outputs, 2))
 
