@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from functools import cache
 from pathlib import Path
@@ -59,10 +60,8 @@ def torchvision() -> Any:
     library = torch.library.Library("torchvision", "FRAGMENT")
     signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
     for name in ("nms", *OPERATORS):
-        try:
+        with contextlib.suppress(RuntimeError):  # there already
             library.define(f"{name}{signature}")
-        except RuntimeError:
-            pass  # there already
     torchvision.library = library  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
