@@ -85,6 +85,8 @@ def build(name: str) -> nn.Module:
             nn.init.normal_(module.bias, 0, 0.1)
             nn.init.normal_(module.running_mean, 0, 0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
+        if isinstance(module, nn.Linear) and not module.weight.any():  # of a vision transformer's head
+            nn.init.normal_(module.weight, 0, 0.05)
     return net.eval()
 
 
