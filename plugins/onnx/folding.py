@@ -102,7 +102,7 @@ def _expect_possible(node: Node, arrays: Sequence[Any]) -> None:
     operator = node.operator
     if operator in ("ConstantOfShape", "Expand", "Tile"):
         sizes = np.asarray(arrays[-1]).astype(object).reshape(-1)
-        count = math.prod(max(int(size), 0) for size in sizes)
+        count: float = math.prod(max(int(size), 0) for size in sizes)
         count *= arrays[0].size if operator == "Tile" else 1
     elif operator == "Range":
         start, limit, delta = (float(np.asarray(array).reshape(-1)[0]) for array in arrays)

@@ -72,4 +72,5 @@ def _between(image: np.ndarray, at: list[float], size: tuple[int, int], apart: b
         image[:, v, x] * b * (1 - r),
         image[:, v, w] * b * r,
     ]
-    return np.stack(parts, 1) if apart else sum(parts)[:, None]
+    whole = np.stack(parts, 1)
+    return whole if apart else whole.sum(1, keepdims=True)

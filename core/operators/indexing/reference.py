@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-COMBINE = {
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "set": lambda old, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,

@@ -25,7 +25,8 @@ def grid_sample(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     total = np.zeros((problem.batch, problem.channels, places[0].shape[1]))
     taps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[problem.method]
     for tap in itertools.product(taps, repeat=problem.ndim):
-        weight, index, inside = 1.0, [], True
+        weight, inside = np.ones_like(places[0]), np.ones(places[0].shape, bool)
+        index: list[np.ndarray] = []
         for offset, at, size in zip(tap, places, problem.in_size):
             low = np.rint(at) if problem.method == "nearest" else np.floor(at)
             weight = weight * _weight(problem.method, np.abs(low + offset - at))

@@ -43,7 +43,8 @@ def loop(
     body = node.get("body")
     limit = int(on.number(count)) if count is not None else None
     going = bool(on.number(condition)) if condition is not None else True
-    carried, stacks, turn = list(states), [[] for _ in body.output[1 + len(states) :]], 0
+    stacks: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
+    carried, turn = list(states), 0
     while going and (limit is None or turn < limit):
         node.expect(turn < MOST_TURNS, f"more than {MOST_TURNS} turns")
         asked, *rest = inside(on, node, body, [known(np.array(turn, np.int64)), known(np.array(True)), *carried], turn)

@@ -72,7 +72,7 @@ def recurrent(
     for way in range(w.shape[0]):
         parts = [_part(on, value, way) for value in (w, r, b, h, c, p)]
         found.append(_one_way(on, node, x, parts, way, direction == "reverse" or way == 1))
-    ys = [on.reshaped(y, (steps, 1, batch, y.shape[-1])) for y, _, _ in found]
+    ys = [on.reshaped(one[0], (steps, 1, batch, r.shape[-1])) for one in found]
     y = joined(on, ys, 1)
     finals = [
         joined(on, [on.reshaped(value, (1, *value.shape)) for value in values], 0) if all(values) else None
@@ -80,7 +80,7 @@ def recurrent(
     ]
     if node.get("layout", 0):
         y = on.transposed(y, (2, 0, 1, 3))
-        finals = [on.transposed(value, (1, 0, 2)) if value is not None else None for value in finals]
+        finals = [value if value is None else on.transposed(value, (1, 0, 2)) for value in finals]
     return [y, *finals]
 
 
@@ -124,10 +124,9 @@ def _gate(on: Lowering, value: Value, number: int, size: int) -> Value:
 
 
 Cell = Callable[[Value, Value, Value], "tuple[Value, Value]"]
-Biases = "tuple[Value, Value]"
 
 
-def _rnn(on: Lowering, node: Node, way: int, biases: Biases, r: Value, p: Value | None, size: int) -> Cell:
+def _rnn(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
     f = activation(node, way)
 
     def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
@@ -137,7 +136,7 @@ def _rnn(on: Lowering, node: Node, way: int, biases: Biases, r: Value, p: Value 
     return cell
 
 
-def _gru(on: Lowering, node: Node, way: int, biases: Biases, r: Value, p: Value | None, size: int) -> Cell:
+def _gru(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
     f, g = activation(node, 2 * way), activation(node, 2 * way + 1)
     after = bool(node.get("linear_before_reset", 0))
     rows = [sliced(on, r, [i * size, 0], [size, size]) for i in range(3)]
@@ -162,7 +161,9 @@ def _gru(on: Lowering, node: Node, way: int, biases: Biases, r: Value, p: Value 
     return cell
 
 
-def _lstm(on: Lowering, node: Node, way: int, biases: Biases, r: Value, p: Value | None, size: int) -> Cell:
+def _lstm(
+    on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+) -> Cell:
     f, g, h = (activation(node, 3 * way + i) for i in range(3))
     node.expect(not node.get("input_forget", 0), "input_forget")
     peeps = [_gate(on, p, i, size) if p is not None else known(np.zeros(size, r.dtype)) for i in range(3)]
