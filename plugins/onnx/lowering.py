@@ -74,7 +74,7 @@ class Lowering:
     # names of the model
 
     def define(self, name: str, value: Value) -> None:
-        """Give a value the name by which later nodes read it."""
+        """Set the name by which later nodes read a value."""
         if name:
             self._scopes[-1][name] = value
 

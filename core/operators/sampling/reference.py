@@ -36,7 +36,8 @@ def grid_sample(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
             inside = inside & (place >= 0) & (place < size)
             index.append(np.clip(place, 0, size - 1).astype(int))
         rows = np.arange(problem.batch)[:, None]
-        pixels = np.moveaxis(x[(rows, slice(None), *index)], -1, 1) if problem.batch else total
+        places_of: tuple[Any, ...] = (rows, slice(None), *index)
+        pixels = np.moveaxis(x[places_of], -1, 1) if problem.batch else total
         total = total + np.where(inside & (weight != 0), weight, 0)[:, None] * pixels
     return total.reshape(problem.batch, problem.channels, *problem.out_size)
 

@@ -68,16 +68,16 @@ def recurrent(
     if lengths is not None:
         node.expect(set(on.numbers(lengths)) <= {steps}, "sequences of different lengths")
     direction = node.get("direction", "forward")
-    found = []
+    found: list[tuple[Value, Value, Value | None]] = []
     for way in range(w.shape[0]):
         parts = [_part(on, value, way) for value in (w, r, b, h, c, p)]
         found.append(_one_way(on, node, x, parts, way, direction == "reverse" or way == 1))
     ys = [on.reshaped(one[0], (steps, 1, batch, r.shape[-1])) for one in found]
     y = joined(on, ys, 1)
-    finals = [
-        joined(on, [on.reshaped(value, (1, *value.shape)) for value in values], 0) if all(values) else None
-        for values in ([one[1] for one in found], [one[2] for one in found])
-    ]
+    finals: list[Value | None] = []
+    for last in ([one[1] for one in found], [one[2] for one in found]):
+        some = [value for value in last if value is not None]
+        finals.append(joined(on, [on.reshaped(v, (1, *v.shape)) for v in some], 0) if some else None)
     if node.get("layout", 0):
         y = on.transposed(y, (2, 0, 1, 3))
         finals = [value if value is None else on.transposed(value, (1, 0, 2)) for value in finals]
