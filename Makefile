@@ -12,7 +12,6 @@ BIN := $(VENV)/bin
 # mxnet and caffe are empty where this Python cannot have them
 EXTRAS := cpu,mxnet,caffe,bench,dev
 WHEEL_TOOLS := .venv-$(VERSION)-wheels
-ONNX_VENV := .venv-$(VERSION)-onnx
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
@@ -27,7 +26,6 @@ help:
 	@echo "make test    test every operator, the adapters and the command line: at most 10 minutes on two cores"
 	@echo "             on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
 	@echo "make test-all  run all tests: also random problems, whole nets, fuzzing, sanitizers, planted faults"
-	@echo "make test-onnx  run the tests of ONNX models, in an environment of their own"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
 	@echo "make lint    ruff, ruff format and mypy"
 	@echo "make bench   time the operators against the frameworks' own"
@@ -52,18 +50,6 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)
-
-# onnx needs NumPy 2, which MXNet does not support: an environment of its own
-.PHONY: test-onnx
-test-onnx: $(ONNX_VENV)/installed
-	$(ONNX_VENV)/bin/python -m pytest tests/plugins/onnx $(PYTEST_ARGS)
-
-$(ONNX_VENV)/installed: $(VENV)/installed
-	@test -x $(ONNX_VENV)/bin/python || $(PYTHON_PATH) -m venv $(ONNX_VENV)
-	$(ONNX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip<26" "setuptools<81" wheel
-	$(ONNX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu,onnx,torch,dev]" onnxruntime
-	$(ONNX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision
-	@touch $@
 
 .PHONY: docs docs-python
 docs: docs-python $(VENV)/docs-installed
