@@ -116,6 +116,7 @@ struct clg_plan_s {
     uint8_t *modes;               /* bit m: an output may have mode m */
     char **names;                 /* whole: an argument's struct may cut its name */
     uint32_t argument_count, launch_count, binding_count, scalar_count;
+    bool apart; /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
@@ -129,6 +130,9 @@ struct clg_plan_s {
     cl_object blocks[4];
 };
 uint32_t clg_dtype_bytes(uint32_t dtype);
+
+/* overlap.c */
+clg_status clg_check_apart(const struct clg_plan_s *plan, const clg_buffer *buffers);
 
 /* copy.c */
 struct clg_copier *clg_copier_new(void);

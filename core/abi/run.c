@@ -303,6 +303,7 @@ static clg_status check_job(clg_job *job, uint32_t buffer_count, uint32_t scalar
         status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u scalars at %p, expected %u", scalar_count, (const void *)job->scalars,
                           p->scalar_count);
     for (uint32_t i = 0; i < buffer_count && !status; i++) status = check_buffer(p, i, &job->buffers[i]);
+    if (!status) status = clg_check_apart(p, job->buffers);
     if (!status) status = acquire_arrays(job);
     if (status) clg_handle_return(job->handle);
     return status;
