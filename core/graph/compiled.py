@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
 from clgraft.core.graph.assembly import Assembly
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
@@ -171,9 +171,9 @@ class CompiledGraph:
         ExecutionError
             If the device fails.
         """
-        for name in arrays:
-            if name not in self._known:
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
+        if not arrays.keys() <= self._known:
+            name = next(name for name in arrays if name not in self._known)
+            raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
         values, given = self.graph.values, dict(arrays)
         wanted, added = [], []
         for name in self.graph.outputs:
@@ -189,9 +189,6 @@ class CompiledGraph:
         variant = self._variant(frozenset(wanted), frozenset(added))
         plan = variant.plan
         given.update(variant.constants)
-        missing = [argument.name for argument in plan.arguments if argument.name not in given]
-        if missing:
-            raise ArgumentError(f"[graph] got no array for {missing}, expected all inputs and states that are read")
         if versions:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
@@ -225,6 +222,12 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        try:
+            return self._planned(wanted, added)
+        except BuildError:  # of advice, which the context does not follow any more
+            return self._planned(wanted, added)
+
+    def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
         counts: dict[str, int] = {}
         early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
@@ -250,7 +253,17 @@ class CompiledGraph:
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        return self._context.hand_over(signature, launches, "graph"), signature, report, constants
+        try:
+            handle = self._context.hand_over(signature, launches, "graph")
+        except ExecutionError as error:
+            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
+                raise
+            raise ExecutionError(
+                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+                f" for it: a smaller batch needs less ({error})",
+                error.status,
+            ) from None
+        return handle, signature, report, constants
 
     def _in_memory(self, graph: Graph, added: frozenset[str]) -> tuple[Graph, Assembly, Launches, int]:
         """Return a graph whose arena fits the memory, with its launches and the arena's size.

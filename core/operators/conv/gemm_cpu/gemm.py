@@ -180,7 +180,11 @@ class _Builder:
 
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
-        defines = {**STRUCTS, **self.tile.defines(), **epilogue_defines(self.epilogue)}
+        defines = {**STRUCTS, **self.tile.defines()}
+        if name in ("pack_weights", "pack_rows"):
+            file = "conv/gemm_cpu/pack.cl"
+        else:
+            defines = {**defines, **epilogue_defines(self.epilogue)}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:

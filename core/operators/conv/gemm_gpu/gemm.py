@@ -277,9 +277,8 @@ class _Builder:
         """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
-        if device.is_cpu and "Intel" in device.platform:
-            defines = {**defines, "SCALAR_ITEMS": 1}
-        defines = {**STRUCTS, **defines, **epilogue_defines(self.epilogue)}
+        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform)}
+        defines = {**STRUCTS, **defines, **items, **epilogue_defines(self.epilogue)}
         return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
 
     def _gemm(
