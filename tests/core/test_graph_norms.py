@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clgraft.core.graph import Graph, parse_graph
-from clgraft.core.graph.passes import join_norms
+from clgraft.core.graph.passes import join_norms, read_results
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample
 
@@ -72,3 +72,29 @@ def test_a_gradient_that_something_else_reads_keeps_the_norm(rng):
     one, two = evaluate(graph, arrays), evaluate(joined, arrays)
     for name in graph.outputs:
         assert np.allclose(one[name].ravel(), two[name].ravel(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("text", ["x0 > 0 ? x0 : 0", "x0 > 0 ? (x0 < 0.75 ? x0 : 0.75) : 0"])
+def test_gradients_of_rectifiers_read_results(context, rng, text):
+    graph = parse_graph(
+        "input x[3,5,7] r[3,5,7]\nt = x r | pointwise x0[105] x1[105] : y0 = x0 + x1\n"
+        f"y = t | pointwise x0[105] : y0 = {text}\nz = y | pointwise x0[105] : y0 = tanh(x0)\noutput z"
+    ).gradients(["x", "r"])
+    changed = read_results(graph)
+    assert len(graph.readers["t"]) == 2 and len(changed.readers["t"]) == 1
+    arrays = sample(graph, rng)
+    arrays["x"][0, 0, :3] = -arrays["r"][0, 0, :3]  # the kink
+    arrays["x"][0, 1, :3] = np.float32(0.75) - arrays["r"][0, 1, :3]
+    arrays["x"][1, 1, 1] = np.nan
+    one, two = (context.compile(graph, passes).run(arrays) for passes in ("-all", "-all,masks"))
+    for name in graph.outputs:
+        assert np.array_equal(one[name], two[name], equal_nan=True)
+    assert (
+        context.compile(graph, "-all,masks,chains").report().nodes
+        < context.compile(graph, "-all,chains").report().nodes
+    )
+
+
+def test_other_gradients_keep_their_input():
+    graph = parse_graph(f"{HEAD}{TRAINING}{LEAKY}{LAST}output z").gradients(["x"])
+    assert read_results(graph) == graph

@@ -14,6 +14,7 @@ from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
+from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.structure import Fits, Some, Structure
@@ -25,6 +26,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "duplicates": drop_duplicates,
     "fold": fold_batch_norms,
     "norms": join_norms,
+    "masks": read_results,
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
@@ -45,6 +47,7 @@ __all__ = [
     "join_chains",
     "join_norms",
     "optimise",
+    "read_results",
     "recompute",
     "switched_on",
 ]

@@ -75,18 +75,18 @@ def _match(graph: Structure, i: int) -> _Match | None:
         return None
     first, *others = graph.readers[y]
     node = graph.nodes[first]
-    name = _activation(node)
+    name = activation_of(node)
     if name is None or node.problem.dtype != norm.problem.dtype or norm.problem.dtype == "float16":
         return None
     found = _Match(name, node.scalars, first, node.writes[0])
     readers = set(graph.readers[found.result])
-    gradients = [number for number in sorted({*others, *readers}) if _gradient_of(graph, node, number) is not None]
+    gradients = [number for number in sorted({*others, *readers}) if gradient_of(graph, node, number) is not None]
     if others and gradients != others:
         return None
     if not gradients:
         return found
     (gradient,) = gradients[:1]
-    incoming = _gradient_of(graph, node, gradient)
+    incoming = gradient_of(graph, node, gradient)
     passed = graph.nodes[gradient].writes[0]
     if passed in graph.outputs or len(graph.readers[passed]) != 1:
         return None if others else found
@@ -96,8 +96,8 @@ def _match(graph: Structure, i: int) -> _Match | None:
     return replace(found, gradient=gradient, norm_gradient=back, incoming=incoming or "")
 
 
-def _activation(node: Node) -> str | None:
-    """Return the name of the activation that a node computes, if a batch norm can have it."""
+def activation_of(node: Node) -> str | None:
+    """Return the name of the activation that a node computes, if it is one that a batch norm can have."""
     problem = node.problem
     if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.alpha or problem.beta:
         return None
@@ -114,7 +114,7 @@ def _activation(node: Node) -> str | None:
     return None
 
 
-def _gradient_of(graph: Structure, node: Node, number: int) -> str | None:
+def gradient_of(graph: Structure, node: Node, number: int) -> str | None:
     """Return the gradient that comes in where a node is an activation's gradient; None if it is not."""
     other = graph.nodes[number]
     forward = _named(node)

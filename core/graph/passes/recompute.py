@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 
 MOST_COPIES = 3  # of one value: each is one more computation
+LONGEST = 3  # values that are computed again for another one, one after the other
 AT_ONCE = 8  # values that are chosen at one moment before memory is looked at again
 
 
@@ -75,18 +76,40 @@ def _chosen(graph: Structure, moment: int, original: dict[str, str]) -> list[str
         if copies[original.get(name, name)] >= MOST_COPIES:
             continue
         again = next(reader for reader in graph.readers[name] if reader > moment)
-        longer = [read for read in _source(graph, name).reads if read in spans and spans[read][1] < again]
+        _, longer = _chain(graph, name, again, spans)
         saved = graph.values[name].nbytes - sum(graph.values[read].nbytes for read in longer)
         if saved > 0:
             found.append((saved, name))
     chosen: list[str] = []
     touched: set[str] = set()
     for _, name in sorted(found, reverse=True):
-        near = {name, *_source(graph, name).reads}
+        chain, _ = _chain(graph, name, spans[name][1], spans)
+        near = {name, *chain, *(read for part in (name, *chain) for read in _source(graph, part).reads)}
         if len(chosen) < AT_ONCE and not near & touched:
             chosen.append(name)
             touched |= near
     return chosen
+
+
+def _chain(
+    graph: Structure, name: str, again: int, spans: Mapping[str, tuple[int, int]], depth: int = LONGEST
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the values that have to be computed before one is computed again at a node, and those that live longer.
+
+    What is not there any more and is cheap itself is computed again, too.
+    """
+    chain: tuple[str, ...] = ()
+    longer: frozenset[str] = frozenset()
+    for read in dict.fromkeys(_source(graph, name).reads):
+        if read not in spans or spans[read][1] >= again:
+            continue
+        if depth and _cheap(graph, read):
+            before, more = _chain(graph, read, again, spans, depth - 1)
+            chain += tuple(value for value in (*before, read) if value not in chain)
+            longer |= more
+        else:
+            longer |= {read}
+    return chain, longer
 
 
 def _source(graph: Structure, name: str) -> Node:
@@ -120,13 +143,16 @@ def _computed_again(graph: Some, names: Sequence[str], moment: int) -> tuple[Som
             copy += "_"
         copies[name] = copy
     nodes: list[Node] = []
-    waiting = set(names)
+    waiting, spans = set(names), _spans(graph)
     for i, reader in enumerate(graph.nodes):
         if i > moment:
             for name in reader.reads:
                 if name in waiting:
-                    nodes.append(_copied(_source(graph, name), name, copies[name]))
                     waiting.discard(name)
+                    chain, _ = _chain(graph, name, i, spans)
+                    own = {value: f"{copies[name]}.{number}" for number, value in enumerate(chain)}
+                    own[name] = copies[name]
+                    nodes += (_copied(_source(graph, value), value, own) for value in (*chain, name))
             read = set(reader.reads)
             renamed = tuple(copies[value] if value in copies and value in read else value for value in reader.arguments)
             reader = replace(reader, arguments=renamed)
@@ -134,10 +160,11 @@ def _computed_again(graph: Some, names: Sequence[str], moment: int) -> tuple[Som
     return graph.with_nodes(nodes), copies
 
 
-def _copied(node: Node, name: str, copy: str) -> Node:
+def _copied(node: Node, name: str, copies: Mapping[str, str]) -> Node:
+    """Return a node that computes one value of a node again, from copies where there are some."""
     problem = node.problem
     if isinstance(problem, BatchNormProblem) and problem.direction == "forward_training":
         again = problem.with_direction("forward_inference")  # with the batch's own statistics
-        read = tuple(node.named(argument.name) for argument in again.arguments()[:-1])
-        return Node(again, (*read, copy), node.scalars)
-    return replace(node, arguments=tuple(copy if value == name else value for value in node.arguments))
+        read = (node.named(argument.name) for argument in again.arguments()[:-1])
+        return Node(again, (*(copies.get(value, value) for value in read), copies[name]), node.scalars)
+    return replace(node, arguments=tuple(copies.get(value, value) for value in node.arguments))

@@ -1,0 +1,35 @@
+"""Lets gradients of rectifiers read the rectifiers' results, so that nobody has to keep their inputs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from clgraft.core.graph.passes.norms import activation_of, gradient_of
+from clgraft.core.graph.structure import Node, Some
+from clgraft.core.operators.pointwise import PointwiseProblem
+
+LIMITED = re.compile(r"y0 = x0 > 0 \? \(x0 < ([\d.]*[1-9][\d.]*) \? x0 : \1\) : 0;?")  # as ReLU6 has it
+
+
+def read_results(graph: Some) -> Some:
+    """Return the graph with gradients of rectifiers that read results instead of inputs.
+
+    One is above 0, and below the limit, where the other is, so the bits stay the same.
+    """
+    nodes = list(graph.nodes)
+    for i, node in enumerate(graph.nodes):
+        if not _is_rectifier(node):
+            continue
+        (before,), (after,) = node.reads, node.writes
+        for number in graph.readers[before]:
+            reader = nodes[number]
+            if number != i and gradient_of(graph, node, number) is not None and reader == graph.nodes[number]:
+                arguments = (after if name == before else name for name in reader.arguments)
+                nodes[number] = replace(reader, arguments=tuple(arguments))
+    return graph.with_nodes(nodes)
+
+
+def _is_rectifier(node: Node) -> bool:
+    limited = isinstance(node.problem, PointwiseProblem) and len(node.problem.inputs) == 1
+    return activation_of(node) == "relu" or (limited and LIMITED.fullmatch(node.problem.expression) is not None)
