@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
@@ -206,9 +206,9 @@ class CompiledGraph:
         ExecutionError
             If the device fails.
         """
-        for name in arrays:
-            if name not in self._known:
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
+        if not arrays.keys() <= self._known:
+            name = next(name for name in arrays if name not in self._known)
+            raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
         values, given = self.graph.values, dict(arrays)
         wanted, added = [], []
         for name in self.graph.outputs:
@@ -224,9 +224,6 @@ class CompiledGraph:
         variant = self._variant(frozenset(wanted), frozenset(added))
         plan = variant.plan
         given.update(variant.constants)
-        missing = [argument.name for argument in plan.arguments if argument.name not in given]
-        if missing:
-            raise ArgumentError(f"[graph] got no array for {missing}, expected all inputs and states that are read")
         if versions:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
@@ -260,6 +257,12 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        try:
+            return self._planned(wanted, added)
+        except BuildError:  # of advice, which the context does not follow any more
+            return self._planned(wanted, added)
+
+    def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
         early, graph = split_constants(optimise(before, self.passes), self.constants)
         constants = self._computed(early, graph)
@@ -278,7 +281,17 @@ class CompiledGraph:
             algorithms=tuple(assembly.algorithms),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        return self._context.hand_over(signature, launches, "graph"), signature, report, constants
+        try:
+            handle = self._context.hand_over(signature, launches, "graph")
+        except ExecutionError as error:
+            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
+                raise
+            raise ExecutionError(
+                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+                f" for it: a smaller batch needs less ({error})",
+                error.status,
+            ) from None
+        return handle, signature, report, constants
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""

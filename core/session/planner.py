@@ -20,10 +20,16 @@ class DevicePlanner:
     runtime : DeviceContext
     advise : callable
         Returns the advice for a problem that is a part of another one, or None.
+
+    Attributes
+    ----------
+    at_once : bool
+        Build every kernel when it is asked for, so that advice whose kernels do not build is not followed.
     """
 
     def __init__(self, runtime: DeviceContext, advise: Callable[[Problem], Advice | None]) -> None:
         self._runtime, self._advise = runtime, advise
+        self.at_once = False
 
     @property
     def device(self) -> DeviceInfo:
@@ -39,7 +45,10 @@ class DevicePlanner:
         options: tuple[str, ...] = (),
     ) -> Any:
         """Return a new kernel of a file in the kernels folder (see `DeviceContext.kernel`)."""
-        return self._runtime.kernel(file, name, defines, dtype, options)
+        kernel = self._runtime.kernel(file, name, defines, dtype, options)
+        if self.at_once:
+            self._runtime.programs.build([kernel])
+        return kernel
 
     def launches(self, problem: Problem) -> Launches:
         """Return the launches for another problem, which becomes a part of the planned one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
 from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
 
+_contexts: list[core.Context] = []  # that plan steps, by their numbers in C
+_lock = threading.Lock()
+
 
 class Work(NamedTuple):
     """The C struct of a work, and the objects that own what it points to."""
@@ -21,10 +25,22 @@ class Work(NamedTuple):
     owners: tuple[Any, ...]
 
 
+def _number(context: core.Context) -> int:
+    with _lock:
+        if context not in _contexts:
+            _contexts.append(context)
+        return _contexts.index(context)
+
+
+def plan_step(problem: str, number: int) -> int:
+    """Return the address of a step's plan; C asks for it when the step is first run."""
+    return _contexts[number].plan(core.parse(problem)).address
+
+
 def _step(context: core.Context, call: Call, written: int, owners: list[Any]) -> dict[str, Any]:
-    plan = context.plan(call.problem)
+    context.expect_possible(call.problem)
     arguments, always = [], False
-    for argument, array in zip(plan.arguments, call.arrays):
+    for argument, array in zip(call.problem.arguments(), call.arrays):
         group, place = array or (-1, 0)
         requested = argument.role == "out" and group == written
         always = always or (argument.role != "in" and group != -1 and not requested)
@@ -32,15 +48,15 @@ def _step(context: core.Context, call: Call, written: int, owners: list[Any]) ->
     text = ffi.new("char[]", str(call.problem).encode())
     block = ffi.new("clg_mx_argument[]", arguments)
     scalars = ffi.new("double[]", [float(value) for value in call.scalars])
-    owners += [plan, text, block, scalars]
+    owners += [text, block, scalars]
     return {
-        "plan": ffi.cast("void *", plan.address),
         "problem": text,
         "arguments": block,
         "scalars": scalars,
         "argument_count": len(arguments),
         "scalar_count": len(call.scalars),
         "always": always,
+        "context": _number(context),
     }
 
 
@@ -56,7 +72,7 @@ def _out_bytes(graft: Graft) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...], dtype: str) -> Work:
-    """Plan everything that an operator does for its inputs' shapes.
+    """Write down everything that an operator does for its inputs' shapes; it is planned when it is first run.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@
 #include "internal.h"
 
 enum { SKIPPED, WRITTEN, IN_PLACE, ADDED }; /* MXNet's write requests */
-enum { ALIGNMENT = 128 };
+enum { ALIGNMENT = 128, ATTEMPTS = 4 };
 static const uint32_t MODES[] = {CLG_SKIP, CLG_OVERWRITE, CLG_OVERWRITE, CLG_ACCUMULATE};
 
 struct clg_mx_execution {
@@ -52,6 +52,24 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
     return whole || fail(execution->call->text, mx.last_failure());
 }
 
+/* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient, and
+ * again if it was destroyed meanwhile, as plans of many shapes are. */
+static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
+    void **place = (void **)&step->plan; /* the steps are this library's own copy */
+    for (int attempt = 0;; attempt++) {
+        void *plan = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+        clg_status status = CLG_INVALID_HANDLE;
+        if (plan) status = mx.plan_run(plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+        if (!status) return true;
+        if (status != CLG_INVALID_HANDLE || attempt == ATTEMPTS) break;
+        if (!clg_mx_py_plan(step->problem, step->context, &plan)) return false;
+        __atomic_store_n(place, plan, __ATOMIC_RELEASE);
+    }
+    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
+    fflush(stderr);
+    return false;
+}
+
 static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
     clg_buffer *buffers = execution->buffers;
     bool wanted = step->always;
@@ -65,10 +83,7 @@ static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step,
         buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
                                   .handle = address, .bytes = address ? a->bytes : 0};
     }
-    if (!wanted || !mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count)) return true;
-    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
-    fflush(stderr);
-    return false;
+    return !wanted || run_plan(step, buffers);
 }
 
 static bool run_all(const clg_mx_execution *execution, int which, const arrays *given, const int *requests) {

@@ -163,6 +163,8 @@ class _Builder:
 
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
+        if name in ("pack_weights", "pack_rows"):
+            file = "conv/gemm_cpu/pack.cl"
         return self.planner.kernel(file, name, {**STRUCTS, **self.tile.defines()}, self.problem.dtype, MAD_ENABLE)
 
     def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:

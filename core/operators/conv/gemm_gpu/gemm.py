@@ -260,8 +260,7 @@ class _Builder:
         """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
-        if device.is_cpu and "Intel" in device.platform:
-            defines = {**defines, "SCALAR_ITEMS": 1}
+        defines = {**defines, "SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform)}
         return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines}, self.problem.dtype, options)
 
     def _gemm(

@@ -109,7 +109,8 @@ class _Builder:
         return self.fused(split)
 
     def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
-        kernel = self.planner.kernel("conv/winograd/winograd.cl", name, self.defines, self.problem.dtype, MAD_ENABLE)
+        file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/winograd.cl"
+        kernel = self.planner.kernel(file, name, self.defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
     def weights(self) -> tuple[Launch, Workspace]:
