@@ -19,7 +19,7 @@ MAY_IMPORT_FRAMEWORK = {
     "core": set(),
     "mxnet_ops": {"mxnet"},
     "caffe_layers": {"caffe"},
-    "plugins": {"mxnet", "caffe", "torch"},  # torch is a peer of the benchmarks
+    "plugins": {"mxnet", "caffe", "torch", "onnx"},  # torch is a peer of the benchmarks
 }
 # modules of the core that every package may import
 LEAVES = ("core.errors", "core.html", "core.log")
@@ -67,6 +67,7 @@ ALLOWED = {
     "plugins.command_line": {"core", "plugins.plugin", "plugins.registry"},
     "plugins.mxnet": {"core", "mxnet_ops", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.caffe": {"core", "caffe_layers", "plugins.command_line", "plugins.plugin", "plugins.registry"},
+    "plugins.onnx": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.torch": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.": {"plugins.plugin", "plugins.registry"},
 }

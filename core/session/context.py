@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
-from clgraft.core.errors import BuildError
+from clgraft.core.errors import BuildError, ProblemError
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -135,6 +135,14 @@ class Context(DeviceContext):
         chosen = self.choose(problem, algorithm)
         return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
 
+    def serves(self, problem: Problem, algorithm: str) -> bool:
+        """Return whether the implementation of a name serves a problem; nothing is built to find out."""
+        try:
+            choose(problem, self.planner.dry(), None, algorithm)
+        except ProblemError:
+            return False
+        return True
+
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
         return plan_choice(problem, self.planner, choice)
@@ -196,7 +204,13 @@ class Context(DeviceContext):
                 self.plan_ended(problem, chosen.algorithm, began)
             return found
 
-    def compile(self, graph: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None) -> Any:
+    def compile(
+        self,
+        graph: Any,
+        passes: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        memory: int | None = None,
+    ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -207,15 +221,18 @@ class Context(DeviceContext):
         constants : mapping of str to array, optional
             Inputs that never change, such as the parameters of a net for inference. They are sent to the device once,
             what follows from them alone is computed once, and runs do not take them.
+        memory : int, optional
+            Most bytes for values inside of the graph. Where they need more, cheap ones are computed again in backward
+            instead of being kept. By default the memory of the device.
 
         Raises
         ------
         ProblemError
-            If the device cannot serve a dtype.
+            If the device cannot serve a dtype. When a run or a report plans the graph: if `memory` is too little.
         BuildError
             If the device's compiler refuses a kernel.
         """
-        found = self.compiler(graph, self, passes, constants)
+        found = self.compiler(graph, self, passes, constants, memory)
         with self._lock:
             self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
         return found
@@ -225,7 +242,7 @@ class Context(DeviceContext):
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems whose plans are kept, and those inside of graphs that still exist, each once."""
+        """Return the problems whose plans are kept, alone or inside of graphs that still exist, each once."""
         with self._lock:
             found = dict.fromkeys(problem for problem, _ in self._plans)
         return tuple({**found, **dict.fromkeys(parse(text) for text, _ in self.graph_problems())})

@@ -101,7 +101,7 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not recording:
             return outputs
-        backward_writes.remember(operator.op_type, inputs[len(operator.arguments) :])
+        backward_writes.remember((operator.op_type,), inputs[len(operator.arguments) :])
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out

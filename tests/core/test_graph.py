@@ -7,7 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, parse_graph
-from clgraft.core.graph.passes import PASSES
+from clgraft.core.graph.passes import NAMES
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -73,7 +73,7 @@ def test_bad_heads_are_refused(text, message):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("passes", ["-all", *(f"-all,{name}" for name in PASSES), ""])
+@pytest.mark.parametrize("passes", ["-all", *(f"-all,{name}" for name in NAMES), ""])
 def test_results_equal_float64(context, rng, training, passes):
     graph = small_net(training)
     arrays = sample(graph, rng)
@@ -234,6 +234,22 @@ def test_memory_is_shared(context):
     report = context.compile(whole).report()
     assert 0 < report.arena_bytes < report.value_bytes
     assert str(report.nodes) in str(report) and report.launches >= report.nodes
+
+
+@pytest.mark.parametrize("passes", ["-all", None])
+def test_outputs_keep_their_shapes_where_problems_see_others(context, rng, passes):
+    on = GraphBuilder()
+    x = on.input("x", (108,))
+    (first,) = on.add("pointwise x0[108] : y0 = x0 + 1;", x)
+    (second,) = on.add("pointwise x0[3,6,6] x1[6] : y0 = x0 * x1;", first, on.input("w", (6,)))
+    (third,) = on.add("pointwise x0[12,9] : y0 = x0 - 2;", second)
+    compiled = context.compile(on.graph(second, third), passes)
+    x, w = rng.standard_normal(108).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    given = np.full((12, 9), np.nan, np.float32)
+    found = compiled.run({"x": x, "w": w, third: given})
+    expected = (x + 1).reshape(3, 6, 6) * w
+    np.testing.assert_array_equal(found[second], expected)
+    np.testing.assert_array_equal(given, (expected - 2).reshape(12, 9))
 
 
 def test_more_than_64_arrays(context, rng):
