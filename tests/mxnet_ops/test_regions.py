@@ -48,7 +48,7 @@ def with_loss(**options) -> mx.sym.Symbol:
 def both(symbol: mx.sym.Symbol, **options):
     """Return the symbol swapped operator by operator, with regions, and the regions' report."""
     joined, report = ops.swap_symbol(symbol, regions=True, **options)
-    return ops.swap_symbol(symbol, **options)[0], joined, report
+    return ops.swap_symbol(symbol, regions=False, **options)[0], joined, report
 
 
 def region_nodes(symbol: mx.sym.Symbol) -> list[dict]:
