@@ -2,7 +2,7 @@
 
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
-for `core/conv/tiles.txt`. `--json FILE` writes all figures.
+for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` writes all figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The package as others get it: a regular package with one version, found from any folder, never built by halves."""
+"""The package as others get it: a regular package with one version, found from any folder, never built in part."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ RULES = {
     "Crop": Rule("OclCrop", "crop_param"),
     "Tile": Rule("OclTile", "tile_param"),
     "Reduction": Rule("OclReduction", "reduction_param"),
-    # of the SSD fork and others, which stock Caffe does not know
+    # layers of the SSD fork and others, which stock Caffe lacks
     "Permute": Rule("OclPermute", "permute_param"),
     "Normalize": Rule("OclNormalize", "norm_param"),
     "Eltwise": Rule("OclEltwise", "eltwise_param"),

@@ -11,7 +11,7 @@ from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
-LARGEST = 2**31 - 1  # of any single number; sizes in elements and bytes are 64-bit
+LARGEST = 2**31 - 1  # the largest single number; sizes in elements and bytes are 64-bit
 
 Some = TypeVar("Some", bound="SpatialProblem")
 

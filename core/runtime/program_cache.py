@@ -23,7 +23,7 @@ MAGIC = b"clgraft program 1\n"
 FOLDER = "programs"
 # environment variables that change what PoCL, Intel's compilers and pyopencl make of a source
 STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")
-STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # of those that start like it
+STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # these steer nothing that a program depends on
 
 
 def folder() -> Path | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clgraft.core.problem import Problem
     from clgraft.core.session.context import Context
 
-SECONDS = 20.0  # of a problem's candidates
+SECONDS = 20.0  # the time for one problem's candidates
 FINAL_SECONDS = 1.0
 
 

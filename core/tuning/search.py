@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from clgraft.core.problem import Problem
     from clgraft.core.session.context import Context
 
-# times the best: a candidate whose first run is that slow is stopped, and one whose best of two or three runs is
+# relative to the best: a candidate whose first run is that slow is stopped, and one whose best of two or three runs is
 SLOW = (8.0, 3.0, 1.5)
 FIRST_RUNS = 5
-FIRST_SECONDS = 0.3  # of a candidate's first runs; three of them in any case
+FIRST_SECONDS = 0.3  # the time for a candidate's first runs; at least three are made
 FINALISTS = 4
-MARGIN = 1.05  # times faster than the heuristic, in the median of the rounds
-MOST_OF_ROUNDS = 0.75  # of the rounds in which a winner was faster
+MARGIN = 1.05  # a winner's speed relative to the heuristic, in the median of the rounds
+MOST_OF_ROUNDS = 0.75  # the share of rounds in which a winner has to be faster
 ALIKE = 1.01  # finalists this near to the fastest are told apart by their spread
 LAST_RESORT_OPERATIONS = 3e8  # with more, the implementation that never declines is not worth a run
 # what another run would find again
@@ -157,7 +157,7 @@ class Search:
         return checked if isinstance(checked, Candidate) else self._time(choice, *checked)
 
     def _check(self, choice: Choice, trial: Trial) -> Candidate | tuple[Runner, float]:
-        """Plan and run a candidate; give its runner and error if it is right, else what became of it."""
+        """Plan and run a candidate; return its runner and error if it is right, else what became of it."""
         try:
             steps = self._steps(choice)
             fingerprint = self._fingerprint(steps)

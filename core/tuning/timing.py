@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 FRESH_BYTES = 32 * 2**20  # so many bytes have gone through the caches before a buffer is used again
 MOST_COPIES = 8
-LEAST_SECONDS, MOST_RUNS = 3e-4, 64  # of one measurement on other devices
-DEVICE_RUNS = 8  # in a row between two looks at the clock, on a device with memory of its own
+LEAST_SECONDS, MOST_RUNS = 3e-4, 64  # one measurement on other devices
+DEVICE_RUNS = 8  # runs between two readings of the clock, on a device with memory of its own
 
 
 class Buffers:
@@ -98,7 +98,7 @@ class Runner:
         self.bound = [plan.bind(each) for each in buffers.bound]
         self.turn = 0
         self.first = 0.0  # seconds of the last run that `results` made
-        self.runs = DEVICE_RUNS if buffers.staged else 0  # of one measurement; 0: not known yet
+        self.runs = DEVICE_RUNS if buffers.staged else 0  # runs of one measurement; 0: not known yet
 
     def _run(self) -> None:
         bound = self.bound[self.turn]
@@ -106,7 +106,7 @@ class Runner:
         self.plan.run_bound(bound, self.scalars)
 
     def results(self) -> dict[str, np.ndarray]:
-        """Run once into numbers that are none; give what was written, to be used before the next run."""
+        """Run once into numbers that are none; return what was written, to be used before the next run."""
         self.buffers.poison()
         self.turn = 0
         self.first = self._time(1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clgraft.core.session.context import Context
 
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
-ALLOWED = 10.0  # times the error that the direct method is expected to have
+ALLOWED = 10.0  # relative to the error that the direct method is expected to have
 
 
 class Trial:

@@ -102,7 +102,7 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"[{op_types}] got a gradient of a gradient, expected the first order: "
                 "MXNet's Custom operators have no other (leave these operators to MXNet with select)"
             ) from failure
-        if original.__name__ != "grad":  # whose graph may be differentiated again
+        if original.__name__ != "grad":  # the graph of `grad` may be differentiated again
             _recording.__dict__.pop("op_types", None)
         if _recorded:
             announce_recorded()

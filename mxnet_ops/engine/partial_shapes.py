@@ -89,8 +89,8 @@ class _Cut(NamedTuple):
     """A grafted operator that was taken out of a graph."""
 
     operator: Operator
-    places: list[int]  # of its inputs among the graph's outputs
-    names: list[str]  # of the variables that its outputs are now
+    places: list[int]  # positions of its inputs among the graph's outputs
+    names: list[str]  # names of the variables that its outputs are now
 
 
 def _cut(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[_Cut]]:

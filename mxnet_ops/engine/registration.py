@@ -59,7 +59,7 @@ class Execution(Protocol):
 # how a region is made: from a context, its operator, its inputs' shapes and their dtype
 STARTS: dict[str, Callable[..., Execution]] = {}
 _executions: dict[int, Execution] = {}  # those at work
-_numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # of the operators at work that draw random numbers
+_numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # the running operators that draw random numbers
 
 
 def _answer(function: Callable[..., None]) -> Callable[..., int]:

@@ -31,7 +31,7 @@ from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
-CORE_SUFFIX = "_ocl"  # of the Custom node whose guarded output carries the node's own name
+CORE_SUFFIX = "_ocl"  # ends the name of a Custom node whose guarded output carries the node's own name
 OWN_KEYS = ("op_type", "name", "out", "attr")
 
 

@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
     "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
 }
-BOUNDS = (("lower_bound", 0.125), ("upper_bound", 0.334))  # of rrelu's slopes, as MXNet has them
+BOUNDS = (("lower_bound", 0.125), ("upper_bound", 0.334))  # bounds of rrelu's slopes, with MXNet's defaults
 _PLAIN = """relu relu_keep_nan sigmoid tanh softrelu softsign log_sigmoid selu gelu silu abs sign negative square sqrt
 rsqrt reciprocal sin cos erf expm1 log1p identity"""
 PLAIN = tuple(_PLAIN.split())

@@ -14,8 +14,8 @@ from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE,
 from clgraft.mxnet_ops.engine.registration import register
 
 MANY = ("add", "multiply", "maximum")
-MOST_TERMS = 62  # of a sum in one kernel: devices limit the bytes of a kernel's arguments, and compilers nesting
-PART_TERMS = 32  # of each kernel of a longer sum
+MOST_TERMS = 62  # most terms of a sum in one kernel: devices limit arguments, and compilers nesting
+PART_TERMS = 32  # terms in each kernel of a longer sum
 
 
 @register

@@ -37,7 +37,7 @@ def _step(net: Any) -> None:
 
 
 class _Text:
-    """A net under construction: each method adds layers on top of a blob and gives the new blob's name."""
+    """A net under construction: each method adds layers on top of a blob and returns the new blob's name."""
 
     def __init__(self, batch: int, pixels: int, learn: bool) -> None:
         self.norm = "" if learn else "batch_norm_param { use_global_stats: true }"
@@ -71,7 +71,7 @@ class _Text:
         return self.layer("Pooling", [x], f"pooling_param {{ {parameters} }}")
 
     def finish(self, x: str) -> str:
-        """Add global pooling, the dense layer and the loss; give the text."""
+        """Add global pooling, the dense layer and the loss; return the text."""
         x = self.pool(x, "pool: AVE global_pooling: true")
         x = self.layer(
             "InnerProduct", [x], f"inner_product_param {{ num_output: {CLASSES} weight_filler {{ type: 'xavier' }} }}"

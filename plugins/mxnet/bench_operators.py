@@ -30,7 +30,7 @@ def _side(case: Case, grafted: bool) -> Side:
     else:
         symbol = getattr(mx.sym, native)(*data, name="op", **attributes)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of shapes that only the graph knows
+        warnings.simplefilter("ignore")  # MXNet warns of shapes that only the graph knows
         executor = symbol.simple_bind(mx.cpu(), grad_req="write", **{f"x{i}": shape for i in range(inputs)})
     names = [name for name in symbol.list_arguments() if executor.arg_dict[name] is not None]
     for seed, name in enumerate(names):

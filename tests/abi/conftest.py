@@ -23,7 +23,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_program(library, tmp_path_factory):
-    """Compile a C or C++ file of this folder against the header and the library alone, run it, give the process."""
+    """Compile a C or C++ file against the header and the library alone, run it, and return the process."""
     folder = tmp_path_factory.mktemp("bin")
 
     def run(source: str, *arguments: str, compiler: str = "gcc", timeout: int = 300, **environment: str):

@@ -105,7 +105,7 @@ def gradients(
     dw: Sequence[np.ndarray] = (),
     poison: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Run forward and backward once; give tops, bottoms' gradients and the layer's blobs with their gradients."""
+    """Run forward and backward once; return tops, bottoms' gradients and the layer's blobs with their gradients."""
     for name, values in data.items():
         net.blobs[name].data[...] = values
     for name in dy:

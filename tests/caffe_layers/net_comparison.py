@@ -81,7 +81,7 @@ def compare_nets(text: str, weights: str, seed: int = 20) -> Comparison:
 
 
 def run(net: Any) -> dict[str, np.ndarray]:
-    """Go forward and back; give the loss, the score it is of, the input's gradient and every parameter's."""
+    """Go forward and back; return the loss, the score it is of, the input's gradient and every parameter's."""
     for blobs in net.params.values():
         for blob in blobs:
             blob.diff[...] = 0

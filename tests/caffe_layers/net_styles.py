@@ -85,13 +85,13 @@ class Builder:
         return self.add("Dropout", self.fresh("drop"), (x,), "dropout_param { dropout_ratio: 0.5 }", top=x)
 
     def loss(self, x: str) -> str:
-        """Softmax and cross entropy against the labels; gives the whole net's text."""
+        """Softmax and cross entropy against the labels; return the whole net's text."""
         self.add("SoftmaxWithLoss", "loss", (x, "label"))
         return self.text
 
 
 def alexnet(width: float, pixels: int, norm_first: bool = True) -> str:
-    """Five convolutions, some in two groups, with LRN before the pooling (CaffeNet: behind it)."""
+    """Five convolutions, some in two groups, with LRN before the pooling (CaffeNet: after it)."""
     net = Builder(width, pixels)
     x = net.conv_relu("data", net.channels(96, 2), 11, 4, 0)
     x = net.pool(net.lrn(x), 3, 2) if norm_first else net.lrn(net.pool(x, 3, 2))

@@ -161,7 +161,7 @@ def test_parts_and_sums_equal_native(name):
     [("Reduction", "reduction_param { operation: ASUM axis: 0 coeff: 0.25 }"), ("Power", "power_param { power: 2 }")],
 )
 def test_any_layer_may_be_a_loss(kind, parameters, weight):
-    """A top with a loss weight: the sum of its elements counts, natively and here."""
+    """A top with a loss weight: the sum of its elements counts, in Caffe and here."""
     results = []
     for ours in (False, True):
         text = inputs({"x": MATRIX}) + layer(kind, parameters, ours=ours, frame=f"loss_weight: {weight}")

@@ -125,7 +125,7 @@ def test_mask_equals_native(name, phase):
     compare("Pooling", f"pooling_param {{ {fields} }}", {"x": shape}, tops=["y", "mask"], phase=phase, data={"x": x})
 
 
-def test_a_mask_of_nothing_is_minus_one_as_natively():
+def test_a_mask_of_nothing_is_minus_one_as_in_caffe():
     x = np.random.default_rng(0).standard_normal((1, 2, 6, 6)).astype(np.float32)
     x[0, 0, :2, :2] = np.nan
     x[0, 1, 2:4, 2:4] = -np.inf
@@ -163,7 +163,7 @@ def test_the_gradient_of_maxima_that_a_layer_in_place_has_overwritten(kind, phas
 
 
 def test_an_average_of_nothing_is_zero():
-    """Such windows begin beyond the input: natively they are 0 / 0, or 0 by a negative number of elements."""
+    """Such windows begin beyond the input: in Caffe they are 0 / 0, or 0 by a negative number of elements."""
     x = np.ones((1, 1, 3, 6), np.float32)
     found = []
     for ours in (False, True):

@@ -45,7 +45,7 @@ def train(folder, parameters: str, ours: bool, command=("env", "GLOG_minloglevel
 
 
 @needs_command
-def test_trains_as_natively(tmp_path):
+def test_trains_as_in_caffe(tmp_path):
     parameters = 'num_output: 2 kernel_size: 3 weight_filler { type: "xavier" }'
     curves = []
     for ours in (False, True):
@@ -79,7 +79,7 @@ def test_an_error_is_printed_before_the_command_ends(tmp_path):
 
 
 @needs_command
-def test_a_swapped_solver_trains_tests_and_is_timed_as_natively(tmp_path):
+def test_a_swapped_solver_trains_tests_and_is_timed_as_in_caffe(tmp_path):
     """Batch statistics in training, the stored ones in testing; the data are the same in every run."""
     h5py = pytest.importorskip("h5py")
     rng = np.random.default_rng(20)

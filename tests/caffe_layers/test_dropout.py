@@ -17,7 +17,7 @@ RATIO = "dropout_param { dropout_ratio: %s }"
 
 
 def run(net, shape=SHAPE, top="y") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Run forward and backward on random numbers away from 0; give x, y, dy and dx."""
+    """Run forward and backward on random numbers away from 0; return x, y, dy and dx."""
     random = np.random.default_rng(5)
     x = (random.uniform(0.5, 2, shape) * random.choice([-1, 1], shape)).astype(np.float32)
     dy = random.uniform(0.5, 2, shape).astype(np.float32)
@@ -52,7 +52,7 @@ def test_the_default_ratio_is_a_half():
 
 
 @pytest.mark.parametrize("tops", ["y", "x"])
-def test_testing_is_the_identity_as_natively(tops):
+def test_testing_is_the_identity_as_in_caffe(tops):
     compare("Dropout", RATIO % 0.3, {"x": (2, 3, 5, 7)}, tops=[tops], phase=TEST)
 
 

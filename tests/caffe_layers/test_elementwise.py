@@ -48,7 +48,7 @@ def test_activations_in_place_equal_native(name):
 
 @pytest.mark.parametrize("name", ["power", "power, linear", "power 2", "power 3", "log", "bnll"])
 def test_in_place_gradients_equal_those_of_the_native_layer_with_a_top_of_its_own(name):
-    """Natively these differentiate wrongly in place, without a word; ours keep what they need."""
+    """Caffe's layers differentiate wrongly in place and do not say so; ours keep what they need."""
     random = np.random.default_rng(2)
     x, dy = random.standard_normal((2, 2, 3, 5, 7)).astype(np.float32)
     text = inputs({"x": x.shape})
@@ -73,7 +73,7 @@ def test_special_values_equal_native(name):
 
 
 @pytest.mark.parametrize("name", ["relu", "relu, slope", "elu", "sigmoid", "tanh", "absval", "bnll"])
-def test_nan_and_infinity_pass_as_natively(name):
+def test_nan_and_infinity_pass_as_in_caffe(name):
     x = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
     results = []
     for ours in (False, True):
@@ -126,7 +126,7 @@ SCALES = {
 @pytest.mark.parametrize("name", SCALES)
 def test_scale_equals_native(name, bias, tops):
     fields, shapes = SCALES[name]
-    # Natively the gradient of a vector that begins at axis 0 is overwritten: batches of one iteration do not add up.
+    # Caffe overwrites the gradient of a vector that begins at axis 0: batches of one iteration do not add up.
     adds = name not in ("axis 0", "all", "one axis only")
     compare("Scale", f"scale_param {{ {fields} bias_term: {bias} }}", shapes, tops=[tops], adds=adds)
 
@@ -202,7 +202,7 @@ def test_eltwise_of_one_blob_with_itself():
 
 
 def test_eltwise_gives_gradients_only_where_they_are_wanted():
-    """Behind a convolution the one bottom learns, the other is data."""
+    """One bottom comes from a convolution that learns, the other is data."""
     results = []
     for ours in (False, True):
         text = inputs({"x": (2, 3, 4, 5), "z": (2, 3, 4, 5)}) + (

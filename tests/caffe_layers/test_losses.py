@@ -30,7 +30,7 @@ def test_softmax_equals_native(shape, fields, tops):
 
 
 def losses(kind, fields, data, *, tops="y", frame="", forced=True):
-    """Run a native loss and its swap; give the tops' data and the bottoms' gradients of both."""
+    """Run a native loss and its swap; return the tops' data and the bottoms' gradients of both."""
     text = inputs({name: values.shape for name, values in data.items()})
     # a branch that learns decides where gradients are wanted, as in a net
     text += 'layer { name: "scale" type: "Power" bottom: "x" top: "z" power_param { scale: 1 } }\n'
@@ -86,7 +86,7 @@ def test_loss_weight(weight):
 
 
 def test_probabilities():
-    """With two tops some native versions end the process: here both come from native layers of one top."""
+    """With two tops some native versions end the process: here both are compared with native layers of one top."""
     data = labelled((3, 5, 4, 6), 5)
     expected = losses("SoftmaxWithLoss", "", data)
     head = inputs({name: values.shape for name, values in data.items()})
@@ -125,7 +125,7 @@ def test_labels_that_name_no_class_are_an_error():
     assert net.blobs["y"].data > 0
 
 
-def test_improbable_labels_count_as_natively():
+def test_improbable_labels_count_as_in_caffe():
     data = {"x": np.array([[500, 0, 0], [0, 0, 0]], np.float32), "label": np.array([1, 2], np.float32)}
     assert losses("SoftmaxWithLoss", "", data)["y"] > 40
 
@@ -161,7 +161,7 @@ def test_euclidean_loss_equals_native():
         close(got, expected, f"{name} diff")
 
 
-def test_a_gradient_of_labels_is_refused_as_natively():
+def test_a_gradient_of_labels_is_refused_as_in_caffe():
     text = inputs({"x": (2, 3), "raw": (2,)})
     text += 'layer { name: "learned" type: "Scale" bottom: "raw" top: "label" scale_param { axis: 0 num_axes: 0 } }\n'
     text += layer("SoftmaxWithLoss", "", ours=True, bottoms=("x", "label"), frame="loss_weight: 1")
@@ -227,7 +227,7 @@ def test_swap_keeps_parameters_that_stand_apart():
     assert swapped == text and "stand apart" in report.left[0].reason
 
 
-def test_an_old_net_trains_as_natively():
+def test_an_old_net_trains_as_in_caffe():
     """V1, whose loss has no top."""
     old = """
     input: "x" input_dim: 4 input_dim: 3 input_dim: 1 input_dim: 1

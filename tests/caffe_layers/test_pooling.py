@@ -40,7 +40,7 @@ def test_pooling_equals_native(name, pool):
 
 
 @pytest.mark.parametrize("name", ["pair", "ceil", "overlapping", "stem", "all"])
-def test_ties_go_to_the_first_as_natively(name):
+def test_ties_go_to_the_first_as_in_caffe(name):
     fields, shape = WINDOWS[name]
     x = np.random.default_rng(0).integers(0, 3, shape).astype(np.float32)
     compare("Pooling", f"pooling_param {{ {fields} }}", {"x": shape}, data={"x": x})
@@ -57,14 +57,14 @@ def forward(fields, x):
     return found
 
 
-def test_not_a_number_is_no_maximum_as_natively():
+def test_not_a_number_is_no_maximum_as_in_caffe():
     x = np.random.default_rng(0).standard_normal((2, 3, 8, 20)).astype(np.float32)
     x[np.random.default_rng(1).random(x.shape) < 0.4] = np.nan
     np.testing.assert_array_equal(*forward("kernel_size: 2 stride: 2", x))
 
 
 def test_windows_that_begin_beyond_the_input():
-    """Natively the gradient of such a maximum is written in front of the array: only forward can be compared."""
+    """Caffe writes the gradient of such a maximum in front of the array: only forward can be compared."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 6)).astype(np.float32)
     np.testing.assert_array_equal(*forward("kernel_size: 2 stride: 3", x))
     net = load(

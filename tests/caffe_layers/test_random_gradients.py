@@ -20,7 +20,7 @@ LAYER = re.compile(r'type: "(\w+)" bottom: "(\w+)" .*?top: "(\w+)"')
 
 
 class Chained(Growing):
-    """A net in which layers that work in place often stand behind pooling."""
+    """A net in which layers that work in place often follow pooling."""
 
     def pooling(self) -> str:
         top = super().pooling()
@@ -38,19 +38,19 @@ def nets(draw) -> tuple:
     return net.text, net.blob, tuple(net.shape)
 
 
-def natively_wrong(text: str) -> bool:
+def wrong_in_caffe(text: str) -> bool:
     """Return whether a native gradient reads what a layer in place has overwritten: ours reads what it kept."""
     maker = ""
     for kind, bottom, top in LAYER.findall(text):
         in_place = bottom == top
         if in_place and (kind in ("Power", "BNLL") or maker == "LRN"):
             return True
-        maker = maker if in_place and kind == "Dropout" else kind  # which passes all in this phase
+        maker = maker if in_place and kind == "Dropout" else kind  # OclDropout passes everything on in this phase
     return False
 
 
 def agree(got: np.ndarray, expected: np.ndarray, name: str, dy: np.ndarray) -> None:
-    """Compare; where a tanh saturates, 1 - y^2 keeps few digits of y's rounding: hence the part of dy."""
+    """Compare; where a tanh saturates, 1 - y^2 keeps few digits of y, so part of dy is allowed as error."""
     assert np.isfinite(got).all() and got.shape == expected.shape, name
     error, size = np.abs(got - expected).max(initial=0), np.abs(expected).max(initial=0)
     assert error <= 1e-4 * size + 1e-5 * np.abs(dy).max(), f"{name}: off by {error}, of {size}"
@@ -60,7 +60,7 @@ def agree(got: np.ndarray, expected: np.ndarray, name: str, dy: np.ndarray) -> N
 @given(nets(), st.integers(0, 2**31))
 def test_random_nets_have_the_same_gradients(net, seed):
     text, last, shape = net
-    assume(not natively_wrong(text))
+    assume(not wrong_in_caffe(text))
     text += "force_backward: true"
     native, ours = load(text, TEST), load(swap_net(text)[0], TEST)
     random = np.random.default_rng(seed)

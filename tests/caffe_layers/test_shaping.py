@@ -83,7 +83,7 @@ def test_reduction_of_zeros_and_of_large_numbers():
 
 
 def test_a_gradient_for_some_bottoms_only():
-    """A bottom that nothing learns behind gets no gradient: its memory stays."""
+    """A bottom that leads to nothing that learns gets no gradient: its memory stays."""
     learned = layer(
         "InnerProduct", "inner_product_param { num_output: 3 }", ours=False, name="ip", bottoms=["a"], tops=["x"]
     )

@@ -57,7 +57,7 @@ def test_only_type_and_own_parameters_change(name):
                 continue
             rule = RULES[native.type]
             if field.name == "loss_weight" and rule.loss and not native.loss_weight:
-                assert ours.loss_weight == [1]  # natively by itself
+                assert ours.loss_weight == [1]  # Caffe sets it by itself
             elif field.name in (rule.parameters, rule.more):
                 assert getattr(carried, field.name) == getattr(native, field.name)
                 assert not ours.HasField(field.name)

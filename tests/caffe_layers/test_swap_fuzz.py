@@ -73,7 +73,7 @@ def test_meaning_is_kept_and_every_letter_restored(data):
         for field in filter(None, (rule.parameters, rule.more)):
             assert getattr(carried, field) == getattr(native, field)
             assert not ours.HasField(field)
-        if rule.loss:  # natively it has a weight and a top by itself
+        if rule.loss:  # in Caffe it has a weight and a top by itself
             assert list(ours.loss_weight) == (list(native.loss_weight) or [1] + [0] * (len(native.top) - 1))
             assert len(ours.top) == max(1, len(native.top))
             if not native.top:

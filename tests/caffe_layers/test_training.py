@@ -82,7 +82,7 @@ def batch(step: int) -> tuple:
 
 
 def train(solver, steps: range) -> list:
-    """Run some steps; give the losses."""
+    """Run some steps; return the losses."""
     losses = []
     for step in steps:
         data, labels = batch(step)

@@ -30,7 +30,7 @@ def solver_of(net: str, folder, extra: str = ""):
 
 
 def step(solver, data: dict) -> dict:
-    """Go one step of the solver; give the loss, every parameter's update, and the statistics."""
+    """Go one step of the solver; return the loss, every parameter's update, and the statistics."""
     for name, values in data.items():
         solver.net.blobs[name].data[...] = values
     solver.step(1)
@@ -123,7 +123,7 @@ def pairs(number: int, batch: int) -> dict:
 
 
 def train(solver, steps: range, batches: tuple = (4,)) -> list:
-    """Go some steps, with batches of these sizes in turn; give the losses."""
+    """Go some steps, with batches of these sizes in turn; return the losses."""
     losses = []
     for number in steps:
         data = pairs(number, batches[number % len(batches)])
@@ -153,7 +153,7 @@ def test_siamese_nets_learn_the_same(extra, batches, tmp_path):
                 assert np.array_equal(first.data, second.data)
 
 
-@pytest.mark.parametrize("goes_on", ["grafted", "natively"])
+@pytest.mark.parametrize("goes_on", ["grafted", "native"])
 def test_solver_states_go_on_across_a_swap(goes_on, tmp_path):
     native, ours = both(tmp_path)
     first, second = (native, ours) if goes_on == "grafted" else (ours, native)

@@ -43,7 +43,7 @@ def environment(context, tmp_path_factory):
 
 
 def run(environment, *words: str) -> str:
-    """Run Python; give what it printed."""
+    """Run Python; return what it printed."""
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -60,7 +60,7 @@ def random_arrays(
 
 
 def check(results: dict[str, np.ndarray], exact: dict[str, np.ndarray], dtype: str, roundings: float) -> None:
-    """Hold the results to so many roundings of the largest value, beside the rounding of what is stored."""
+    """Hold the results to so many roundings of the largest value, plus the rounding of what is stored."""
     assert set(results) == set(exact)
     for name, result in results.items():
         largest = np.abs(exact[name]).max(initial=1e-3)

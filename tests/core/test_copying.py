@@ -1,4 +1,4 @@
-"""Problems that move elements: exact, in every dtype and write mode, and nothing beside the output is touched."""
+"""Problems that move elements: exact, in every dtype and write mode, and no memory outside of the output is touched."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(context, problem: core.Problem, rng) -> None:
                 np.testing.assert_allclose(array, wanted, rtol=rounding, atol=2 * rounding, err_msg=what)
             else:
                 np.testing.assert_array_equal(array, wanted, err_msg=what)
-            assert np.isnan(blocks[name][[0, -1]]).all(), f"{problem}: written beside {name}"
+            assert np.isnan(blocks[name][[0, -1]]).all(), f"{problem}: written outside of {name}"
 
 
 @pytest.mark.parametrize("machine", MACHINES[:3])
@@ -77,7 +77,7 @@ def test_is_exact(name, machine, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_gpu_turns_tiles(dtype, rng):
-    """Through local memory: whole tiles and rests of both sides, with axes around, between and behind."""
+    """Through local memory: whole tiles and rests of both sides, with axes before, between and after."""
     if dtype == "float64" and not core.context().device.has_fp64:
         pytest.skip("the device has no float64")
     with planning_for("a GPU") as context:

@@ -19,7 +19,7 @@ from tests.problem_sets import problem_lines
 
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
-SHORT = ["grouped_planes", "depthwise_flat"]  # of short rows
+SHORT = ["grouped_planes", "depthwise_flat"]  # the implementations for short rows
 ALGORITHMS = [*SHORT, "depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 

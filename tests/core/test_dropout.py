@@ -14,7 +14,7 @@ from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.problem_sets import problem_lines
 
 KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
-SIGMAS = 5  # of a normal distribution: one in two million sound runs would fail, and runs are the same every time
+SIGMAS = 5  # one in two million sound runs would fail; runs are the same every time
 PROBLEMS = problem_lines("dropout")
 DTYPES = ("float32", "float16", "float64")
 ROUNDING = {"float32": 2e-7, "float16": 1e-3, "float64": 1e-15}
@@ -163,7 +163,7 @@ def test_keys_are_independent(context, word):
 def test_channels_and_images_are_independent(context):
     kept = masks(context, (16, 64, 7, 7)).reshape(16 * 64, 49).astype("f8")
     correlation = np.corrcoef(kept)[np.triu_indices(len(kept), 1)]
-    # of pairs without correlation, r * sqrt(n) is about normal: its mean square over all pairs is n / (n - 1) / n
+    # without correlation, r * sqrt(n) of a pair is about normal: its mean square over all pairs is n / (n - 1) / n
     expected, pairs = 1 / 48, len(correlation)
     assert abs((correlation**2).mean() - expected) < SIGMAS * expected * math.sqrt(2 / pairs) * 2
 

@@ -11,7 +11,7 @@ from clgraft.core.graph.passes import PASSES
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
-TOLERANCE = 2e-5  # of the largest element: float32 through six layers
+TOLERANCE = 2e-5  # relative to the largest element: float32 through six layers
 
 
 def close(found: np.ndarray, expected: np.ndarray) -> bool:

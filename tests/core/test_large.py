@@ -16,7 +16,7 @@ GIGABYTE = 2**30
 
 
 def available() -> int:
-    """Bytes of memory that can be had."""
+    """Bytes of memory that are available."""
     words = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()
     return int(words[0]) * 1024
 

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def oclgrind(*words: str) -> tuple[str, list[str]]:
-    """Run the script; give what it printed, and what Oclgrind found."""
+    """Run the script; return what it printed, and what Oclgrind found."""
     command = ["oclgrind", "--data-races", "--max-errors", "20", sys.executable, "-W", "ignore", str(SCRIPT), *words]
     environment = {**os.environ, "CLGRAFT_DEVICE": "oclgrind", "PYTHONPATH": python_path()}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)

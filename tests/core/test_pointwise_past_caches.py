@@ -29,7 +29,7 @@ def context() -> Iterator[Context]:
 
 
 def aligned(values: np.ndarray, shift: int = 0) -> np.ndarray:
-    """Copy to memory that begins so many elements behind a multiple of 128 bytes."""
+    """Copy to memory that begins so many elements after a multiple of 128 bytes."""
     room = np.empty(values.size + 256, values.dtype)
     start = -room.ctypes.data % 128 // values.itemsize + shift
     found = room[start : start + values.size].reshape(values.shape)
@@ -74,7 +74,7 @@ def test_write_modes_and_places(columns: int, context: Context) -> None:
 
 
 def test_a_large_output_is_found_large() -> None:
-    """Without a mock: the kernel that is chosen for 2^26 bytes, beside the one for a small output."""
+    """Without a mock: the kernel that is chosen for 2^26 bytes, compared with the one for a small output."""
     large, small = ((f"pointwise x0[{n},4096] x1[{n},1] : {TWO}") for n in (4096, 3))
     with mock.patch.object(generate, "outgrows_caches", wraps=generate.outgrows_caches) as asked:
         own = Context.on(None)

@@ -120,7 +120,7 @@ def test_every_kind_has_facts() -> None:
     sets = {text.split()[0] for _, text in lines()}
     for kind, problems in kinds().items():
         if not problems.__module__.startswith("clgraft."):
-            continue  # of another test
+            continue  # another test covers these
         assert problems.examples, f"{kind} has no examples for clgraft check"
         assert kind in sets, f"no set in tests/problems has a {kind}"
 

@@ -140,7 +140,7 @@ def test_cross_entropy_matches_float64(name: str, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
 def test_only_what_is_chosen_is_read(machine: str) -> None:
-    """A NaN beside the labels or where one is ignored stays out of the loss; at a label it goes in."""
+    """A NaN that is not at a label, or where the label is ignored, stays out of the loss; at a label it goes in."""
     problem = CrossEntropyProblem("forward", 4, 3, ignoring=True)
     y = np.full((4, 3, 1), np.nan, np.float32)
     label = np.array([[1], [2], [9], [0]], np.float32)

@@ -53,7 +53,7 @@ DENSE = (
 
 
 def prove(context, problem, listed) -> int:
-    """Run choices into numbers that are none, twice, and onto random numbers; give how many served the problem."""
+    """Run choices into numbers that are none, twice, and onto random numbers; return how many served the problem."""
     trial = Trial(problem, context)
     served = 0
     for choice in listed:
@@ -91,7 +91,7 @@ def _accumulates(context, problem, trial, choice, first) -> None:
 def test_convolutions(context, name, direction):
     problem = core.parse(LINES[name]).with_direction(direction)
     served = prove(context, problem, choices(problem, context)[1:])
-    assert served or not problem.arguments()[-1].size  # of nothing there is nothing to search
+    assert served or not problem.arguments()[-1].size  # without elements there is nothing to search
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

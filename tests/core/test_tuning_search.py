@@ -106,9 +106,9 @@ def test_a_search_goes_on_where_it_stopped(context, monkeypatch):
         assert kept.add(PROBLEM, candidate)
     tried = []
     _, search = searched(context, known=kept.candidates(PROBLEM), trying=tried.append)
-    assert tried[0] == HEURISTIC  # whose time is needed on the same day
+    assert tried[0] == HEURISTIC  # its time is needed for comparison
     assert not set(map(str, tried)) & {"raising", "direct", "slow"}
-    assert search.winner.choice == Choice("direct")  # of the first search, checked and timed again
+    assert search.winner.choice == Choice("direct")  # it comes from the first search, and was checked and timed again
 
 
 def test_no_time_left_still_gives_what_was_found(context):

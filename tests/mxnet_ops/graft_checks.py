@@ -9,7 +9,7 @@ import numpy as np
 
 import clgraft.mxnet_ops  # noqa: F401  (before MXNet)
 
-# of the largest value: sums of some hundred terms, rounded
+# relative to the largest value: sums of some hundred terms, rounded
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3}
 MODES = ("plain", "hybrid", "static")
 

@@ -13,7 +13,7 @@ from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, random
 ACTIVATIONS = [("Activation", name) for name in ("relu", "sigmoid", "softrelu", "softsign", "tanh")]
 LEAKY = [("LeakyReLU", name) for name in ("leaky", "elu", "selu", "gelu", "prelu")]
 FAMILIES = ACTIVATIONS + LEAKY
-# softplus is more accurate here than natively; LeakyReLU's are single precision natively, whatever the type
+# softplus is more accurate here than in MXNet, whose LeakyReLU family computes in single precision for every type
 LOOSER = {"softrelu", "leaky", "elu", "selu", "gelu", "prelu"}
 
 

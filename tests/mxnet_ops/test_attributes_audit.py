@@ -90,7 +90,7 @@ def test_types_with_dilation_and_stride(op_type, dtype, rng):
         if dtype == "float64":
             compare(grafted, native, arrays, rng, dtype=dtype, requests=["write"])
             continue
-        # MXNet has no convolution in half precision on CPUs: the same numbers in float32 are the judge
+        # MXNet has no convolution in half precision on CPUs: the same numbers in float32 decide
         wide = {name: value.astype("float32") for name, value in arrays.items()}
         head = random(rng, *evaluate(native, wide).outputs[0].shape, dtype="float16")
         got, expected = evaluate(grafted, arrays, [head]), evaluate(native, wide, [head.astype("float32")])
@@ -123,7 +123,7 @@ def test_pooling(pool_type, ndim, rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_an_average_of_no_elements_is_zero(ndim, dtype):
-    # the last window of each axis begins behind the input; MXNet's own is 0, NaN (3-D, float64) or an error (float32)
+    # the last window of each axis begins after the input; MXNet's own is 0, NaN (3-D, float64) or an error (float32)
     keys = {"kernel": (3,) * ndim, "stride": (2,) * ndim, "pad": (2,) * ndim, "count_include_pad": False}
     x = mx.nd.ones((1, 1, *(10,) * ndim), dtype=dtype)
     x.attach_grad()

@@ -1,4 +1,4 @@
-"""Batch norm beside MXNet's own."""
+"""Batch norm compared with MXNet's own."""
 
 from __future__ import annotations
 

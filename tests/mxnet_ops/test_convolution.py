@@ -1,4 +1,4 @@
-"""Convolution and depthwise convolution beside MXNet's own."""
+"""Convolution and depthwise convolution compared with MXNet's own."""
 
 from __future__ import annotations
 

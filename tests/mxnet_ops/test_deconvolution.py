@@ -1,4 +1,4 @@
-"""Deconvolution beside MXNet's own."""
+"""Deconvolution compared with MXNet's own."""
 
 from __future__ import annotations
 

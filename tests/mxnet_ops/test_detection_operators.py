@@ -1,4 +1,4 @@
-"""Operators of detection and segmentation nets that the zoo has not, swapped, beside MXNet's own."""
+"""Operators of detection and segmentation nets that the zoo lacks, swapped, compared with MXNet's own."""
 
 from __future__ import annotations
 

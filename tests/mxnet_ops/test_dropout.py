@@ -50,7 +50,7 @@ def test_write_requests_of_the_gradient(rng):
 
 
 @pytest.mark.parametrize("keys", [{"p": 0.3}, {"p": 0}, {"p": 0, "mode": "always"}, {"p": 0.3, "axes": (1,)}], ids=str)
-def test_not_training_is_the_identity_as_natively(keys, rng):
+def test_not_training_is_the_identity_as_in_mxnet(keys, rng):
     native = mx.sym.Dropout(mx.sym.var("data"), **keys)
     compare(dropout(**keys), native, {"data": random(rng, 4, 5, 6)}, rng, train=False, requests=["write"])
 

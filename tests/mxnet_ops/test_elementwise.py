@@ -1,4 +1,4 @@
-"""Activations, arithmetic and the user's own expressions beside MXNet's own operators."""
+"""Activations, arithmetic and the user's own expressions compared with MXNet's own operators."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ FINITE = (
     "cos",
     "erf",
     "square",
-)  # in whose NaN and infinity nobody looks
+)  # where NaN and infinity are not compared
 
 
 @pytest.mark.parametrize("name", NATIVE)

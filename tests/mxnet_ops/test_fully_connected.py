@@ -1,4 +1,4 @@
-"""FullyConnected beside MXNet's own."""
+"""FullyConnected compared with MXNet's own."""
 
 from __future__ import annotations
 

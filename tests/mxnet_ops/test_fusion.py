@@ -60,7 +60,7 @@ def norm(x, name="norm", **keys):
     return mx.sym.BatchNorm(x, name=name, fix_gamma=False, **keys)
 
 
-BEHIND = {
+FOLLOWERS = {
     "relu": lambda y: mx.sym.Activation(y, act_type="relu", name="last"),
     "relu6": lambda y: mx.sym.clip(y, 0, 6, name="last"),
     "leaky": lambda y: mx.sym.LeakyReLU(y, act_type="leaky", name="last"),
@@ -68,9 +68,9 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["train", "infer"])
-@pytest.mark.parametrize("name", BEHIND)
+@pytest.mark.parametrize("name", FOLLOWERS)
 def test_a_batch_norm_takes_in_its_activation(name, train, rng):
-    native = BEHIND[name](norm(conv(mx.sym.var("x"))))
+    native = FOLLOWERS[name](norm(conv(mx.sym.var("x"))))
     fused, report = swap_symbol(native, fuse=True, regions=False)
     assert grafts(fused) == ["ocl_conv", "ocl_batchnorm"], str(report)
     assert [row.graft for row in report.replaced] == ["ocl_conv", "ocl_batchnorm", "ocl_batchnorm"]
@@ -99,7 +99,7 @@ def test_batch_norms_that_stay_alone():
         nodes = json.loads(fused.tojson())["nodes"]
         norms = [node["attrs"] for node in nodes if node.get("attrs", {}).get("op_type") == "ocl_batchnorm"]
         assert [attributes.get("act_type", "none") for attributes in norms] == ["none"], native.list_outputs()
-    twice = BEHIND["relu"](norm(BEHIND["relu6"](norm(x, "a")), "b"))
+    twice = FOLLOWERS["relu"](norm(FOLLOWERS["relu6"](norm(x, "a")), "b"))
     assert grafts(swap_symbol(twice, fuse=True, regions=False)[0]) == ["ocl_conv", "ocl_batchnorm", "ocl_batchnorm"]
 
 

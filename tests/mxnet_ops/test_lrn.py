@@ -1,4 +1,4 @@
-"""Local response normalisation beside MXNet's own."""
+"""Local response normalisation compared with MXNet's own."""
 
 from __future__ import annotations
 

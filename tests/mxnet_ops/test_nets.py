@@ -27,7 +27,7 @@ TRAINED = {
 }
 SINGLE = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1", "densenet121", "mobilenetv2_0.25"]
 ROUNDING_GROWTH = 1e-10
-UNITS = 8  # of native's own error: Winograd's method rounds more than the direct one
+UNITS = 8  # relative to MXNet's own error: Winograd's method rounds more than the direct one
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -66,7 +66,7 @@ def start(arguments: list[str], role: str | None = None, port: int = 0) -> subpr
 
 
 def finish(processes: list[subprocess.Popen]) -> None:
-    """Wait for all of them, and leave none behind."""
+    """Wait for all of them, and leave none running."""
     end, failures = time.monotonic() + SECONDS, []
     try:
         for process in processes:

@@ -251,7 +251,7 @@ images = np.random.default_rng(1).standard_normal((12, 3, 8, 8)).astype("float32
 whole = net(mx.nd.array(images)).asnumpy()  # OpenCL is in use when the workers are forked
 loader = gluon.data.DataLoader(gluon.data.ArrayDataset(images), batch_size=3, num_workers=2)
 for _ in range(2):
-    # workers hand arrays of cpu_shared over, which no cached graph of MXNet takes beside parameters of cpu
+    # workers hand arrays of cpu_shared over, which no cached graph of MXNet takes together with parameters of cpu
     found = np.concatenate([net(x.as_in_context(mx.cpu())).asnumpy() for x in loader])
     assert np.abs(found - whole).max() < 1e-5 * np.abs(whole).max()
 print("epochs done")

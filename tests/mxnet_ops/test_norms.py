@@ -1,4 +1,4 @@
-"""Layer norm, group norm, instance norm and L2 normalisation beside MXNet's own."""
+"""Layer norm, group norm, instance norm and L2 normalisation compared with MXNet's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MXNet beside the NumPy that a Python can have."""
+"""MXNet with the NumPy that each Python has."""
 
 from __future__ import annotations
 

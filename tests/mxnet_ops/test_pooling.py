@@ -1,4 +1,4 @@
-"""Pooling beside MXNet's own."""
+"""Pooling compared with MXNet's own."""
 
 from __future__ import annotations
 

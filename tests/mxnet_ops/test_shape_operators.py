@@ -1,4 +1,4 @@
-"""Joining, cutting, padding, reordering and folding beside MXNet's own operators, and their swap."""
+"""Joining, cutting, padding, reordering and folding compared with MXNet's own operators, and their swap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def var(*names: str):
 
 
 def body(symbol):
-    """An operator of a net: in front of it something of real numbers, so that a swap need not fear whole ones."""
+    """An operator of a net: in front of it something of real numbers, so that a swap does not meet integers."""
     return mx.sym.sin(symbol)
 
 

@@ -1,4 +1,4 @@
-"""Softmax, its losses and the regression outputs beside MXNet's own."""
+"""Softmax, its losses and the regression outputs compared with MXNet's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair(name: str, **keys):
 
 
 def compare_loss(grafted, native, arrays, rng, *, dtype="float32", heads=True) -> None:
-    """Compare the output and data's gradient, written and added; label has none natively and a zero here.
+    """Compare the output and data's gradient, written and added; label has none in MXNet and a zero here.
 
     Factors are single precision in MXNet, whatever the data: so is the comparison.
     """
@@ -138,7 +138,7 @@ def test_softmax_output_is_mxnets(name, rng):
 
 @pytest.mark.parametrize("name", ["rows", "valid", "smooth", "places"])
 def test_softmax_output_in_half_precision(name, rng):
-    """Beside MXNet's own in double precision."""
+    """Compared with MXNet's own in double precision."""
     shape, label, keys = OUTPUTS[name]
     classes = shape[1 if keys.get("multi_output") else -1]
     arrays = {"data": random(rng, *shape, dtype="float16"), "label": rng.integers(0, classes, label).astype("float16")}
@@ -152,7 +152,7 @@ def test_softmax_output_in_half_precision(name, rng):
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("probabilities", [False, True])
 def test_gradients_weighted_by_the_outputs_gradient(probabilities, places, rng):
-    """Beside the definition: MXNet's own multiplies by its output, so that it stays where it is."""
+    """Compared with the definition: MXNet's own multiplies by its output, so that it stays where it is."""
     x, head = random(rng, 4, 5, 3, dtype="float64"), random(rng, 4, 5, 3, dtype="float64")
     y = np.exp(x) / np.exp(x).sum(1 if places else 2, keepdims=True)
     labels = rng.integers(0, 3, (4, 3) if places else (4, 5))

@@ -26,7 +26,7 @@ def hybridize(net, mode) -> None:
 
 
 def step(net, x, head) -> dict:
-    """Train once; give outputs, gradients, and inference with the moving statistics of before."""
+    """Train once; return outputs, gradients, and inference with the moving statistics of before."""
     data = mx.nd.array(x, dtype=x.dtype)
     data.attach_grad()
     found = {"inference": net(data).asnumpy()}

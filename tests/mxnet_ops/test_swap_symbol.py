@@ -116,7 +116,7 @@ def test_select(select, expected):
 
 
 def test_learned_slopes_get_their_gradient_where_mxnet_plans_memory(rng):
-    # MXNet's own overwrites the gradient that it still needs: numbers are the judge
+    # MXNet's own overwrites the gradient that it still needs: numbers decide
     x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=3, no_bias=True, name="c")
     x = mx.sym.tanh(mx.sym.LeakyReLU(x, act_type="prelu", name="p") * 2)
     swapped, report = ops.swap_symbol(x)
@@ -188,7 +188,8 @@ def test_training_with_a_module_follows_the_native_one(rng):
         for batch in iterator:
             module.forward_backward(batch)
             module.update()
-        mx.nd.waitall()  # readers of moving statistics do not wait for the backward that updates them, natively too
+        # readers of moving statistics do not wait for the backward that updates them, in MXNet's operators too
+        mx.nd.waitall()
         trained.append({k: v.asnumpy() for group in module.get_params() for k, v in group.items()})
     for name, value in trained[0].items():
         assert np.abs(trained[1][name] - value).max() <= 1e-4 * max(1, np.abs(value).max()), name

@@ -1,4 +1,4 @@
-"""Nets of Gluon's model zoo beside their swapped twins; as a program it writes the table of docs/mxnet-nets.md.
+"""Nets of Gluon's model zoo compared with their swapped twins; as a program it writes the table of docs/mxnet-nets.md.
 
 python tests/mxnet_ops/zoo_comparison.py                      # every net, some minutes
 python tests/mxnet_ops/zoo_comparison.py alexnet resnet18_v1  # these, on the screen only
@@ -23,7 +23,7 @@ from mxnet.gluon.model_zoo import vision
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mxnet-nets.md"
 CLASSES = 7
-Arrays = dict  # of names to numpy arrays
+Arrays = dict  # names to numpy arrays
 
 # small images, where the poolings of a net allow them; 48 for the others
 SIZES = {"squeezenet": 224, "densenet": 224, "inception": 299, "alexnet": 64, "vgg": 32}
@@ -95,7 +95,7 @@ def _found(outputs: Any, gradients: Mapping[str, Any], states: Mapping[str, Any]
 
 
 def run_symbol(symbol: mx.sym.Symbol, arrays: Arrays, auxiliary: Arrays, head: np.ndarray, dtype: str) -> Arrays:
-    """Train once in an executor; give output, every gradient, and the moving statistics behind it."""
+    """Train once in an executor; return output, every gradient, and the moving statistics after it."""
     arguments = {k: mx.nd.array(v, dtype=dtype) for k, v in arrays.items()}
     gradients = {k: mx.nd.full(v.shape, np.nan, dtype=dtype) for k, v in arrays.items()}
     states = {k: mx.nd.array(v, dtype=dtype) for k, v in auxiliary.items()}
@@ -176,7 +176,7 @@ def arithmetic(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> dict[str, float
 
 @dataclass(frozen=True)
 class Comparison:
-    """A net and its twins: what was swapped, and errors by name beside native float64.
+    """A net and its twins: what was swapped, and errors by name against MXNet in float64.
 
     `native` and `swapped` are float32 (the executor), `block` the hybridized Gluon net; `double` and `double_block` are
     the same two twins in float64.
@@ -210,7 +210,7 @@ def compare_net(
     wanted: tuple[str, ...] = ("swapped", "block", "double"),
     smooth: bool = False,
 ) -> Comparison:
-    """Train a net once natively in float64 and float32, and its twins on the same numbers.
+    """Train a net once in MXNet in float64 and float32, and its twins on the same numbers.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def compare_net(
     return Comparison(name, report, share, **found)
 
 
-SEEDS = (3, 4, 5)  # of small images; larger ones take one
+SEEDS = (3, 4, 5)  # seeds for small images; larger ones take the first
 HEADER = """# The nets of Gluon's model zoo
 
 Every net of MXNet 1.9.1's model zoo, swapped as a Symbol and as a Gluon net, with the same parameters. One training
@@ -306,7 +306,7 @@ COLUMNS = (
 
 
 def row(name: str, batch: int) -> str:
-    """Compare a net and give its line of the table."""
+    """Compare a net and return its line of the table."""
     size = image_size(name)
     found = [compare_net(name, batch, seed) for seed in (SEEDS if size < 200 else SEEDS[:1])]
     report, share = found[0].report, found[0].share

@@ -29,7 +29,7 @@ def results(rows):
 
 def test_every_set_can_be_read_and_has_its_groups():
     assert set(set_names()) == {*problem_sets.names(), "elements"}
-    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS) - {"more"}  # of no set
+    assert {group_of(case.work) for case in cases(set_names())} == set(GROUPS) - {"more"}  # `more` belongs to no set
     found = {case.name: case for case in cases(["classic"])}
     assert found["11x11-s4-3-64-224"].group == found["7x7-s2-3-64-224"].group == "strided"
     assert found["depthwise-s2-96-112"].group == "depthwise"
@@ -86,7 +86,7 @@ def test_a_side_that_computes_something_else_is_not_measured(monkeypatch):
 def test_timing_is_interleaved():
     calls = []
     compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=5, settle=0.001)
-    assert "".join(calls) == "ab" + 2 * ("aaaaa" + "bbbbb")  # of each five the first is not timed
+    assert "".join(calls) == "ab" + 2 * ("aaaaa" + "bbbbb")  # the first of each five is not timed
 
 
 def test_sums_by_group():

@@ -65,7 +65,7 @@ def plant(tmp_path, monkeypatch):
 
 
 def tuned(capfd, *arguments: str) -> tuple[int, dict, str]:
-    """Run the command with --json; give its status, its record and its progress."""
+    """Run the command with --json; return its status, its record and its progress."""
     status = main(["tune", *arguments, "--json"])
     out, err = capfd.readouterr()
     return status, json.loads(out), err

@@ -12,7 +12,7 @@ from clgraft.core.operators.pointwise.expression import CONSTANTS, FUNCTIONS, TE
 WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)")
 INPUT = re.compile(r"x\d+")
 MOST_ARGUMENTS = 24  # arrays of a joined problem: each takes two kernel arguments, and drivers hold some tens
-MOST_CHARACTERS = 4000  # of a joined expression
+MOST_CHARACTERS = 4000  # the length of a joined expression at most
 KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
 
 

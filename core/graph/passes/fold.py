@@ -34,7 +34,7 @@ def fold_batch_norms(graph: Some) -> Some:
             continue
         states = {state.name for state in graph.states}
         if states & set(layer.reads):
-            continue  # the layer would move behind a change of its state
+            continue  # the layer would move past a change of its state
         before[i], nodes[i] = _folded(layer, node, taken)
         nodes[writer] = None
     found: list[Node] = []

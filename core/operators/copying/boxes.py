@@ -13,12 +13,12 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.problem import ceil_div
 
-AXES = 6  # that the kernels count, the row's included
+AXES = 6  # axes that the kernels count, including the row
 GROUP = 256  # work-items of a GPU's work-group
-ELEMENTS = 4  # of a GPU's work-item
-SIDE = 32  # of the tiles that turn on a GPU
+ELEMENTS = 4  # elements of a GPU's work-item
+SIDE = 32  # rows and columns of the tiles that a GPU transposes
 ITEMS_PER_UNIT = 4  # work-items per core, so that none waits long for the last one
-FEWEST_ELEMENTS = 8192  # of a work-item
+FEWEST_ELEMENTS = 8192  # elements of a work-item at least
 SHORT = 8  # a row below that is not worth finding: the axis outside of it becomes the row
 
 
@@ -99,7 +99,7 @@ def launches(planner: Planner, box: Box, dtype: str) -> tuple[Launch, ...]:
 
 
 def _put_tiles_last(box: Box, axes: list[tuple[int, int, int]], least: int) -> bool:
-    """Bring the axis that is contiguous in x next to the last, if that is contiguous in y; give whether that is so."""
+    """Bring the axis that is contiguous in x next to the last, if that is contiguous in y; say whether it is."""
     size, x_step, y_step = axes[-1]
     place = next((i for i, (_, x, _) in enumerate(axes) if x == 1), -1)
     if not box.x or y_step != 1 or x_step == 1 or size < least or place < 0 or axes[place][0] < least:

@@ -15,7 +15,7 @@ NAME = "direct"
 
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
 ITEM_ELEMENTS = 8192  # fewer are not worth a work-item's start
-LABELS_PER_PART = {True: 2048, False: 16}  # by whether the device is a CPU
+LABELS_PER_PART = {True: 2048, False: 16}  # True: on a CPU device
 MOST_PARTS = 1024
 LOCAL = 64
 

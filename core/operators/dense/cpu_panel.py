@@ -21,7 +21,7 @@ from clgraft.core.problem import ceil_div
 NAME = "cpu_panel"
 FILE = "dense/cpu_panel.cl"
 # vectors of the batch in a register tile -> rows of weights that meet them, and the tile's cost in tiles of one vector
-# at full speed; for 32 vector registers and for 16
+# rows that run at full speed, for 32 vector registers and for 16
 TILES = {True: {4: (6, 4.0), 2: (12, 2.2), 1: (8, 1.6)}, False: {2: (6, 2.0), 1: (8, 1.3)}}
 LEAST_BATCH = 9
 CHUNK_KIB = 32  # size of a chunk of the transposed batch, which stays in the L1 cache

@@ -22,7 +22,7 @@ WORDS = 4  # random numbers of a counter
 LANES = 16  # counters of a block
 GROUP = 64
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
-FEWEST_BLOCKS = 64  # of a work-item
+FEWEST_BLOCKS = 64  # blocks of a work-item at least
 DROPOUT, RRELU, RRELU_GRADIENT, MASK = range(4)
 
 

@@ -2,7 +2,7 @@
 
 A program is a list of C assignments over real numbers, such as ``real t = x0 - m; y0 = t > 0 ? t : 0;``. OpenCL's
 vectors do not follow scalar C (a comparison gives -1, a condition looks at the top bit, literals do not widen), so the
-text is not pasted into kernels: it is parsed, and written with the macros of kernels/pointwise_value.cl.
+text is not pasted into kernels: it is parsed, and written with the macros of kernels/pointwise/value.cl.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _THREE = "clamp fma mad mix smoothstep"
 FUNCTIONS = {name: count for count, names in enumerate((_ONE, _TWO, _THREE), 1) for name in names.split()}
 ALIASES = {"abs": "fabs", "max": "fmax", "min": "fmin"}
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
-ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p")})  # kernels/pointwise_math.cl
+ALIASES.update({name: name.upper() for name in ("erf", "erfc", "expm1", "log1p")})  # kernels/pointwise/math.cl
 TESTS = ("isnan", "isinf", "isfinite", "signbit")
 
 # what compilers of OpenCL take: longer ones crash some of them
 MOST_CHARACTERS = 100_000
 MOST_OPERATIONS = 2000
-MOST_DEPTH = 200  # of operations in each other; compilers count brackets
+MOST_DEPTH = 200  # operations nested in each other at most; compilers limit brackets
 MOST_NESTED = 40  # parentheses, functions and conditions in each other
 
 LEVELS: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/"))

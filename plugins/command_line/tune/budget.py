@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from clgraft.core.problem import parse
 
 LEAST_SECONDS = 10.0  # a search that is worth its time: a few candidates are built and timed
-OPERATIONS_PER_BYTE = 10.0  # of processors and GPUs alike within a factor of three
+OPERATIONS_PER_BYTE = 10.0  # the balance of processors and of GPUs, within a factor of three
 
 
 def cost(text: str) -> float:

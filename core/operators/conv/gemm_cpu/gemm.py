@@ -33,7 +33,7 @@ PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pa
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
 PANELS = (448, 224, 704)
-PLAIN_PANELS = (320, 160, 640)  # for products in place
+PLAIN_PANELS = (320, 160, 640)  # KiB of a panel for products in place
 EACH, MOST = 8, 32
 
 

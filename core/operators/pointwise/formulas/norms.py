@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 
-# of x2 = difference and x3 = square
+# the inputs are x2 = difference and x3 = square
 DEVIATION = "real variance = x3 - x2 * x2; real deviation = sqrt((variance > 0 ? variance : 0) + eps);"
 
 
