@@ -5,6 +5,11 @@
 Each net is described once and built twice, as a graph and as a PyTorch module, with the same parameters. Inference and
 training (forward and every gradient, batch norm with the batch's statistics) are checked against each other first.
 The peer's time is the best of eager mode, channels last, and with ``--compile`` torch.compile.
+
+    python benchmarks/graph_nets.py resnet50 --batch 32 --device gpu --peer none --arrays device,host,versions
+
+`--arrays` says where our arrays are: on the device (parameters of inference are constants); in host memory, all sent in
+every run and gradients brought back; or there with a version for each parameter, which changes in training alone.
 """
 
 from __future__ import annotations
@@ -243,12 +248,12 @@ def random_values(on: OnGraph, size: int, rng: np.random.Generator) -> dict[str,
 
 
 class Ours:
-    """A net as a compiled graph, with everything on the device.
+    """A net as a compiled graph.
 
-    On devices that use host memory in place the arrays are NumPy's.
+    With `arrays` "device" everything is on the device; on devices that use host memory in place the arrays are NumPy's.
     """
 
-    def __init__(self, net: str, batch: int, size: int, training: bool, context: Any) -> None:
+    def __init__(self, net: str, batch: int, size: int, training: bool, context: Any, arrays: str = "device") -> None:
         on = OnGraph(batch, training)
         logits = NETS[net](on, size)
         graph = on.builder.graph(logits)
@@ -260,21 +265,26 @@ class Ours:
             self.values[f"d.{logits}"] = rng.standard_normal((batch, 1000), np.float32)
         self.graph, self.context = graph, context
         start = time.perf_counter()
-        constants = {} if training else {name: self.values[name] for name in (*on.parameters, *on.statistics)}
+        known = (*on.parameters, *on.statistics)
+        constants = {} if training or arrays != "device" else {name: self.values[name] for name in known}
+        self.versions = dict.fromkeys(known, 1) if arrays == "versions" else {}
+        self.training = training
         self.compiled = context.compile(graph, constants=constants)
         self.report = self.compiled.report()
         self.seconds_to_compile = time.perf_counter() - start
         self.arrays: dict[str, Any] = {name: a for name, a in self.values.items() if name not in constants}
         for name in graph.outputs:
             self.arrays[name] = np.full(graph.values[name].shape, np.nan, np.float32)
-        if context.device.host_access == "staged":
+        if arrays == "device" and context.device.host_access == "staged":
             import pyopencl.array as device_array
 
             self.arrays = {name: device_array.to_device(context.queue, array) for name, array in self.arrays.items()}
 
     def run(self) -> None:
         """Run once and wait."""
-        self.compiled.run(self.arrays)
+        if self.training:
+            self.versions = {name: version + 1 for name, version in self.versions.items()}
+        self.compiled.run(self.arrays, versions=self.versions)
         self.context.finish()
 
     def results(self) -> dict[str, np.ndarray]:
@@ -334,6 +344,16 @@ def largest_difference(ours: Ours, peer: Peer) -> float:
     return max(float(np.abs(a - b).max()) / max(float(np.abs(b).max()), floor) for a, b in pairs)
 
 
+def same(ours: Ours, other: Ours) -> None:
+    """Check that arrays elsewhere change nothing but rounding, which folding constants changes."""
+    other.run()
+    found = other.results()
+    for name, array in ours.results().items():
+        difference = float(np.abs(array - found[name]).max()) / max(float(np.abs(array).max()), 1e-30)
+        if not difference < 1e-3:
+            raise SystemExit(f"{name} differs by {difference}")
+
+
 def seconds(runs: list[Any], repeats: int) -> list[float]:
     """Return the median time of each of several calls that take turns."""
     times: list[list[float]] = [[] for _ in runs]
@@ -355,6 +375,7 @@ def main() -> None:
     parser.add_argument("--peer", choices=("cpu", "cuda", "none"), default="cpu", help="where PyTorch runs")
     parser.add_argument("--compile", action="store_true", help="torch.compile as a further mode of the peer")
     parser.add_argument("--modes", default="inference,training")
+    parser.add_argument("--arrays", default="device", help="of device, host and versions; the first one meets the peer")
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
     context = core.context(options.device)
@@ -362,7 +383,8 @@ def main() -> None:
     for net in options.nets:
         for mode in options.modes.split(","):
             training = mode == "training"
-            ours = Ours(net, options.batch, options.size, training, context)
+            places = options.arrays.split(",")
+            ours, *others = (Ours(net, options.batch, options.size, training, context, where) for where in places)
             ours.run()
             line = f"{net} {mode}: compiled in {ours.seconds_to_compile:.1f} s; {ours.report}"
             print(line, flush=True)
@@ -374,13 +396,17 @@ def main() -> None:
             )
             if peers:
                 print(f"  largest difference from PyTorch {largest_difference(ours, peers[0]):.1e}", flush=True)
-            runs = [ours.run, *(peer.run for peer in peers)]
+            for other in others:
+                same(ours, other)
+            runs = [ours.run, *(peer.run for peer in peers), *(other.run for other in others)]
             for run in runs:
                 run()
             mine, *theirs = seconds(runs, options.repeats)
+            theirs, elsewhere = theirs[: len(peers)], theirs[len(peers) :]
             found = ", ".join(f"PyTorch {kind} {1e3 * value:.2f}" for kind, value in zip(kinds, theirs))
             best = f"; best of PyTorch over ours {min(theirs) / mine:.2f}" if theirs else ""
-            print(f"  ours {1e3 * mine:.2f}, {found}{best}", flush=True)
+            places_found = "".join(f", {w} {1e3 * value:.2f}" for w, value in zip(places[1:], elsewhere))
+            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{places_found}, {found}{best}", flush=True)
 
 
 if __name__ == "__main__":

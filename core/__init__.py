@@ -2,7 +2,7 @@
 
 from clgraft.core import abi, tuning
 from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
-from clgraft.core.graph import CompiledGraph
+from clgraft.core.graph import CompiledGraph, hand_over_text
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
@@ -23,6 +23,7 @@ from clgraft.core.session.contexts import adopt, context
 
 Context.advisor = staticmethod(tuning.advise)
 Context.compiler = CompiledGraph
+Context.graph_writer = staticmethod(hand_over_text)
 c_callers.serve(abi.ffi, abi.lib)
 
 __all__ = [

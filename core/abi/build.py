@@ -17,11 +17,24 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = next(
     path for path in (HERE.parents[1] / name for name in ("__init__.py", "clgraft/__init__.py")) if path.exists()
 )
-SOURCES = ("affinity.c", "errors.c", "handles.c", "context.c", "plan.c", "run.c", "verbose.c")
+SOURCES = (
+    "affinity.c",
+    "arrays.c",
+    "context.c",
+    "copy.c",
+    "errors.c",
+    "events.c",
+    "handles.c",
+    "plan.c",
+    "run.c",
+    "transfer.c",
+    "verbose.c",
+)
 PYTHON_SIDE = """
 int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue,
                               clg_context *context);
 int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
+int32_t clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 """
 
 

@@ -2,6 +2,7 @@
  *
  * A problem is one line of text ("conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1").
  * A plan is a problem prepared for a device: made once, run many times.
+ * A graph is many problems with named values between them; its plan runs all of them as one call.
  * Every function returns a status; clg_last_error() tells the calling thread what went wrong.
  * Handles are checked on every call: NULL, destroyed and foreign handles are refused, never followed.
  * All functions may be called from any thread. */
@@ -22,6 +23,8 @@ extern "C" {
 /*cdef-begin*/
 typedef struct clg_context_s *clg_context;
 typedef struct clg_plan_s *clg_plan;
+typedef struct clg_array_s *clg_array; /* memory of a context's device */
+typedef struct clg_event_s *clg_event; /* a run that was started */
 
 typedef int32_t clg_status;
 enum {
@@ -39,13 +42,13 @@ enum {
 
 enum { CLG_FLOAT32 = 1, CLG_FLOAT16 = 2, CLG_FLOAT64 = 3, CLG_INT32 = 4, CLG_UINT8 = 5 };
 enum { CLG_IN = 1, CLG_OUT = 2, CLG_INOUT = 3 };
-enum { CLG_HOST = 1, CLG_DEVICE = 2 };                         /* what a buffer's handle is */
+enum { CLG_HOST = 1, CLG_DEVICE = 2, CLG_ARRAY = 3 };          /* what a buffer's handle is */
 enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 };  /* how an output is written */
 
 /* One argument of a run. Set size to sizeof(clg_buffer). */
 typedef struct clg_buffer {
     uint32_t size;
-    uint32_t kind;   /* CLG_HOST: handle is a host pointer; CLG_DEVICE: handle is a cl_mem of the plan's context */
+    uint32_t kind;   /* CLG_HOST: handle is a host pointer; CLG_DEVICE: a cl_mem, CLG_ARRAY: a clg_array of the plan's context */
     uint32_t dtype;
     uint32_t mode;   /* outputs only; CLG_SKIP: this output is not wanted and handle may be NULL */
     void *handle;
@@ -110,6 +113,47 @@ clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffe
 
 /* Waits for all work of the context. */
 clg_status clg_context_finish(clg_context context);
+
+/* How a graph becomes a plan. Set size to sizeof(clg_graph_options); the rest may be 0. Names stand between spaces. */
+typedef struct clg_graph_options {
+    uint32_t size;
+    uint32_t reserved;
+    const char *gradients; /* inputs NAME whose gradients d.NAME are outputs too; each output Y of the graph has an input d.Y then */
+    const char *outputs;   /* what a run computes, NAME or NAME+, which is added to; NULL: all outputs, overwritten */
+    const char *passes;    /* switches of passes, such as "-fold"; NULL: what CLGRAFT_GRAPH holds */
+} clg_graph_options;
+
+/* Plans a graph, given as text (docs/graphs.md). Its arguments are inputs, states and outputs in this order, each output
+ * with the mode that the options say. clg_plan_describe tells what a run needs, then each problem with its algorithm. */
+clg_status clg_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
+
+/* The whole name of an argument, cut to bytes (with the final zero): names of a graph may not fit clg_argument. */
+clg_status clg_plan_argument_name(clg_plan plan, uint32_t index, char *text, size_t bytes);
+
+/* Memory of the device, for buffers of the kind CLG_ARRAY. Writing and reading wait for runs that were started before.
+ * An array goes with its context. */
+clg_status clg_array_create(clg_context context, uint64_t bytes, clg_array *array);
+clg_status clg_array_write(clg_array array, uint64_t offset, const void *data, uint64_t bytes);
+clg_status clg_array_read(clg_array array, uint64_t offset, void *data, uint64_t bytes);
+clg_status clg_array_destroy(clg_array array);
+
+/* For a host input that may be unchanged since an earlier run: its copy on the device, and a number that says what it
+ * holds. It is sent only if the copy has another version; 0 is always sent. Without an array nothing is kept. */
+typedef struct clg_copy {
+    clg_array array;
+    uint64_t version;
+} clg_copy;
+
+/* Starts a run: as clg_plan_run, but may return before it is done. Runs of a context take place in the order of their
+ * calls. copies is NULL, or has one for each buffer. Host memory must stay valid until the event is done; event NULL waits
+ * for the run. */
+clg_status clg_plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
+                          uint32_t scalar_count, const clg_copy *copies, clg_event *event);
+
+/* Waits for a run and returns its status; clg_event_done tells whether it would wait. Destroying an event does not. */
+clg_status clg_event_wait(clg_event event);
+clg_status clg_event_done(clg_event event, uint32_t *done);
+clg_status clg_event_destroy(clg_event event);
 /*cdef-end*/
 
 #if defined(__GNUC__)

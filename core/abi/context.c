@@ -18,6 +18,7 @@ static void release_workspace(struct clg_context_s *c) {
         cl_release_mem(c->workspace);
     c->workspace = NULL;
     c->workspace_bytes = 0;
+    c->generation++;
 }
 
 static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
@@ -26,7 +27,7 @@ static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
     if (c->host_access != CLG_RAW_POINTER) {
         made = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, &code);
         /* some drivers find out on the first use that there is no memory: every later run would fail */
-        if (made && c->host_access == CLG_STAGED && cl_write(c->queue, made, 1, 1, "")) {
+        if (made && c->host_access == CLG_STAGED && cl_write(c->queue, made, 0, 1, "")) {
             cl_release_mem(made);
             return NULL;
         }
@@ -42,6 +43,8 @@ static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
 
 static void context_free(void *object) {
     struct clg_context_s *c = object;
+    clg_runner_free(c);
+    clg_transfers_free(c);
     if (c->fork_count == clg_fork_count()) {
         cl_finish(c->queue);
         release_workspace(c);
@@ -104,11 +107,14 @@ clg_status clg_context_create_from_cl(void *cl_context, void *cl_device, void *c
 }
 
 static bool plan_of(void *plan, void *context) { return ((struct clg_plan_s *)plan)->context == context; }
+static bool array_of(void *array, void *context) { return ((struct clg_array_s *)array)->context == context; }
 
 clg_status clg_context_destroy(clg_context context) {
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
+    if (c->fork_count == clg_fork_count()) clg_runner_drain(c);
     clg_handle_destroy_if(CLG_KIND_PLAN, plan_of, c);
+    clg_handle_destroy_if(CLG_KIND_ARRAY, array_of, c);
     clg_status status = clg_handle_destroy(context, CLG_KIND_CONTEXT);
     clg_handle_drop(c);
     return status;
@@ -123,6 +129,7 @@ clg_status clg_context_finish(clg_context context) {
     else {
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
+        clg_runner_drain(c);
         int32_t code = cl_finish(c->queue);
         clg_affinity_restore(&affinity);
         if (code) status = clg_cl_fail("clFinish", code);
@@ -143,13 +150,16 @@ clg_status clg_context_counters(clg_context context, clg_counters *counters) {
     return counters ? CLG_OK : clg_fail(CLG_INVALID_ARGUMENT, "[context] got counters NULL, expected a place for them");
 }
 
+static bool release_idle(struct clg_context_s *c);
+
 clg_status clg_context_reserve(struct clg_context_s *c, uint64_t bytes) {
     if (bytes <= c->workspace_bytes) return CLG_OK;
     cl_finish(c->queue); /* launches in flight may still use the old one */
     void *made = new_workspace(c, bytes);
-    if (!made) { /* there may be room for one of them */
+    if (!made) { /* there may be room for one of them, or in the place of buffers that are kept for later runs */
         release_workspace(c);
-        made = new_workspace(c, bytes);
+        do made = new_workspace(c, bytes);
+        while (!made && release_idle(c));
     }
     if (!made) /* plans that need less ask again when they run */
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] got no memory for a workspace of %llu bytes", (unsigned long long)bytes);
@@ -189,9 +199,22 @@ static bool release_idle(struct clg_context_s *c) {
         if (c->pool[i].mem && !c->pool[i].busy) {
             cl_release_mem(c->pool[i].mem);
             c->pool[i] = (clg_pooled){NULL, 0, false};
+            c->generation++;
             return true;
         }
     return false;
+}
+
+/* A buffer, in the place of those that are kept for later runs if there is no room. Large ones are touched: some drivers
+ * find out on the first use that there is no memory. */
+cl_object clg_device_memory(struct clg_context_s *c, uint64_t bytes, int32_t *code) {
+    const uint64_t large = 64u << 20;
+    do {
+        cl_object mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, bytes, NULL, code);
+        if (mem && (bytes < large || c->host_access != CLG_STAGED || !(*code = cl_write(c->queue, mem, 0, 1, "")))) return mem;
+        if (mem) cl_release_mem(mem);
+    } while (release_idle(c));
+    return NULL;
 }
 
 cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) {
@@ -204,17 +227,13 @@ cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) 
             return p->mem;
         }
     }
-    for (;;) {
-        clg_pooled *entry = pool_entry(c);
-        if (!entry) return NULL;
-        cl_object mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_, size, NULL, code);
-        if (mem) {
-            c->counters.buffers_created++;
-            *entry = (clg_pooled){mem, size, true};
-            return mem;
-        }
-        if (!release_idle(c)) return NULL;
+    clg_pooled *entry = pool_entry(c);
+    cl_object mem = entry ? clg_device_memory(c, size, code) : NULL;
+    if (mem) {
+        c->counters.buffers_created++;
+        *entry = (clg_pooled){mem, size, true};
     }
+    return mem;
 }
 
 void clg_pool_give(struct clg_context_s *c, cl_object mem) {

@@ -42,8 +42,8 @@ static uint32_t find(const void *handle, uint32_t kind) {
 }
 
 static clg_status refuse(const void *handle, uint32_t kind) {
-    return clg_fail(CLG_INVALID_HANDLE, "[runtime] got handle %p, expected a live %s of this library", handle,
-                    kind == CLG_KIND_CONTEXT ? "clg_context" : "clg_plan");
+    static const char *const names[] = {"", "clg_context", "clg_plan", "clg_array", "clg_event"};
+    return clg_fail(CLG_INVALID_HANDLE, "[runtime] got handle %p, expected a live %s of this library", handle, names[kind]);
 }
 
 void *clg_handle_new(uint32_t kind, void *object, clg_free_fn release) {
@@ -105,6 +105,20 @@ void clg_handle_drop(void *object) {
             return;
         }
     pthread_mutex_unlock(&mutex);
+}
+
+void *clg_handle_object(const void *handle) {
+    pthread_mutex_lock(&mutex);
+    void *object = slots[(uint32_t)(uint64_t)(uintptr_t)handle >> 4].object;
+    pthread_mutex_unlock(&mutex);
+    return object;
+}
+
+void clg_handle_return(const void *handle) {
+    uint32_t index = (uint32_t)(uint64_t)(uintptr_t)handle >> 4;
+    pthread_mutex_lock(&mutex);
+    slots[index].users--;
+    settle(index);
 }
 
 clg_status clg_handle_destroy(const void *handle, uint32_t kind) {

@@ -14,11 +14,13 @@ clg_status clg_fail(clg_status status, const char *format, ...) __attribute__((f
 clg_status clg_cl_fail(const char *what, int32_t code);
 
 /* handles.c: a handle is a number that names a slot; nobody ever follows it as a pointer. */
-enum { CLG_KIND_CONTEXT = 1, CLG_KIND_PLAN = 2 };
+enum { CLG_KIND_CONTEXT = 1, CLG_KIND_PLAN = 2, CLG_KIND_ARRAY = 3, CLG_KIND_EVENT = 4 };
 typedef void (*clg_free_fn)(void *object);
 void *clg_handle_new(uint32_t kind, void *object, clg_free_fn release);
 void *clg_handle_acquire(const void *handle, uint32_t kind); /* NULL, with a message, if it is none of ours */
 void clg_handle_drop(void *object);                          /* after acquire */
+void *clg_handle_object(const void *handle);                 /* of a handle that is acquired */
+void clg_handle_return(const void *handle);                  /* the same, by handle: without a search */
 clg_status clg_handle_destroy(const void *handle, uint32_t kind);
 void clg_handle_destroy_if(uint32_t kind, bool (*test)(void *object, void *with), void *with);
 unsigned clg_fork_count(void);
@@ -50,20 +52,52 @@ struct clg_context_s {
     uint64_t workspace_bytes;
     clg_pooled *pool;
     uint32_t pool_size;
+    uint64_t generation; /* changes when memory of the context's own goes: kernels may be bound to it */
+    bool queued;         /* work of a run that has returned may not be done */
+    struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
     clg_counters counters;
+    struct clg_runner *runner; /* of asynchronous runs; has a mutex of its own */
 };
 clg_status clg_context_reserve(struct clg_context_s *context, uint64_t bytes); /* mutex held */
+cl_object clg_device_memory(struct clg_context_s *context, uint64_t bytes, int32_t *code);
 cl_object clg_pool_take(struct clg_context_s *context, uint64_t bytes, int32_t *code);
 void clg_pool_give(struct clg_context_s *context, cl_object mem);
+
+/* arrays.c */
+struct clg_array_s {
+    struct clg_context_s *context;
+    uint64_t bytes;
+    void *memory;     /* host memory with CLG_RAW_POINTER, */
+    cl_object mem;    /* else a cl_mem */
+    uint64_t version; /* of the host array whose copy it is; 0: none. The context's mutex guards it */
+};
 
 /* plan.c */
 typedef struct clg_resolved {
     void *pointer;   /* raw host pointer, or NULL */
     cl_object mem;   /* or a cl_mem */
     uint64_t offset; /* in elements */
-    uint32_t owner;  /* what to do after the run */
+    uint32_t item;   /* bytes of one */
+    uint32_t block;  /* of transfer.c; 0: none */
+    bool wrapped;    /* mem is made for this run */
+    bool foreign;    /* mem may be replaced by another one of the same address */
+    struct clg_array_s *copy; /* a copy of a host array that is kept; */
+    bool current;             /* it need not be sent */
 } clg_resolved;
-enum { CLG_OWN_NOTHING = 0, CLG_OWN_POOLED = 1, CLG_OWN_WRAPPED = 2 };
+
+/* What a kernel's argument was last set to. */
+typedef struct clg_bound {
+    const void *object; /* NULL: not known */
+    uint64_t offset;
+} clg_bound;
+
+/* transfer.c: a host array's part of a stream, in bytes */
+typedef struct clg_piece {
+    char *host;
+    uint64_t bytes, position;
+    const clg_resolved *resolved;
+    uint32_t launch; /* the first one that uses it (down), or the last one (up) */
+} clg_piece;
 
 struct clg_plan_s {
     struct clg_context_s *context;
@@ -72,10 +106,49 @@ struct clg_plan_s {
     clg_launch *launches;
     clg_binding *bindings;
     uint32_t *writes;
-    clg_resolved *resolved;
+    uint8_t *modes;               /* bit m: an output may have mode m */
+    char **names;                 /* whole: an argument's struct may cut its name */
     uint32_t argument_count, launch_count, binding_count, scalar_count;
     uint64_t workspace_bytes;
+    uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
+    uint32_t *by_first, *by_last;   /* arguments in that order */
+    /* of the run at work; the context's mutex guards them */
+    clg_resolved *resolved;
+    clg_bound *bound; /* for each binding */
+    uint64_t generation;
+    clg_piece *pieces; /* two for each argument: down and up */
+    cl_object blocks[4];
 };
 uint32_t clg_dtype_bytes(uint32_t dtype);
+
+/* copy.c */
+struct clg_copier *clg_copier_new(void);
+void clg_copier_free(struct clg_copier *copier);
+/* `pending` counts the parts that are left; they read and write memory until it is 0. */
+void clg_copy_start(struct clg_copier *copier, void *to, const void *from, size_t bytes, uint32_t *pending);
+void clg_copy_wait(struct clg_copier *copier, uint32_t *pending);
+
+/* transfer.c: mutex held; the plan's arguments are resolved */
+clg_status clg_transfers_begin(struct clg_plan_s *plan, const clg_buffer *buffers);
+clg_status clg_transfers_before(struct clg_plan_s *plan, uint32_t launch, cl_object *wait); /* NULL: for nothing */
+clg_status clg_transfers_after(struct clg_plan_s *plan, uint32_t launch, bool last);
+clg_status clg_transfers_end(struct clg_plan_s *plan, clg_status status); /* also after an error, which it returns */
+void clg_transfers_free(struct clg_context_s *context);
+
+/* run.c: a checked run with its references */
+typedef struct clg_job {
+    struct clg_plan_s *plan;
+    const void *handle; /* the plan's */
+    const clg_buffer *buffers;
+    const double *scalars;
+    const clg_copy *copies; /* or NULL */
+} clg_job;
+clg_status clg_job_run(const clg_job *job);
+void clg_job_drop(const clg_job *job);
+
+/* events.c */
+void clg_runner_drain(struct clg_context_s *context); /* waits for runs that were started, not for the device */
+void clg_runner_free(struct clg_context_s *context);
+clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event); /* owns the job's references then */
 
 #endif

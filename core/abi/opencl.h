@@ -10,7 +10,12 @@ typedef void *cl_object;
 
 #define CL_MEM_READ_WRITE_ (1u << 0)
 #define CL_MEM_USE_HOST_PTR_ (1u << 3)
+#define CL_MEM_ALLOC_HOST_PTR_ (1u << 4)
 #define CL_MAP_READ_ (1u << 0)
+#define CL_MAP_WRITE_ (1u << 1)
+#define CL_QUEUE_DEVICE_ 0x1091
+#define CL_EVENT_STATUS_ 0x11D3
+#define CL_COMPLETE_ 0
 #define CL_MEM_SIZE_ 0x1102
 #define CL_MEM_CONTEXT_ 0x1106
 
@@ -25,14 +30,26 @@ typedef int32_t (*cl_reference_fn)(cl_object);
 #define cl_release_mem(m) CL_CALL(m, 18, cl_reference_fn)(m)
 #define cl_retain_kernel(k) CL_CALL(k, 36, cl_reference_fn)(k)
 #define cl_release_kernel(k) CL_CALL(k, 37, cl_reference_fn)(k)
+#define cl_release_event(e) CL_CALL(e, 44, cl_reference_fn)(e)
 #define cl_flush(q) CL_CALL(q, 46, cl_reference_fn)(q)
 #define cl_finish(q) CL_CALL(q, 47, cl_reference_fn)(q)
 
 typedef cl_object (*cl_create_buffer_fn)(cl_object, uint64_t, size_t, void *, int32_t *);
 #define cl_create_buffer(c, flags, bytes, host, err) CL_CALL(c, 14, cl_create_buffer_fn)(c, flags, bytes, host, err)
 
+typedef cl_object (*cl_create_queue_fn)(cl_object, cl_object, uint64_t, int32_t *);
+#define cl_create_queue(c, device, err) CL_CALL(c, 9, cl_create_queue_fn)(c, device, 0, err)
+
+/* of queues, buffers and events alike */
 typedef int32_t (*cl_mem_info_fn)(cl_object, uint32_t, size_t, void *, size_t *);
 #define cl_mem_info(m, name, bytes, value) CL_CALL(m, 20, cl_mem_info_fn)(m, name, bytes, value, NULL)
+#define cl_queue_device(q, device) CL_CALL(q, 12, cl_mem_info_fn)(q, CL_QUEUE_DEVICE_, sizeof *(device), device, NULL)
+#define cl_event_status(e, status) CL_CALL(e, 42, cl_mem_info_fn)(e, CL_EVENT_STATUS_, sizeof *(status), status, NULL)
+
+typedef int32_t (*cl_wait_fn)(uint32_t, const cl_object *);
+#define cl_wait(event) CL_CALL(*(event), 41, cl_wait_fn)(1, event)
+typedef int32_t (*cl_marker_fn)(cl_object, cl_object *);
+#define cl_marker(q, event) CL_CALL(q, 62, cl_marker_fn)(q, event)
 
 typedef int32_t (*cl_set_arg_fn)(cl_object, uint32_t, size_t, const void *);
 #define cl_set_arg(k, i, bytes, value) CL_CALL(k, 38, cl_set_arg_fn)(k, i, bytes, value)
@@ -40,18 +57,23 @@ typedef int32_t (*cl_set_arg_fn)(cl_object, uint32_t, size_t, const void *);
 typedef int32_t (*cl_set_svm_fn)(cl_object, uint32_t, const void *);
 #define cl_set_arg_pointer(k, i, value) CL_CALL(k, 134, cl_set_svm_fn)(k, i, value)
 
-typedef int32_t (*cl_read_fn)(cl_object, cl_object, uint32_t, size_t, size_t, void *, uint32_t, const void *, void *);
-#define cl_read(q, m, blocking, bytes, host) CL_CALL(q, 48, cl_read_fn)(q, m, blocking, 0, bytes, host, 0, NULL, NULL)
-typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, const void *, uint32_t, const void *, void *);
-#define cl_write(q, m, blocking, bytes, host) CL_CALL(q, 49, cl_write_fn)(q, m, blocking, 0, bytes, host, 0, NULL, NULL)
+/* waits: none, or one event */
+typedef int32_t (*cl_read_fn)(cl_object, cl_object, uint32_t, size_t, size_t, void *, uint32_t, const cl_object *, cl_object *);
+#define cl_read(q, m, at, bytes, host) CL_CALL(q, 48, cl_read_fn)(q, m, 1, at, bytes, host, 0, NULL, NULL)
+#define cl_read_after(q, m, at, bytes, host, waits, list, event) \
+    CL_CALL(q, 48, cl_read_fn)(q, m, 0, at, bytes, host, waits, (waits) ? (list) : NULL, event)
+typedef int32_t (*cl_write_fn)(cl_object, cl_object, uint32_t, size_t, size_t, const void *, uint32_t, const cl_object *, cl_object *);
+#define cl_write(q, m, at, bytes, host) CL_CALL(q, 49, cl_write_fn)(q, m, 1, at, bytes, host, 0, NULL, NULL)
+#define cl_write_after(q, m, at, bytes, host, event) CL_CALL(q, 49, cl_write_fn)(q, m, 0, at, bytes, host, 0, NULL, event)
 
 typedef void *(*cl_map_fn)(cl_object, cl_object, uint32_t, uint64_t, size_t, size_t, uint32_t, const void *, void *, int32_t *);
-#define cl_map(q, m, bytes, err) CL_CALL(q, 56, cl_map_fn)(q, m, 1, CL_MAP_READ_, 0, bytes, 0, NULL, NULL, err)
+#define cl_map(q, m, flags, bytes, err) CL_CALL(q, 56, cl_map_fn)(q, m, 1, flags, 0, bytes, 0, NULL, NULL, err)
 typedef int32_t (*cl_unmap_fn)(cl_object, cl_object, void *, uint32_t, const void *, void *);
 #define cl_unmap(q, m, p) CL_CALL(q, 58, cl_unmap_fn)(q, m, p, 0, NULL, NULL)
 
 typedef int32_t (*cl_launch_fn)(cl_object, cl_object, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
-                                const void *, void *);
-#define cl_launch(q, k, dims, global, local) CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, 0, NULL, NULL)
+                                const cl_object *, cl_object *);
+#define cl_launch(q, k, dims, global, local, waits, list) \
+    CL_CALL(q, 59, cl_launch_fn)(q, k, dims, NULL, global, local, waits, (waits) ? (list) : NULL, NULL)
 
 #endif

@@ -27,7 +27,16 @@ static void plan_free(void *object) {
     free(p->launches);
     free(p->bindings);
     free(p->writes);
+    for (uint32_t i = 0; p->names && i < p->argument_count; i++) free(p->names[i]);
+    free(p->names);
+    free(p->modes);
+    free(p->first_use);
+    free(p->last_use);
+    free(p->by_first);
+    free(p->by_last);
     free(p->resolved);
+    free(p->bound);
+    free(p->pieces);
     free(p);
     if (context) clg_handle_drop(context);
 }
@@ -81,6 +90,40 @@ static clg_status check_spec(const clg_plan_spec *spec) {
     return CLG_OK;
 }
 
+/* Stable, and short enough lists or nearly sorted ones: graphs name their arguments in the order of their use. */
+static void sort_by(uint32_t *order, uint32_t count, const uint32_t *key) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = i;
+        for (; at && key[order[at - 1]] > key[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+static void find_uses(struct clg_plan_s *p) {
+    for (uint32_t i = 0; i < p->argument_count; i++) p->first_use[i] = p->last_use[i] = p->launch_count;
+    for (uint32_t l = 0; l < p->launch_count; l++) {
+        const clg_launch *launch = &p->launches[l];
+        for (uint32_t b = 0; b < launch->binding_count; b++) {
+            const clg_binding *binding = &p->bindings[launch->first_binding + b];
+            if (binding->kind != CLG_BIND_BUFFER) continue;
+            if (p->first_use[binding->index] == p->launch_count) p->first_use[binding->index] = l;
+            p->last_use[binding->index] = l;
+        }
+    }
+    sort_by(p->by_first, p->argument_count, p->first_use);
+    sort_by(p->by_last, p->argument_count, p->last_use);
+}
+
+/* False if there is no memory. */
+static bool name_arguments(struct clg_plan_s *p, const char *const *names) {
+    for (uint32_t i = 0; i < p->argument_count; i++) {
+        const char *name = names && names[i] ? names[i] : p->arguments[i].name;
+        p->names[i] = copy(name, strlen(name) + 1, 1);
+        if (!p->names[i]) return false;
+    }
+    return true;
+}
+
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan) {
     if (!spec || !plan) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got NULL, expected a spec and a place for the handle");
     *plan = NULL;
@@ -104,14 +147,26 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->bindings = copy(spec->bindings, spec->binding_count, sizeof *spec->bindings);
     p->launches = copy(spec->launches, spec->launch_count, sizeof *spec->launches);
     p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
-    p->resolved = calloc((size_t)spec->argument_count + 1, sizeof *p->resolved);
-    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->resolved) {
+    const size_t count = (size_t)spec->argument_count + 1;
+    p->names = calloc(count, sizeof *p->names);
+    if (spec->modes) p->modes = copy(spec->modes, spec->argument_count, 1);
+    p->first_use = malloc(count * sizeof *p->first_use);
+    p->last_use = malloc(count * sizeof *p->last_use);
+    p->by_first = malloc(count * sizeof *p->by_first);
+    p->by_last = malloc(count * sizeof *p->by_last);
+    p->resolved = calloc(count, sizeof *p->resolved);
+    p->bound = calloc((size_t)spec->binding_count + 1, sizeof *p->bound);
+    p->pieces = calloc(2 * count, sizeof *p->pieces);
+    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
+        (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
+        !p->pieces || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
     }
     p->launch_count = spec->launch_count;
     for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
+    find_uses(p);
     pthread_mutex_lock(&c->mutex);
     status = clg_context_reserve(c, p->workspace_bytes);
     pthread_mutex_unlock(&c->mutex);
@@ -193,5 +248,33 @@ clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argume
     else
         *argument = p->arguments[index];
     clg_handle_drop(p);
+    return status;
+}
+
+clg_status clg_plan_argument_name(clg_plan plan, uint32_t index, char *text, size_t bytes) {
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return CLG_INVALID_HANDLE;
+    clg_status status = CLG_OK;
+    if (!text || !bytes)
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got text %p of %zu bytes, expected room for text", (void *)text, bytes);
+    else if (index >= p->argument_count)
+        status = clg_fail(CLG_INVALID_ARGUMENT, "[plan] got argument index %u, expected below %u", index, p->argument_count);
+    else
+        snprintf(text, bytes, "%s", p->names[index]);
+    clg_handle_drop(p);
+    return status;
+}
+
+clg_status clg_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan) {
+    if (!plan) return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got plan NULL, expected a place for the handle");
+    *plan = NULL;
+    if (!text) return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got text NULL, expected the lines of a graph");
+    if (options && options->size != sizeof *options)
+        return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got size %u, expected sizeof(clg_graph_options) = %zu", options->size, sizeof *options);
+    struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
+    if (!c) return CLG_INVALID_HANDLE;
+    clg_status status = clg_py_graph_create(context, text, options, plan);
+    if (status == CLG_OK && !*plan) status = clg_fail(CLG_PLANNER_ERROR, "[graph] the planner could not be started");
+    clg_handle_drop(c);
     return status;
 }

@@ -39,6 +39,8 @@ typedef struct clg_plan_spec {
     const uint32_t *writes;   /* numbers of the buffers that the launches write */
     const uint8_t *constants; /* read only while the plan is assembled */
     const char *label;        /* of verbose lines: IMPLEMENTATION,PROBLEM */
+    const char *const *names; /* of the arguments, where they are longer than their structs hold; or NULL */
+    const uint8_t *modes;     /* for each argument, bit m: it may have mode m; NULL: outputs may have all */
     uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
     uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
@@ -61,5 +63,6 @@ clg_status clg_context_counters(clg_context context, clg_counters *counters);
 /* Answered by Python (cffi extern "Python"). */
 clg_status clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
 clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
+clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 
 #endif

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.passes import optimise
@@ -25,6 +26,7 @@ class Context(Protocol):
     """What a graph is compiled for: `clgraft.core.session.Context` is one."""
 
     lifetime: Any
+    handle: Any
     lib: Any
     ffi: Any
     queue: Any
@@ -47,7 +49,13 @@ class Signature:
     """What a compiled graph takes, in the form in which a plan asks a problem for it."""
 
     graph: Graph
+    added: frozenset[str] = frozenset()
+    details: str = ""  # what a plan's description says after its first line
     kind: str = "graph"
+
+    def modes(self) -> tuple[str, ...]:
+        """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
+        return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
 
     def arguments(self) -> tuple[Argument, ...]:
         """Return inputs, states and outputs."""
@@ -118,6 +126,8 @@ class CompiledGraph:
         Switches of passes (see `clgraft.core.graph.passes.optimise`).
     constants : mapping of str to array
         Inputs that never change. They are sent to the device once, and what follows from them alone is computed once.
+    copies : Copies
+        Where inputs with versions stay between runs.
     """
 
     def __init__(
@@ -134,7 +144,10 @@ class CompiledGraph:
         for name in self.constants:
             if name not in inputs:
                 raise ArgumentError(f"[graph] got constant {name!r}, expected one of the inputs {sorted(inputs)}")
+        self._inputs = inputs - set(self.constants)
+        self._known = self._inputs | {value.name for value in graph.states} | set(graph.outputs)
         self._context = context
+        self.copies = Copies(context)
         self._variants: dict[tuple[frozenset[str], frozenset[str]], _Variant] = {}
 
     def __repr__(self) -> str:
@@ -158,7 +171,13 @@ class CompiledGraph:
         variant = self._variant(frozenset(outputs), frozenset(added))
         return variant.plan, variant.constants
 
-    def run(self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        arrays: Mapping[str, Any],
+        scalars: Mapping[str, float] | None = None,
+        versions: Mapping[str, int] | None = None,
+        copies: Copies | None = None,
+    ) -> dict[str, Any]:
         """Run the graph.
 
         Parameters
@@ -169,6 +188,13 @@ class CompiledGraph:
             is added to; one that is None is not computed. States are changed in place.
         scalars : mapping of str to float, optional
             All of the graph's scalars.
+        versions : mapping of str to int, optional
+            For inputs in host memory, a number for what they hold. An input is sent to the device only if its version
+            differs from that of the last run with these copies; one whose version never changes is sent once. 0, or no
+            version, means that it is always sent.
+        copies : Copies, optional
+            Where inputs with versions stay; by default this graph's own. A version belongs to the contents of an input
+            for all graphs that share copies.
 
         Returns
         -------
@@ -182,27 +208,36 @@ class CompiledGraph:
         ExecutionError
             If the device fails.
         """
-        graph = self.graph
-        outputs = {name: arrays[name] for name in graph.outputs if name in arrays}
-        unwanted = {name for name, array in outputs.items() if array is None}
-        wanted = [name for name in graph.outputs if name not in unwanted]
-        if not wanted and not graph.states:
-            return {}
-        known = {value.name for value in (*graph.inputs, *graph.states)} | set(graph.outputs)
         for name in arrays:
-            if name not in known or name in self.constants:
-                expected = sorted(known - set(self.constants))
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {expected}")
-        added = frozenset(name for name in wanted if isinstance(outputs.get(name), accumulate))
-        variant = self._variant(frozenset(wanted), added)
-        given = {name: arrays[name] for name in arrays if name not in graph.outputs}
-        for name in wanted:
-            value = graph.values[name]
-            given[name] = outputs[name] if name in outputs else np.empty(value.shape, value.dtype)
-        needed = {argument.name for argument in variant.plan.arguments}
-        found = {name: array for name, array in given.items() if name in needed}
-        variant.plan.run(scalars=scalars, **found, **variant.constants)
-        return {name: getattr(given[name], "array", given[name]) if name in added else given[name] for name in wanted}
+            if name not in self._known:
+                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
+        values, given = self.graph.values, dict(arrays)
+        wanted, added = [], []
+        for name in self.graph.outputs:
+            if name not in arrays:
+                given[name] = np.empty(values[name].shape, values[name].dtype)
+            elif arrays[name] is None:
+                continue
+            elif isinstance(arrays[name], accumulate):
+                added.append(name)
+            wanted.append(name)
+        if not wanted and not self.graph.states:
+            return {}
+        variant = self._variant(frozenset(wanted), frozenset(added))
+        plan = variant.plan
+        given.update(variant.constants)
+        missing = [argument.name for argument in plan.arguments if argument.name not in given]
+        if missing:
+            raise ArgumentError(f"[graph] got no array for {missing}, expected all inputs and states that are read")
+        if versions:
+            expect_versions(versions, self._inputs)
+        staged = self._context.device.host_access == "staged"
+        if versions and staged:
+            on_host = {name: isinstance(given.get(name), np.ndarray) for name in versions}
+            plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, versions, on_host))
+        else:
+            plan.run_on(given, scalars)
+        return {name: given[name].array if name in added else given[name] for name in wanted}
 
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
@@ -210,14 +245,29 @@ class CompiledGraph:
             self._variants[key] = self._assemble(wanted, added)
         return self._variants[key]
 
+    def hand_over(self, wanted: Collection[str], added: Collection[str]) -> Any:
+        """Return the C runtime's handle of a new plan, which the caller owns.
+
+        Parameters
+        ----------
+        wanted : collection of str
+            The outputs that its runs compute.
+        added : collection of str
+            Those of them that are added to.
+        """
+        return self._handed(frozenset(wanted), frozenset(added))[0]
+
     def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
+        handle, signature, report, constants = self._handed(wanted, added)
+        return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
+
+    def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
         early, graph = split_constants(optimise(before, self.passes), self.constants)
         constants = self._computed(early, graph)
         assembly = _Assembly(graph, self._context, added)
         launches, arena = assembly.launches()
-        signature = Signature(graph)
-        handle = self._context.hand_over(signature, launches, "graph")
+        signature = Signature(graph, added)
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         report = Report(
             nodes=len(graph.nodes),
@@ -229,7 +279,8 @@ class CompiledGraph:
             constant_bytes=sum(graph.values[name].nbytes for name in constants),
             algorithms=tuple(assembly.algorithms),
         )
-        return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
+        signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
+        return self._context.hand_over(signature, launches, "graph"), signature, report, constants
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""

@@ -156,7 +156,7 @@ class DeviceContext:
         began: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PLAN)
         return began
 
-    def plan_ended(self, problem: Problem, name: str, began: float) -> None:
+    def plan_ended(self, problem: Problem | str, name: str, began: float) -> None:
         """Print the line of a plan if it is asked for."""
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)

@@ -58,11 +58,22 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
         keep.append(block)
         setattr(spec, field, block)
         setattr(spec, COUNTS[field], len(items))
-    texts = {"description": f"{problem} | {name} on {device}", "label": label(problem, name)}
-    for field, text in texts.items():
+    details = getattr(problem, "details", "")
+    description = f"{problem} | {name} on {device}" + (f"\n{details}" if details else "")
+    lines = {"description": description, "label": label(problem, name)}
+    for field, text in lines.items():
         block = ffi.new("char[]", text.encode())
         keep.append(block)
         setattr(spec, field, block)
+    texts = [ffi.new("char[]", argument.name.encode()) for argument in arguments]
+    names = ffi.new("char *[]", texts)
+    spec.names = names
+    keep += [texts, names]
+    modes = getattr(problem, "modes", None)
+    if modes is not None:
+        allowed = ffi.new("uint8_t[]", [1 << getattr(lib, f"CLG_{mode}") for mode in modes()])
+        spec.modes = allowed
+        keep.append(allowed)
     spec.scalar_count = len(scalars)
     block = ffi.new("uint8_t[]", bytes(constants))
     keep.append(block)
@@ -71,7 +82,7 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
     return spec
 
 
-def label(problem: Problem, name: str) -> str:
+def label(problem: Problem | str, name: str) -> str:
     """Return what a line of ``CLGRAFT_VERBOSE`` says of a plan: its implementation and its problem."""
     return f"{name},{problem}"
 

@@ -98,6 +98,9 @@ class Plan:
         self.scalars = problem.scalars()
         self._handle = handle
         self._lib, self._ffi = context.lib, context.ffi
+        self._size = self._ffi.sizeof("clg_buffer")
+        self._names = {argument.name for argument in self.arguments}
+        self._last: tuple[list[Any], Any] = ([None] * len(self.arguments), None)
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
     def __repr__(self) -> str:
@@ -137,24 +140,26 @@ class Plan:
 
     def bind(self, buffers: Sequence[BoundBuffer]) -> Any:
         """Return buffers in the C runtime's form, which `run_bound` takes any number of times."""
-        ffi = self._ffi
-        bound = ffi.new("clg_buffer[]", len(buffers))
-        size = ffi.sizeof("clg_buffer")
-        for i, (address, nbytes, dtype, mode, kind, offset) in enumerate(buffers):
-            b = bound[i]
-            b.size = size
-            b.kind = kind
-            b.offset = offset
-            b.dtype = DTYPE_CODES[dtype]
-            b.mode = mode
-            b.handle = ffi.cast("void *", address)
-            b.bytes = nbytes
+        bound = self._ffi.new("clg_buffer[]", len(buffers))
+        for i, buffer in enumerate(buffers):
+            self._write(bound[i], buffer)
         return bound
 
-    def run_bound(self, bound: Any, scalars: Sequence[float] = ()) -> None:
-        """Run on what `bind` returned (see `execute`)."""
+    def _write(self, b: Any, buffer: BoundBuffer) -> None:
+        address, nbytes, dtype, mode, kind, offset = buffer
+        b.size = self._size
+        b.kind = kind
+        b.offset = offset
+        b.dtype = DTYPE_CODES[dtype]
+        b.mode = mode
+        b.handle = self._ffi.cast("void *", address)
+        b.bytes = nbytes
+
+    def run_bound(self, bound: Any, scalars: Sequence[float] = (), copies: Any = None) -> None:
+        """Run on what `bind` returned (see `execute`), with copies of inputs in the C runtime's form."""
         given = list(scalars) or self._ffi.NULL
-        status = self._lib.clg_plan_run(self._handle, bound, len(bound), given, len(scalars))
+        none = self._ffi.NULL
+        status = self._lib.clg_plan_start(self._handle, bound, len(bound), given, len(scalars), copies or none, none)
         if status:
             self._raise(status)
 
@@ -183,14 +188,48 @@ class Plan:
             If the device fails.
         """
         kind = self.problem.kind
-        names = [argument.name for argument in self.arguments]
-        if set(arrays) != set(names):
+        if set(arrays) != self._names:
+            names = [argument.name for argument in self.arguments]
             raise ArgumentError(f"[{kind}] got arguments {sorted(arrays)}, expected {names}")
-        given = dict(scalars or {})
+        self.run_on(arrays, scalars)
+
+    def run_on(self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, copies: Any = None) -> None:
+        """Run on a mapping that holds all arguments (see `run`), and perhaps more, with copies as `run_bound` takes."""
+        given = scalars or {}
         if set(given) != set(self.scalars):
-            raise ArgumentError(f"[{kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
-        bound = [self._bind(kind, argument, arrays[argument.name]) for argument in self.arguments]
-        self.execute(bound, [float(given[name]) for name in self.scalars])
+            raise ArgumentError(f"[{self.problem.kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
+        self.run_bound(self._bound(arrays), [float(given[name]) for name in self.scalars], copies)
+
+    def _bound(self, arrays: Mapping[str, Any]) -> Any:
+        """Return arrays in the C runtime's form; those of the last run are not looked at again.
+
+        What was bound is never changed, since another thread may run on it. The weak references also keep NumPy from
+        moving an array's memory.
+        """
+        known, bound = self._last
+        changes = []
+        for i, argument in enumerate(self.arguments):
+            value = arrays[argument.name]
+            mode, array = (ACCUMULATE, value.array) if isinstance(value, accumulate) else (OVERWRITE, value)
+            if not self._is_known(known[i], argument, array, mode):
+                changes.append((i, value, mode, array))
+        if not changes:
+            return bound
+        fresh = self._ffi.new("clg_buffer[]", len(self.arguments))
+        if bound is not None:
+            self._ffi.memmove(fresh, bound, self._ffi.sizeof(bound))
+        known = list(known)
+        for i, value, mode, array in changes:
+            self._write(fresh[i], self._bind(self.problem.kind, self.arguments[i], value))
+            known[i] = (weakref.ref(array), mode) if isinstance(array, np.ndarray) else None
+        self._last = known, fresh
+        return fresh
+
+    @staticmethod
+    def _is_known(last: Any, argument: Argument, array: Any, mode: int) -> bool:
+        if last is None or array is None or last[0]() is not array or last[1] != mode:
+            return False
+        return argument.role == "in" or bool(array.flags.writeable)
 
     @staticmethod
     def _bind(kind: str, argument: Argument, value: Any) -> BoundBuffer:

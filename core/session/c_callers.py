@@ -1,11 +1,11 @@
-"""Answers the C runtime's two questions to Python: make a context, plan a problem."""
+"""Answers the C runtime's questions to Python: make a context, plan a problem, plan a graph."""
 
 from __future__ import annotations
 
 import traceback
 from typing import Any
 
-from clgraft.core.errors import BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ClgraftError, DeviceError, ExecutionError, ProblemError
 from clgraft.core.problem import parse
 from clgraft.core.session.context import Context
 from clgraft.core.session.contexts import adopt
@@ -17,7 +17,7 @@ def status_of(error: BaseException, lib: Any) -> int:
         return error.status
     if isinstance(error, ProblemError):
         return lib.CLG_INVALID_PROBLEM
-    if isinstance(error, DeviceError):
+    if isinstance(error, (ArgumentError, DeviceError)):
         return lib.CLG_INVALID_ARGUMENT
     if isinstance(error, BuildError):
         return lib.CLG_OPENCL_ERROR
@@ -25,7 +25,7 @@ def status_of(error: BaseException, lib: Any) -> int:
 
 
 def serve(ffi: Any, lib: Any) -> None:
-    """Let Python answer a runtime's `clg_context_create` and `clg_plan_create`.
+    """Let Python answer a runtime's `clg_context_create`, `clg_plan_create` and `clg_graph_create`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def serve(ffi: Any, lib: Any) -> None:
     @ffi.def_extern(error=lib.CLG_PLANNER_ERROR)
     def clg_py_context_create(selector: Any, cl_context: Any, cl_device: Any, cl_queue: Any, out: Any) -> int:
         try:
-            name = ffi.string(selector).decode(errors="replace") if selector else None
+            name = words(selector) if selector else None
             if cl_context:
                 addresses = [int(ffi.cast("uintptr_t", pointer)) for pointer in (cl_context, cl_device, cl_queue)]
                 context = adopt(*addresses, ffi=ffi, lib=lib)
@@ -61,13 +61,30 @@ def serve(ffi: Any, lib: Any) -> None:
         except Exception as error:
             return fail(error)
 
+    def found(handle: Any) -> Any:
+        context = contexts.get(int(ffi.cast("uintptr_t", handle)))
+        if context is None:
+            raise ClgraftError(f"[plan] got context {handle}, expected one made by clg_context_create")
+        return context
+
+    def words(text: Any) -> str:
+        return ffi.string(text).decode(errors="replace") if text else ""
+
     @ffi.def_extern(error=lib.CLG_PLANNER_ERROR)
     def clg_py_plan_create(handle: Any, problem: Any, out: Any) -> int:
         try:
-            context = contexts.get(int(ffi.cast("uintptr_t", handle)))
-            if context is None:
-                raise ClgraftError(f"[plan] got context {handle}, expected one made by clg_context_create")
-            out[0] = context.assemble(parse(ffi.string(problem).decode(errors="replace")))
+            out[0] = found(handle).assemble(parse(words(problem)))
+            return lib.CLG_OK
+        except Exception as error:
+            return fail(error)
+
+    @ffi.def_extern(error=lib.CLG_PLANNER_ERROR)
+    def clg_py_graph_create(handle: Any, text: Any, options: Any, out: Any) -> int:
+        try:
+            context = found(handle)
+            gradients, outputs = (words(options.gradients), words(options.outputs)) if options else ("", "")
+            passes = words(options.passes) if options and options.passes else None
+            out[0] = context.assemble_graph(words(text), gradients, outputs, passes)
             return lib.CLG_OK
         except Exception as error:
             return fail(error)

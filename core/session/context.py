@@ -39,10 +39,13 @@ class Context(DeviceContext):
         Recommends a choice for a problem (see `clgraft.core.tuning`); shared by all contexts.
     compiler : callable
         Prepares a graph for a context (see `clgraft.core.graph.CompiledGraph`); shared by all contexts.
+    graph_writer : callable
+        Hands a graph, given as text, to the C runtime (see `clgraft.core.graph.hand_over_text`); shared likewise.
     """
 
     advisor: Advisor = staticmethod(_no_advice)
     compiler: Callable[..., Any]
+    graph_writer: Callable[..., Any]
 
     def __init__(
         self,
@@ -112,6 +115,13 @@ class Context(DeviceContext):
         chosen = self.choose(problem)
         handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
         self.plan_ended(problem, chosen.algorithm, began)
+        return handle
+
+    def assemble_graph(self, text: str, gradients: str, outputs: str, passes: str | None) -> Any:
+        """Plan a graph and return the C runtime's handle of the plan, which the caller owns."""
+        began = self.plan_began()
+        handle = self.graph_writer(self, text, gradients, outputs, passes)
+        self.plan_ended("graph", "graph", began)
         return handle
 
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:

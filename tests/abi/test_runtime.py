@@ -73,7 +73,7 @@ def test_staging_gives_the_same_bits_and_reuses_buffers(context, staged, rng):
     np.testing.assert_allclose(arrays["y"], 2 * expected, rtol=1e-6)
     second = staged.counters()
     assert second["buffers_created"] == first["buffers_created"]
-    assert second["buffers_reused"] >= first["buffers_reused"] + 4
+    assert second["buffers_reused"] == first["buffers_reused"] + 2  # one for what is sent, one for what goes both ways
 
 
 def test_misaligned_host_memory(context, rng):

@@ -8,7 +8,7 @@
 
 #define TABLE_SIZE 140
 #define MAX_ARGUMENTS 64
-#define LARGEST (1u << 20) /* bytes of a buffer; more is out of memory */
+#define LARGEST (1u << 21) /* bytes of a buffer; more is out of memory */
 
 typedef struct argument {
     int kind; /* 0 not set, 1 bytes, 2 a mem or NULL, 3 a pointer */
@@ -141,12 +141,20 @@ static int32_t set_pointer(void *pointer, uint32_t index, const void *value) {
     return 0;
 }
 
+/* What every command does with its events: those that it waits for live, and its own is made. */
+static void trace(object *queue, uint32_t waits, void *const *list, void **event) {
+    if (!waits != !list) broken("got a list of events without a count, or a count without a list");
+    for (uint32_t i = 0; i < waits; i++) expect(list[i], FAKE_EVENT);
+    if (event) *event = fake_new(FAKE_EVENT, queue->context);
+}
+
 static int32_t launch(void *queue, void *pointer, uint32_t dims, const size_t *offset, const size_t *global, const size_t *local,
-                      uint32_t waits, const void *list, void *event) {
-    expect(queue, FAKE_QUEUE);
+                      uint32_t waits, void *const *list, void **event) {
+    object *q = expect(queue, FAKE_QUEUE);
     object *kernel = expect(pointer, FAKE_KERNEL);
     int32_t code = failure();
     if (code) return code;
+    trace(q, waits, list, event);
     for (uint32_t d = 0; d < dims; d++)
         if (!global[d]) return -63;
     for (int i = 0; i < MAX_ARGUMENTS; i++) {
@@ -162,19 +170,23 @@ static int32_t launch(void *queue, void *pointer, uint32_t dims, const size_t *o
 }
 
 static int32_t read_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes, void *host, uint32_t waits,
-                           const void *list, void *event) {
-    expect(queue, FAKE_QUEUE);
+                           void *const *list, void **event) {
+    object *q = expect(queue, FAKE_QUEUE);
     object *mem = expect(pointer, FAKE_MEM);
     int32_t code = failure();
+    if (offset > mem->bytes || bytes > mem->bytes - offset) broken("more was moved than there is");
+    if (!code) trace(q, waits, list, event);
     if (!code) memcpy(host, mem->data + offset, bytes);
     return code;
 }
 
 static int32_t write_buffer(void *queue, void *pointer, uint32_t blocking, size_t offset, size_t bytes, const void *host,
-                            uint32_t waits, const void *list, void *event) {
-    expect(queue, FAKE_QUEUE);
+                            uint32_t waits, void *const *list, void **event) {
+    object *q = expect(queue, FAKE_QUEUE);
     object *mem = expect(pointer, FAKE_MEM);
     int32_t code = failure();
+    if (offset > mem->bytes || bytes > mem->bytes - offset) broken("more was moved than there is");
+    if (!code) trace(q, waits, list, event);
     if (!code) memcpy(mem->data + offset, host, bytes);
     return code;
 }
@@ -199,21 +211,56 @@ static int32_t wait_queue(void *queue) {
     return failure();
 }
 
+static void *create_queue(void *context, void *device, uint64_t properties, int32_t *code) {
+    expect(context, FAKE_CONTEXT);
+    *code = failure();
+    return *code ? NULL : fake_new(FAKE_QUEUE, context);
+}
+
+static int32_t queue_info(void *queue, uint32_t name, size_t bytes, void *value, size_t *used) {
+    expect(queue, FAKE_QUEUE);
+    memset(value, 0, bytes);
+    return failure();
+}
+
+static int32_t event_info(void *event, uint32_t name, size_t bytes, void *value, size_t *used) {
+    expect(event, FAKE_EVENT);
+    memset(value, 0, bytes); /* CL_COMPLETE */
+    return failure();
+}
+
+static int32_t wait_events(uint32_t count, void *const *list) {
+    for (uint32_t i = 0; i < count; i++) expect(list[i], FAKE_EVENT);
+    return failure();
+}
+
+static int32_t marker(void *queue, void **event) {
+    object *q = expect(queue, FAKE_QUEUE);
+    int32_t code = failure();
+    if (!code) trace(q, 0, NULL, event);
+    return code;
+}
+
 static void never(void) { broken("a call that the runtime has no business to make"); }
 
 static void fill_table(void) {
     for (int i = 0; i < TABLE_SIZE; i++) table[i] = (void *)never;
     table[6] = table[10] = table[36] = (void *)retain;
-    table[7] = table[11] = table[18] = table[37] = (void *)release;
+    table[7] = table[11] = table[18] = table[37] = table[44] = (void *)release;
+    table[9] = (void *)create_queue;
+    table[12] = (void *)queue_info;
     table[14] = (void *)create_buffer;
     table[20] = (void *)mem_info;
     table[38] = (void *)set_argument;
+    table[41] = (void *)wait_events;
+    table[42] = (void *)event_info;
     table[46] = table[47] = (void *)wait_queue;
     table[48] = (void *)read_buffer;
     table[49] = (void *)write_buffer;
     table[56] = (void *)map;
     table[58] = (void *)unmap;
     table[59] = (void *)launch;
+    table[62] = (void *)marker;
     table[134] = (void *)set_pointer;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { FAKE_CONTEXT = 1, FAKE_DEVICE, FAKE_QUEUE, FAKE_MEM, FAKE_KERNEL };
+enum { FAKE_CONTEXT = 1, FAKE_DEVICE, FAKE_QUEUE, FAKE_MEM, FAKE_KERNEL, FAKE_EVENT };
 
 void *fake_new(int kind, void *context); /* with one reference */
 void fake_release(void *object);

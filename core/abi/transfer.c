@@ -1,0 +1,374 @@
+/* Transfers of a run on a device with memory of its own. Host arrays travel through slots of pinned memory, since drivers
+ * move ordinary memory at a sixth of the bus's speed, and a registration of it goes stale when its pages are replaced.
+ * The arrays of a direction form one stream: down in the order in which launches first use them, up in that of their last
+ * use; a slot's worth of it is one transfer. Streams of more than a slot have queues of their own, so that they move while
+ * kernels run: a launch waits for the slots that hold its inputs, and a slot travels up after the last launch that uses it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#ifndef CLG_SLOT_BYTES
+#define CLG_SLOT_BYTES (2 << 20) /* tests take less; a multiple of ALIGNMENT */
+#endif
+enum { SLOT = CLG_SLOT_BYTES, SLOTS = 32, SMALL = SLOT / 32, ALIGNMENT = 256 };
+
+typedef struct slot {
+    cl_object mem; /* pinned */
+    char *memory;  /* where it is mapped */
+    cl_object event, ready;
+    uint32_t pending; /* copies that threads still have to do */
+} slot;
+
+typedef struct stream {
+    cl_object queue; /* of its own, made on first use */
+    slot slots[SLOTS];
+    clg_piece *pieces;
+    uint32_t piece_count;
+    uint32_t used;              /* pieces that the launches so far need (down) or have finished (up) */
+    uint32_t copied;            /* pieces whose copies are all started */
+    uint64_t bytes;
+    uint32_t slot_count;        /* of this run */
+    uint32_t filled, sent, got; /* slots that copies were started for (down), that the driver has, that were emptied (up) */
+    cl_object on;               /* the queue of this run's transfers */
+} stream;
+
+struct clg_transfers {
+    stream down, up;
+    struct clg_copier *copier;
+    cl_object wait; /* what the next launch waits for, or NULL */
+};
+
+static void release_event(cl_object *event) {
+    if (*event) cl_release_event(*event);
+    *event = NULL;
+}
+
+static void free_stream(struct clg_context_s *c, stream *s) {
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        slot *k = &s->slots[i];
+        release_event(&k->event);
+        release_event(&k->ready);
+        if (k->memory) cl_unmap(c->queue, k->mem, k->memory);
+        if (k->mem) cl_release_mem(k->mem);
+    }
+    if (s->queue) cl_release_queue(s->queue);
+}
+
+void clg_transfers_free(struct clg_context_s *c) {
+    struct clg_transfers *t = c->transfers;
+    if (!t) return;
+    if (c->fork_count == clg_fork_count()) {
+        free_stream(c, &t->down);
+        free_stream(c, &t->up);
+        cl_finish(c->queue);
+    }
+    clg_copier_free(t->copier);
+    free(t);
+    c->transfers = NULL;
+}
+
+static bool is_small(const clg_argument *a) { return a->bytes <= SMALL; }
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* Appends the part of a stream that one argument is. */
+static void append(stream *s, const clg_buffer *b, const clg_argument *a, clg_resolved *r, uint32_t launch) {
+    clg_piece *piece = &s->pieces[s->piece_count++];
+    *piece = (clg_piece){.host = (char *)b->handle + b->offset, .bytes = a->bytes, .position = s->bytes, .resolved = r, .launch = launch};
+    s->bytes += aligned(a->bytes);
+}
+
+enum { NOWHERE, DOWN, UP, BOTH };
+
+static uint32_t way(const struct clg_context_s *c, const clg_argument *a, const clg_buffer *b, const clg_resolved *r) {
+    if (c->host_access != CLG_STAGED || b->kind != CLG_HOST || b->mode == CLG_SKIP || !a->bytes || r->current) return NOWHERE;
+    return a->role == CLG_IN ? DOWN : a->role == CLG_INOUT || b->mode == CLG_ACCUMULATE ? BOTH : UP;
+}
+
+/* Takes device memory for a group of arguments that lie one after another. */
+static clg_status take_block(struct clg_plan_s *p, uint32_t block, uint64_t bytes) {
+    int32_t code = 0;
+    p->blocks[block] = NULL;
+    if (!bytes) return CLG_OK;
+    p->blocks[block] = clg_pool_take(p->context, bytes, &code);
+    if (p->blocks[block]) return CLG_OK;
+    if (code && code != -4 && code != -6 && code != -61) return clg_cl_fail("clCreateBuffer", code);
+    return clg_fail(CLG_OUT_OF_MEMORY, "[run] got no device memory for the arrays of a run (%llu bytes)", (unsigned long long)bytes);
+}
+
+static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool small, bool up, uint64_t *sizes) {
+    struct clg_transfers *t = p->context->transfers;
+    for (uint32_t k = 0; k < p->argument_count; k++) {
+        uint32_t i = up ? p->by_last[k] : p->by_first[k];
+        const clg_argument *a = &p->arguments[i];
+        clg_resolved *r = &p->resolved[i];
+        uint32_t to = way(p->context, a, &buffers[i], r);
+        if (to == NOWHERE || is_small(a) != small || to == (up ? DOWN : UP)) continue;
+        if (!r->copy && !(up && to == BOTH)) { /* an array that goes both ways has its place by now */
+            r->block = to;
+            r->offset = sizes[to];
+            sizes[to] += aligned(a->bytes);
+        }
+        if (up)
+            append(&t->up, &buffers[i], a, r, p->last_use[i]);
+        else
+            append(&t->down, &buffers[i], a, r, small ? 0 : p->first_use[i]);
+    }
+}
+
+static void begin_stream(stream *s, clg_piece *pieces) {
+    s->pieces = pieces;
+    s->piece_count = s->used = s->copied = s->filled = s->sent = s->got = s->slot_count = 0;
+    s->bytes = 0;
+}
+
+/* A queue of its own where there is more than a slot; without one, transfers go in line with the kernels. */
+static void choose_queue(struct clg_context_s *c, stream *s) {
+    s->slot_count = (uint32_t)((s->bytes + SLOT - 1) / SLOT);
+    if (s->slot_count > 1 && !s->queue) {
+        cl_object device = NULL;
+        int32_t code = cl_queue_device(c->queue, &device);
+        if (!code) s->queue = cl_create_queue(c->context, device, &code);
+    }
+    s->on = s->slot_count > 1 && s->queue ? s->queue : c->queue;
+}
+
+/* Small arrays come first on the way down and last on the way up, each direction's in one place of the device's memory. */
+clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) {
+    struct clg_context_s *c = p->context;
+    if (c->host_access != CLG_STAGED) return CLG_OK;
+    if (!c->transfers) c->transfers = calloc(1, sizeof *c->transfers);
+    if (c->transfers && !c->transfers->copier) c->transfers->copier = clg_copier_new();
+    struct clg_transfers *t = c->transfers;
+    if (!t || !t->copier) return clg_fail(CLG_OUT_OF_MEMORY, "[run] no memory for transfers");
+    uint64_t sizes[4] = {0};
+    begin_stream(&t->down, p->pieces);
+    begin_stream(&t->up, p->pieces + p->argument_count);
+    add_pieces(p, buffers, true, false, sizes);
+    add_pieces(p, buffers, false, false, sizes);
+    add_pieces(p, buffers, false, true, sizes);
+    add_pieces(p, buffers, true, true, sizes);
+    clg_status status = CLG_OK;
+    for (uint32_t block = DOWN; block <= BOTH && !status; block++) status = take_block(p, block, sizes[block]);
+    if (status) return status;
+    bool pending = false;
+    for (uint32_t i = 0; i < p->argument_count; i++) {
+        clg_resolved *r = &p->resolved[i];
+        if (!r->block) {
+            pending |= r->copy && !r->current;
+            continue;
+        }
+        r->mem = p->blocks[r->block];
+        r->item = clg_dtype_bytes(p->arguments[i].dtype);
+        r->offset /= r->item;
+    }
+    choose_queue(c, &t->down);
+    choose_queue(c, &t->up);
+    if (pending && c->queued && t->down.on != c->queue) { /* kernels of an earlier run may still read these copies */
+        int32_t code = cl_finish(c->queue);
+        if (code) return clg_cl_fail("clFinish", code);
+        c->queued = false;
+    }
+    return CLG_OK;
+}
+
+static uint64_t device_place(const clg_piece *piece) { return piece->resolved->offset * (piece->resolved->item ? piece->resolved->item : 1); }
+
+static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
+    release_event(&k->event);
+    release_event(&k->ready);
+    if (k->memory) return CLG_OK;
+    int32_t code = 0;
+    if (!k->mem) k->mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_ALLOC_HOST_PTR_, SLOT, NULL, &code);
+    if (k->mem) k->memory = cl_map(c->queue, k->mem, CL_MAP_READ_ | CL_MAP_WRITE_, SLOT, &code);
+    return k->memory ? CLG_OK : clg_cl_fail("pinned memory for transfers", code ? code : -6);
+}
+
+static bool is_done(cl_object event) {
+    int32_t state = CL_COMPLETE_ + 1;
+    return !cl_event_status(event, &state) && state <= CL_COMPLETE_;
+}
+
+static clg_status wait_for(cl_object event) {
+    int32_t code = cl_wait(&event);
+    return code ? clg_cl_fail("clWaitForEvents", code) : CLG_OK;
+}
+
+/* Copies the parts of a slot between its memory and the host's arrays, by threads. */
+static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool up) {
+    slot *k = &s->slots[number % SLOTS];
+    const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
+    uint32_t i = s->copied;
+    for (; i < s->piece_count && s->pieces[i].position < end; i++) {
+        const clg_piece *piece = &s->pieces[i];
+        uint64_t from = piece->position > begin ? piece->position : begin;
+        uint64_t to = piece->position + piece->bytes < end ? piece->position + piece->bytes : end;
+        char *host = piece->host + (from - piece->position), *pinned = k->memory + (from - begin);
+        clg_copy_start(t->copier, up ? host : pinned, up ? pinned : host, to - from, &k->pending);
+    }
+    while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end) s->copied++;
+}
+
+/* Hands a slot to the driver: one command for each range of the device's memory that it covers. */
+static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number, bool up) {
+    slot *k = &s->slots[number % SLOTS];
+    const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
+    uint32_t i = 0, high = s->piece_count;
+    while (i < high) { /* the first piece that ends past the beginning */
+        uint32_t middle = (i + high) / 2;
+        if (s->pieces[middle].position + aligned(s->pieces[middle].bytes) <= begin)
+            i = middle + 1;
+        else
+            high = middle;
+    }
+    while (i < s->piece_count && s->pieces[i].position < end) {
+        const clg_piece *first = &s->pieces[i], *last = first;
+        const uint64_t shift = device_place(first) - first->position; /* the same in all of a range */
+        for (i++; i < s->piece_count && s->pieces[i].position < end; i++) {
+            const clg_piece *next = &s->pieces[i];
+            if (next->resolved->mem != first->resolved->mem || device_place(next) - next->position != shift) break;
+            last = next;
+        }
+        uint64_t from = first->position > begin ? first->position : begin;
+        uint64_t to = last->position + last->bytes < end ? last->position + last->bytes : end;
+        bool final = i >= s->piece_count || s->pieces[i].position >= end;
+        cl_object *event = final ? &k->event : NULL;
+        char *pinned = k->memory + (from - begin);
+        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, k->ready ? 1 : 0, &k->ready, event)
+                          : cl_write_after(s->on, first->resolved->mem, from + shift, to - from, pinned, event);
+        if (code) return clg_cl_fail(up ? "clEnqueueReadBuffer" : "clEnqueueWriteBuffer", code);
+    }
+    if (s->on != c->queue) cl_flush(s->on);
+    return CLG_OK;
+}
+
+/* Starts copies into all slots that are free, but for the one whose transfer the next launch waits for. */
+static clg_status fill(struct clg_context_s *c) {
+    struct clg_transfers *t = c->transfers;
+    stream *s = &t->down;
+    for (; s->filled < s->slot_count && s->filled < s->sent + SLOTS - 1; s->filled++) {
+        slot *k = &s->slots[s->filled % SLOTS];
+        if (k->event) { /* of the transfer that used it before */
+            if (s->filled > s->sent && !is_done(k->event)) break;
+            clg_status status = wait_for(k->event);
+            if (status) return status;
+        }
+        clg_status status = prepare_slot(c, s, k);
+        if (status) return status;
+        copy_slot(t, s, s->filled, false);
+    }
+    return CLG_OK;
+}
+
+/* Sends the first `count` slots down. */
+static clg_status send_down(struct clg_context_s *c, uint32_t count) {
+    struct clg_transfers *t = c->transfers;
+    stream *s = &t->down;
+    clg_status status = CLG_OK;
+    while (s->sent < count && !status) {
+        status = fill(c);
+        if (status) break;
+        slot *k = &s->slots[s->sent % SLOTS];
+        clg_copy_wait(t->copier, &k->pending);
+        status = send_slot(c, s, s->sent, false);
+        if (!status && s->on != c->queue) t->wait = k->event;
+        s->sent++;
+    }
+    return status ? status : fill(c);
+}
+
+clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object *wait) {
+    struct clg_context_s *c = p->context;
+    struct clg_transfers *t = c->transfers;
+    *wait = NULL;
+    if (!t) return CLG_OK;
+    stream *s = &t->down;
+    uint32_t needed = s->sent;
+    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) {
+        const clg_piece *piece = &s->pieces[s->used++];
+        needed = (uint32_t)((piece->position + piece->bytes - 1) / SLOT) + 1;
+    }
+    clg_status status = needed > s->sent ? send_down(c, needed) : CLG_OK;
+    *wait = t->wait;
+    t->wait = NULL;
+    return status;
+}
+
+/* Copies what has arrived in a slot to the host's arrays. No array is written before all have been read: they may overlap. */
+static clg_status empty_slot(struct clg_context_s *c) {
+    struct clg_transfers *t = c->transfers;
+    stream *s = &t->up;
+    clg_status status = send_down(c, t->down.slot_count);
+    for (uint32_t i = 0; i < SLOTS; i++) clg_copy_wait(t->copier, &t->down.slots[i].pending);
+    slot *k = &s->slots[s->got % SLOTS];
+    if (!status) status = wait_for(k->event);
+    if (status) return status;
+    copy_slot(t, s, s->got, true);
+    s->got++;
+    return CLG_OK;
+}
+
+clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last) {
+    struct clg_context_s *c = p->context;
+    struct clg_transfers *t = c->transfers;
+    if (!t) return CLG_OK;
+    stream *s = &t->up;
+    clg_status status = CLG_OK;
+    while (s->sent < s->slot_count && !status && (last || s->slot_count > 1)) {
+        while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
+        uint64_t end = (uint64_t)(s->sent + 1) * SLOT;
+        bool complete = last || s->used == s->piece_count || s->pieces[s->used].position >= end;
+        if (!complete) break;
+        slot *k = &s->slots[s->sent % SLOTS];
+        while (s->sent >= s->got + SLOTS && !status) status = empty_slot(c);
+        clg_copy_wait(t->copier, &k->pending);
+        if (!status) status = prepare_slot(c, s, k);
+        if (!status && s->on != c->queue) {
+            int32_t code = cl_marker(c->queue, &k->ready);
+            if (code) status = clg_cl_fail("clEnqueueMarker", code);
+            cl_flush(c->queue);
+        }
+        if (!status) status = send_slot(c, s, s->sent, true);
+        if (!status) s->sent++;
+    }
+    return status;
+}
+
+clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
+    struct clg_context_s *c = p->context;
+    struct clg_transfers *t = c->transfers;
+    if (!t) return status;
+    if (!status) status = send_down(c, t->down.slot_count); /* what no launch uses */
+    if (!status && t->wait) status = wait_for(t->wait);
+    if (!status) status = clg_transfers_after(p, UINT32_MAX, true);
+    if (!status) cl_flush(c->queue);
+    while (!status && t->up.got < t->up.sent) status = empty_slot(c);
+    if (!status) {
+        for (uint32_t i = 0; i < p->argument_count; i++) {
+            const clg_argument *a = &p->arguments[i];
+            uint32_t to = p->resolved[i].block;
+            if (to == DOWN || to == BOTH || (p->resolved[i].copy && !p->resolved[i].current)) c->counters.bytes_to_device += a->bytes;
+            if (to == UP || to == BOTH) c->counters.bytes_to_host += a->bytes;
+        }
+    } else { /* nothing may still use the pinned memory, or the caller's */
+        if (t->down.queue) cl_finish(t->down.queue);
+        cl_finish(c->queue);
+        if (t->up.queue) cl_finish(t->up.queue);
+    }
+    t->wait = NULL;
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        clg_copy_wait(t->copier, &t->down.slots[i].pending);
+        clg_copy_wait(t->copier, &t->up.slots[i].pending);
+        release_event(&t->down.slots[i].event);
+        release_event(&t->up.slots[i].event);
+        release_event(&t->up.slots[i].ready);
+    }
+    for (uint32_t block = DOWN; block <= BOTH; block++) {
+        if (p->blocks[block]) clg_pool_give(c, p->blocks[block]);
+        p->blocks[block] = NULL;
+    }
+    begin_stream(&t->down, NULL);
+    begin_stream(&t->up, NULL);
+    return status;
+}
