@@ -36,7 +36,7 @@ static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
     if (posix_memalign(&made, bytes < HUGE_PAGE ? 4096 : HUGE_PAGE, bytes)) return NULL;
 #ifdef MADV_HUGEPAGE
     /* a graph's arena is walked in large strides: fewer misses of the page tables' cache; only a hint */
-    if (bytes >= HUGE_PAGE && !getenv("NOHUGE")) madvise(made, bytes, MADV_HUGEPAGE);
+    if (bytes >= HUGE_PAGE) madvise(made, bytes, MADV_HUGEPAGE);
 #endif
     return made;
 }

@@ -18,7 +18,7 @@ from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
 from clgraft.mxnet_ops.regions.lowering import Lowering
-from clgraft.mxnet_ops.regions.passes import Pass, memory_of
+from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
 from clgraft.mxnet_ops.regions.region import Region
 
 ALIGNMENT = 128  # bytes
@@ -42,7 +42,9 @@ class Program:
         self.context, self.dtype = context, dtype
         self.lowering = Lowering(region, shapes, dtype)
         self.drawing = [number for number, graft in enumerate(self.lowering.grafts) if graft.draw is not None]
-        names = [*(f"key{number}" for number in self.drawing), *self.lowering.kept]
+        self.staged = context.device.host_access == "staged"
+        self._copied = self._read_twice() if self.staged else {}
+        names = [*(f"key{number}" for number in self.drawing), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
         self.region = ffi.new("clg_mx_region *")
         self._passes: dict[Any, Pass] = {}
@@ -59,6 +61,14 @@ class Program:
                 self._owners[which, modes] = made, owners
                 lib.clg_mx_add_pass(self.region, made)
 
+    def _read_twice(self) -> dict[str, int]:
+        """Return the inputs that forward and backward read when training, as names of copies and their bytes."""
+        every = range(len(self.lowering.region.names))
+        passes = self.lowering.forward(True), self.lowering.backward(True, frozenset(every))
+        read = [{value.name: value.nbytes for value in lowered.graph.inputs} for lowered in passes]
+        names = {f"in{place}": copy_of(place) for place in every}
+        return {names[name]: nbytes for name, nbytes in read[0].items() if name in names and name in read[1] and nbytes}
+
     def _found(self, which: int, modes: tuple[int, ...]) -> Pass:
         back, train = which >= 2, bool(which % 2)
         wanted = frozenset(place for place, mode in enumerate(modes) if mode != SKIP) if back else None
@@ -73,7 +83,8 @@ class Program:
             return self._free.pop()
         except IndexError:
             values = self.lowering.forward(True).graph.values
-            return {name: self._empty(values[name].shape, values[name].dtype) for name in self.lowering.kept}
+            arrays = {name: self._empty(values[name].shape, values[name].dtype) for name in self.lowering.kept}
+            return {**arrays, **{name: Copy(self.context, nbytes) for name, nbytes in self._copied.items()}}
 
     def give_back(self, arrays: dict[str, Any]) -> None:
         """Keep arrays for the next operator that takes some."""
@@ -84,7 +95,7 @@ class Program:
         self._free.clear()
 
     def _empty(self, shape: Shape, dtype: str) -> Any:
-        if self.context.device.host_access == "staged":
+        if self.staged:
             import pyopencl.array as device_array
 
             return device_array.empty(self.context.queue, shape, dtype)

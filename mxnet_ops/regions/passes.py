@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +13,36 @@ from clgraft import core
 from clgraft.core import abi
 from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
-from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, STATE
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, STATE
 from clgraft.mxnet_ops.regions.lowering import KEPT, Lowered, Lowering
 from clgraft.mxnet_ops.regions.region import OUTSIDE
 
 
+class Copy:
+    """Memory of the device that holds an input as the last forward sent it (``clg_array``)."""
+
+    def __init__(self, context: core.Context, nbytes: int) -> None:
+        self._lifetime = context.lifetime
+        out = context.ffi.new("clg_array *")
+        status = context.lib.clg_array_create(context.handle, nbytes, out)
+        if status:
+            raise core.ExecutionError(context.ffi.string(context.lib.clg_last_error()).decode(), status)
+        self.address = int(context.ffi.cast("uintptr_t", out[0]))
+        weakref.finalize(self, context.lib.clg_array_destroy, out[0]).atexit = False
+
+
 def memory_of(array: Any) -> tuple[Any, int, int]:
-    """Return a NumPy or device array as a ``clg_mx_memory``; it must stay as long as C knows it."""
+    """Return a NumPy or device array, or a copy, as a ``clg_mx_memory``; it must stay as long as C knows it."""
+    if isinstance(array, Copy):
+        return ffi.cast("void *", array.address), abi.lib.CLG_ARRAY, 0
     if isinstance(array, np.ndarray):
         return ffi.cast("void *", array.ctypes.data), abi.lib.CLG_HOST, 0
     return ffi.cast("void *", array.base_data.int_ptr), abi.lib.CLG_DEVICE, 0
+
+
+def copy_of(place: int) -> str:
+    """Return the name of the copy that a training forward leaves of an input for its backward."""
+    return f"copy{place}"
 
 
 class Pass:
@@ -49,7 +70,7 @@ class Pass:
         modes : sequence of int
             Write modes of the region's outputs, or of its inputs' gradients.
         places : mapping of str to int
-            Where the region at work has its own arrays.
+            Where the region at work has its own arrays, copies of inputs among them.
         """
         graph, bound = self.lowered.graph, self.lowered.bound
         mode = {name: modes[bound[name][1]] for name in graph.outputs if bound[name][0] in (OUT, IN_GRAD)}
@@ -59,14 +80,19 @@ class Pass:
             added = [name for name in wanted if mode.get(name) == ACCUMULATE]
             plan, constants = self._compiled.prepared(wanted, added)
         arguments, fixed, keeps = [], [], False
+        trains = which % 2 == 1 and any(copy_of(place) in places for place in range(len(self.lowering.region.names)))
+        copies: list[int] = []
         for argument in plan.arguments if plan else ():
             name = argument.name
+            copies.append(-1)
             if name in constants:
                 group, place = lib.CLG_MX_FIXED, len(fixed)
                 fixed.append(memory_of(constants[name]))
             else:
                 group, place = bound[name]
                 keeps = keeps or group == KEPT
+                if trains and group == IN and copy_of(place) in places:
+                    copies[-1], keeps = places[copy_of(place)], True
                 if group in (STATE, KEPT):
                     group, place = STATE, places[name]
             arguments.append((group, place, name in mode, DTYPE_CODES[argument.dtype], argument.nbytes))
@@ -75,6 +101,7 @@ class Pass:
         blocks = {
             "requests": ffi.new("int32_t[]", list(modes)),
             "fixed": ffi.new("clg_mx_memory[]", fixed),
+            "copies": ffi.new("int32_t[]", copies) if trains else ffi.NULL,
             "zeros": ffi.new("clg_mx_zero[]", zeros),
         }
         step = {

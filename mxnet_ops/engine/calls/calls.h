@@ -73,7 +73,8 @@ typedef struct clg_mx_work {
     int64_t number; /* by which Python knows a region */
 } clg_mx_work;
 
-/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants. */
+/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants, and
+ * clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
 typedef struct clg_mx_memory {
     void *handle;
     uint32_t kind, reserved; /* as of clg_buffer */
@@ -85,6 +86,7 @@ typedef struct clg_mx_pass {
     const int32_t *requests; /* of its outputs, as modes of clg_buffer */
     const clg_mx_memory *fixed;
     const clg_mx_zero *zeros;
+    const int32_t *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
     clg_mx_step step; /* without a plan: there is nothing to run */
     int32_t which;    /* as of a work's steps: forward not training, ... */
     int32_t keeps;    /* it reads or writes the values that live from forward to backward */
@@ -98,7 +100,7 @@ typedef struct clg_mx_region {
 
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
 typedef struct clg_mx_functions {
-    void *get_data, *free_array, *last_failure, *plan_run, *last_error;
+    void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *last_error;
 } clg_mx_functions;
 
 void clg_mx_start(const clg_mx_functions *functions);

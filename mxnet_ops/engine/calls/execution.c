@@ -40,9 +40,13 @@ void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, con
     return given->addresses[given->first[argument->group] + argument->place];
 }
 
-/* Runs a step whose buffers are set. */
-bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step) {
-    if (!mx.plan_run(step->plan, execution->buffers, step->argument_count, step->scalars, step->scalar_count)) return true;
+/* Runs a step whose buffers are set, with copies for them or NULL. */
+bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
+    const clg_buffer *buffers = execution->buffers;
+    clg_status status =
+        copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
+               : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+    if (!status) return true;
     fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
     fflush(stderr);
     return false;
@@ -58,7 +62,7 @@ static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step,
         execution->buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
                                              .handle = address, .bytes = address ? a->bytes : 0};
     }
-    return !wanted || clg_mx_run_step(execution, step);
+    return !wanted || clg_mx_run_step(execution, step, NULL);
 }
 
 static bool run_all(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {

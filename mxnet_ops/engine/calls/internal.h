@@ -21,6 +21,8 @@ typedef struct functions {
     const char *(*last_failure)(void);
     clg_status (*plan_run)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                            uint32_t scalar_count);
+    clg_status (*plan_start)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
+                             uint32_t scalar_count, const clg_copy *copies, clg_event *event);
     const char *(*last_error)(void);
 } functions;
 extern functions mx;
@@ -74,6 +76,7 @@ struct clg_mx_execution {
     uint32_t room;
     bool train; /* of the last forward: backward follows it */
     bool keeps; /* memory for the kept values is there */
+    uint64_t version; /* of the inputs of the last forward that trained; no two forwards have the same */
     void *contexts[3];
     void *state[];
 };
@@ -102,7 +105,7 @@ int clg_mx_create_operator(const char *device, int count, unsigned **shapes, con
 
 int clg_mx_fail(const char *op_type, const char *what); /* returns 0 */
 void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument);
-bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step);
+bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies);
 
 /* region.c */
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests);

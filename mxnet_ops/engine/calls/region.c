@@ -4,6 +4,8 @@
 
 #include "internal.h"
 
+static uint64_t versions;
+
 void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own) {
     execution->region = region;
     execution->own = own;
@@ -45,6 +47,16 @@ static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pas
                         .handle = memory.handle, .bytes = memory.handle ? a->bytes : 0};
 }
 
+static bool run_with_copies(const clg_mx_execution *execution, const clg_mx_pass *pass) {
+    uint32_t count = pass->step.argument_count;
+    clg_copy copies[count + 1];
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t place = pass->copies[i];
+        copies[i] = place < 0 ? (clg_copy){NULL, 0} : (clg_copy){execution->own[place].handle, execution->version};
+    }
+    return clg_mx_run_step(execution, &pass->step, copies);
+}
+
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
     int group = which < 2 ? CLG_MX_OUT : CLG_MX_IN_GRAD;
     uint32_t count = (uint32_t)(given->first[group + 1] - given->first[group]);
@@ -64,7 +76,8 @@ bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *giv
     if (!make_room(execution, step->argument_count)) return false;
     for (uint32_t i = 0; i < step->argument_count; i++)
         execution->buffers[i] = bind(execution, pass, given, &step->arguments[i]);
-    if (step->plan && !clg_mx_run_step(execution, step)) return false;
+    if (which == 1) execution->version = __atomic_add_fetch(&versions, 1, __ATOMIC_RELAXED);
+    if (step->plan && !(pass->copies ? run_with_copies(execution, pass) : clg_mx_run_step(execution, step, NULL))) return false;
     for (uint32_t i = 0; i < pass->zero_count; i++) {
         const clg_mx_zero *zero = &pass->zeros[i];
         if (modes[zero->place] == CLG_OVERWRITE) memset(given->addresses[given->first[group] + zero->place], 0, zero->bytes);
