@@ -14,8 +14,8 @@ from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
 from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
 
-# a region's work by its number: context, operator, inputs' shapes and their dtype; C keeps the number as long as it likes
-REGIONS: dict[int, tuple[core.Context, Operator, tuple[Shape, ...], str]] = {}
+# a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
+REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
 _numbers = itertools.count(1)
 
 
@@ -100,7 +100,7 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
     }
     number = next(_numbers)
     if operator.is_region:
-        REGIONS[number] = context, operator, shapes, dtype
+        REGIONS[number] = operator, shapes, dtype
     struct = ffi.new(
         "clg_mx_work *",
         {

@@ -184,8 +184,8 @@ def end_numbers(execution: Any) -> None:
 
 @_answer
 def start_region(execution: Any, number: int) -> None:
-    context, operator, found, dtype = REGIONS[number]
-    made = STARTS[operator.op_type](context, operator, found, dtype)
+    operator, found, dtype = REGIONS[number]
+    made = STARTS[operator.op_type](core.context(), operator, found, dtype)
     _executions[_key(execution)] = made
     lib.clg_mx_set_region(execution, made.region, made.own)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+
+from clgraft import core
+from clgraft.core.session.context import Context
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,3 +26,12 @@ def regions(request):
     yield
     for function, defaults in zip(functions, before):
         function.__kwdefaults__.update(defaults)
+
+
+@pytest.fixture
+def staged(context, monkeypatch):
+    """A context that copies every array of the host, as on a device with memory of its own."""
+    device = dataclasses.replace(context.device, host_access="staged")
+    found = Context(context.cl_context, context.cl_device, context.queue, device=device)
+    monkeypatch.setattr(core, "context", lambda *arguments: found)
+    return found
