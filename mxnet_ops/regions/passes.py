@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from clgraft import core
 from clgraft.core import abi
+from clgraft.core.problem import Argument
 from clgraft.core.runtime.plan import ACCUMULATE, DTYPE_CODES, SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, STATE
@@ -40,9 +42,22 @@ def memory_of(array: Any) -> tuple[Any, int, int]:
     return ffi.cast("void *", array.base_data.int_ptr), abi.lib.CLG_DEVICE, 0
 
 
+TRAINING = (1, 3)  # forward and backward, as C counts passes
+
+
 def copy_of(place: int) -> str:
     """Return the name of the copy that a training forward leaves of an input for its backward."""
     return f"copy{place}"
+
+
+@dataclass
+class _Filled:
+    """Arguments of a plan for C: see ``clg_mx_argument``, ``clg_mx_pass``."""
+
+    arguments: list[tuple[int, int, bool, int, int]] = field(default_factory=list)
+    fixed: list[tuple[Any, int, int]] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    keeps: bool = False
 
 
 class Pass:
@@ -79,46 +94,56 @@ class Pass:
         if wanted or graph.states:
             added = [name for name in wanted if mode.get(name) == ACCUMULATE]
             plan, constants = self._compiled.prepared(wanted, added)
-        arguments, fixed, keeps = [], [], False
-        trains = which % 2 == 1 and any(copy_of(place) in places for place in range(len(self.lowering.region.names)))
-        copies: list[int] = []
-        for argument in plan.arguments if plan else ():
-            name = argument.name
-            copies.append(-1)
-            if name in constants:
-                group, place = lib.CLG_MX_FIXED, len(fixed)
-                fixed.append(memory_of(constants[name]))
-            else:
-                group, place = bound[name]
-                keeps = keeps or group == KEPT
-                if trains and group == IN and copy_of(place) in places:
-                    copies[-1], keeps = places[copy_of(place)], True
-                if group in (STATE, KEPT):
-                    group, place = STATE, places[name]
-            arguments.append((group, place, name in mode, DTYPE_CODES[argument.dtype], argument.nbytes))
+        filled = self._filled(which, plan.arguments if plan else (), constants, mode, places)
         itemsize = np.dtype(self.lowering.dtype).itemsize
         zeros = [(place, 0, math.prod(self.lowering.shapes[OUTSIDE, place]) * itemsize) for place in self.lowered.zeros]
         blocks = {
             "requests": ffi.new("int32_t[]", list(modes)),
-            "fixed": ffi.new("clg_mx_memory[]", fixed),
-            "copies": ffi.new("int32_t[]", copies) if trains else ffi.NULL,
+            "fixed": ffi.new("clg_mx_memory[]", filled.fixed),
+            "copies": ffi.new("int32_t[]", filled.copies) if max(filled.copies, default=-1) >= 0 else ffi.NULL,
             "zeros": ffi.new("clg_mx_zero[]", zeros),
         }
         step = {
             "problem": ffi.new("char[]", str(plan.problem if plan else "").encode()),
-            "arguments": ffi.new("clg_mx_argument[]", arguments),
+            "arguments": ffi.new("clg_mx_argument[]", filled.arguments),
             "scalars": ffi.new("double[]", 1),
         }
-        counts = {"plan": ffi.cast("void *", plan.address if plan else 0), "argument_count": len(arguments)}
+        counts = {"plan": ffi.cast("void *", plan.address if plan else 0), "argument_count": len(filled.arguments)}
         made = ffi.new(
             "clg_mx_pass *",
             {
                 **blocks,
                 "step": {**step, **counts},
                 "which": which,
-                "keeps": keeps,
+                "keeps": filled.keeps,
                 "request_count": len(modes),
                 "zero_count": len(zeros),
             },
         )
         return made, (plan, constants, *blocks.values(), *step.values())
+
+    def _filled(
+        self,
+        which: int,
+        arguments: Sequence[Argument],
+        constants: Mapping[str, Any],
+        mode: Mapping[str, int],
+        places: Mapping[str, int],
+    ) -> _Filled:
+        """Return which memory fills which argument of a plan."""
+        filled, bound = _Filled(), self.lowered.bound
+        for argument in arguments:
+            name, copy = argument.name, -1
+            if name in constants:
+                group, place = lib.CLG_MX_FIXED, len(filled.fixed)
+                filled.fixed.append(memory_of(constants[name]))
+            else:
+                group, place = bound[name]
+                if group == IN and which in TRAINING:
+                    copy = places.get(copy_of(place), -1)
+                filled.keeps = filled.keeps or group == KEPT or copy >= 0
+                if group in (STATE, KEPT):
+                    group, place = STATE, places[name]
+            filled.arguments.append((group, place, name in mode, DTYPE_CODES[argument.dtype], argument.nbytes))
+            filled.copies.append(copy)
+        return filled
