@@ -33,6 +33,11 @@ PLANTS = {
     "a region has no room": ("region.c", "count <= execution->room", "count <= execution->room + 16"),
     "kept memory is asked for twice": ("region.c", "        execution->keeps = true;\n", ""),
     "passes are mixed up": ("region.c", " || memcmp(pass->requests, modes, count * sizeof *modes)", ""),
+    "a forward has no version of its own": (
+        "region.c",
+        "__atomic_add_fetch(&versions, 1,",
+        "__atomic_add_fetch(&versions, 0,",
+    ),
     "a key is too short": ("properties.c", "1 + (ndims[i] > 0 ? (size_t)ndims[i] : 0)", "1"),
 }
 

@@ -104,6 +104,22 @@ static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t co
     return fails() ? CLG_OPENCL_ERROR : CLG_OK;
 }
 
+static bool backwards; /* the region at work */
+
+/* A plan with copies: an array of a copy is where this test keeps the version that it was last sent with. */
+static clg_status plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t count, const double *scalars,
+                             uint32_t scalar_count, const clg_copy *copies, clg_event *event) {
+    expect(copies && !event, "copies, and no event");
+    for (uint32_t i = 0; i < count; i++) {
+        expect(!copies[i].array == !copies[i].version, "a version for each copy");
+        if (!copies[i].array) continue;
+        uint64_t *sent = (uint64_t *)copies[i].array;
+        expect(backwards ? copies[i].version >= *sent : copies[i].version > *sent, "a new version for each forward");
+        *sent = copies[i].version;
+    }
+    return plan_run(plan, buffers, count, scalars, scalar_count);
+}
+
 /* Python's answers. */
 static const char *const NAMES[] = {"data", "weight", "bias", "gamma", "beta"};
 
@@ -226,12 +242,13 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
     return 1;
 }
 
-/* Regions at work: a key of random numbers, then a value that lives from forward to backward, once it is asked for. */
-enum { KEY, KEPT, KEPT_BYTES = 24 };
+/* Regions at work: a key of random numbers; a value that lives from forward to backward and a copy, once they are asked for. */
+enum { KEY, KEPT, COPY, OWN, KEPT_BYTES = 24 };
 typedef struct region_at_work {
     clg_mx_execution *execution;
     known_region *known;
-    clg_mx_memory own[2];
+    clg_mx_memory own[OWN];
+    uint64_t sent;
 } region_at_work;
 static region_at_work *at_work[2 * SLOTS];
 static uint8_t constant[8];
@@ -247,7 +264,7 @@ int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number) {
     if (fails()) return 0;
     region_at_work **place = find_region(NULL), *made = __real_calloc(1, sizeof *made);
     expect(place && made, "room for a region");
-    *made = (region_at_work){execution, known_regions[number], {{__real_calloc(1, 16), CLG_HOST, 0}, {NULL, CLG_HOST, 0}}};
+    *made = (region_at_work){execution, known_regions[number], {{__real_calloc(1, 16), CLG_HOST, 0}}, 0};
     *place = made;
     clg_mx_set_region(execution, &made->known->region, made->own);
     return 1;
@@ -268,7 +285,8 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
     clg_mx_memory *fixed = __real_calloc(1, sizeof *fixed);
     clg_mx_zero *zeros = __real_calloc(1, sizeof *zeros);
     double *scalars = __real_calloc(1, sizeof *scalars);
-    expect(scalars && pass && arguments && requests && fixed && zeros, "memory for a pass");
+    int32_t *copies = which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
+    expect(scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
     memcpy(requests, modes, count * sizeof *modes);
     *scalars = number_of(back, modes, count);
     *fixed = (clg_mx_memory){constant, CLG_HOST, 0};
@@ -282,8 +300,9 @@ int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *m
         if (i != zero && modes[i] != CLG_SKIP)
             arguments[n++] = fill(f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, i, true);
     *zeros = (clg_mx_zero){(int32_t)zero, 0, back ? bytes_of(f, key, CLG_MX_IN, (int)zero) : 0};
+    for (uint32_t i = 0; copies && i < n; i++) copies[i] = i ? -1 : COPY;
     bool runs = n > inputs;
-    *pass = (clg_mx_pass){NULL, requests, fixed, zeros, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
+    *pass = (clg_mx_pass){NULL, requests, fixed, zeros, copies, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
                           which, which % 2, count, back};
     clg_mx_add_pass(&r->known->region, pass);
     return 1;
@@ -293,7 +312,8 @@ int clg_mx_py_keep(clg_mx_execution *execution) {
     region_at_work *r = *find_region(execution);
     expect(!r->own[KEPT].handle, "that nobody asks for kept memory twice");
     if (fails()) return 0;
-    r->own[KEPT].handle = __real_calloc(1, KEPT_BYTES);
+    r->own[KEPT] = (clg_mx_memory){__real_calloc(1, KEPT_BYTES), CLG_HOST, 0};
+    r->own[COPY] = (clg_mx_memory){&r->sent, CLG_ARRAY, 0};
     return 1;
 }
 
@@ -457,6 +477,7 @@ static void work(op *o, bool back) {
     }
     int32_t modes[8];
     for (int i = 0; i < 8; i++) modes[i] = (int32_t)MODES[requests[i]];
+    backwards = back;
     asked = number_of(back, modes, (uint32_t)(back ? f->arguments : f->outputs));
     int (*call)(int, void **, const int *, const int *, int, void *) =
         (int (*)(int, void **, const int *, const int *, int, void *))o->list.functions[1 + back];
@@ -466,7 +487,7 @@ static void work(op *o, bool back) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     static bool started;
-    clg_mx_functions functions = {(void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)words};
+    clg_mx_functions functions = {(void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)plan_start, (void *)words};
     if (!started) clg_mx_start(&functions);
     started = true;
     bytes_left = input;
