@@ -49,11 +49,16 @@ FAULTS = {
     ),
     "padding left out": (
         "conv/direct.cl",
-        "v * sw - pw + j * dw; if (q >= 0 && q < iw) part",
-        "v * sw + j * dw; if (q >= 0 && q < iw) part",
+        "v * grid.stride_w + grid.begin_w + j * grid.step_w; if (q >= 0 && q < grid.source_w) part",
+        "v * grid.stride_w + j * grid.step_w; if (q >= 0 && q < grid.source_w) part",
         DIRECT % "forward",
     ),
-    "stride not divisible": ("conv/direct.cl", "v >= 0 && v % sw == 0", "v >= 0", DIRECT % "backward_data"),
+    "stride not divisible": (
+        "conv/direct.cl",
+        "v >= 0 && v % grid.stride_w == 0",
+        "v >= 0",
+        DIRECT % "backward_data",
+    ),
     "bias of the neighbour": (
         "conv/gemm_gpu/target.cl",
         "if (accumulate) sum += LOAD(target, at);",
@@ -104,7 +109,7 @@ FAULTS = {
     ),
     "taps between two rows taken": (
         "deconvolution/cpu_columns.cl",
-        "qh % sh || ",
+        "qh % grid.stride_h || ",
         "",
         "core/test_deconvolution.py::test_matches_float64[twice-3x3-adj-forward]",
     ),
@@ -116,7 +121,7 @@ FAULTS = {
     ),
     "a large stride's padding shifted": (
         "conv/depthwise/cpu_strided.cl",
-        "LOAD_REALS(line + pw + at) + old",
+        "LOAD_REALS(line + at - grid.begin_w) + old",
         "LOAD_REALS(line + at) + old",
         "core/test_depthwise_strided.py",
     ),

@@ -114,7 +114,8 @@ struct clg_plan_s {
     uint32_t *by_first, *by_last;   /* arguments in that order */
     /* of the run at work; the context's mutex guards them */
     clg_resolved *resolved;
-    clg_bound *bound; /* for each binding */
+    clg_bound *bound; /* for each launch its bindings */
+    uint64_t bound_count;
     uint64_t generation;
     clg_piece *pieces; /* two for each argument: down and up */
     cl_object blocks[4];

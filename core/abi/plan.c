@@ -155,7 +155,8 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->by_first = malloc(count * sizeof *p->by_first);
     p->by_last = malloc(count * sizeof *p->by_last);
     p->resolved = calloc(count, sizeof *p->resolved);
-    p->bound = calloc((size_t)spec->binding_count + 1, sizeof *p->bound);
+    for (uint32_t l = 0; l < spec->launch_count; l++) p->bound_count += spec->launches[l].binding_count;
+    p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||

@@ -153,14 +153,14 @@ static int32_t bind_pair(clg_bound *bound, cl_object kernel, uint32_t position, 
     return code;
 }
 
-static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch, const clg_buffer *buffers, const double *scalars) {
+static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch, clg_bound *bound, const clg_buffer *buffers,
+                           const double *scalars) {
     const struct clg_context_s *c = p->context;
     const bool raw = c->host_access == CLG_RAW_POINTER;
     uint32_t position = 0;
     int32_t code = 0;
-    for (uint32_t b = 0; b < launch->binding_count && !code; b++) {
+    for (uint32_t b = 0; b < launch->binding_count && !code; b++, bound++) {
         const clg_binding *binding = &p->bindings[launch->first_binding + b];
-        clg_bound *bound = &p->bound[launch->first_binding + b];
         if (binding->kind == CLG_BIND_BUFFER) {
             code = bind_pair(bound, launch->kernel, position, &p->resolved[binding->index]);
             position += 2;
@@ -198,17 +198,20 @@ static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const c
 static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, const double *scalars) {
     struct clg_context_s *c = p->context;
     if (p->generation != c->generation) { /* memory that arguments may be bound to is gone, and others may have its address */
-        memset(p->bound, 0, p->binding_count * sizeof *p->bound);
+        memset(p->bound, 0, p->bound_count * sizeof *p->bound);
         p->generation = c->generation;
     }
     clg_status status = CLG_OK;
+    clg_bound *bound = p->bound, *next = bound;
     for (uint32_t l = 0; l < p->launch_count && !status; l++) {
         const clg_launch *launch = &p->launches[l];
+        bound = next;
+        next += launch->binding_count;
         if (!wanted(p, launch, buffers)) continue;
         cl_object event = NULL;
         status = clg_transfers_before(p, l, &event);
         if (status) break;
-        int32_t code = bind_launch(p, launch, buffers, scalars);
+        int32_t code = bind_launch(p, launch, bound, buffers, scalars);
         if (code) return clg_cl_fail("clSetKernelArg", code);
         size_t global[3], local[3];
         for (uint32_t d = 0; d < launch->dims; d++) {

@@ -29,7 +29,8 @@ typedef struct stream {
     uint32_t copied;            /* pieces whose copies are all started */
     uint64_t bytes;
     uint32_t slot_count;        /* of this run */
-    uint32_t filled, sent, got; /* slots that copies were started for (down), that the driver has, that were emptied (up) */
+    uint32_t filled, marked;    /* slots that copies were started for (down); whose last launch has a marker (up) */
+    uint32_t sent, got;         /* slots that the driver has; that were emptied (up) */
     cl_object on;               /* the queue of this run's transfers */
 } stream;
 
@@ -119,7 +120,7 @@ static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool sma
 
 static void begin_stream(stream *s, clg_piece *pieces) {
     s->pieces = pieces;
-    s->piece_count = s->used = s->copied = s->filled = s->sent = s->got = s->slot_count = 0;
+    s->piece_count = s->used = s->copied = s->filled = s->marked = s->sent = s->got = s->slot_count = 0;
     s->bytes = 0;
 }
 
@@ -309,19 +310,34 @@ static clg_status empty_slot(struct clg_context_s *c) {
     return CLG_OK;
 }
 
+/* Whether the launches so far have written all of a slot. */
+static bool is_written(stream *s, uint32_t number, uint32_t launch) {
+    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
+    return s->used == s->piece_count || s->pieces[s->used].position >= (uint64_t)(number + 1) * SLOT;
+}
+
+static clg_status send_up(struct clg_context_s *c) {
+    stream *s = &c->transfers->up;
+    clg_status status = CLG_OK;
+    for (; s->sent < s->marked && !status; s->sent++) status = send_slot(c, s, s->sent, true);
+    return status;
+}
+
+/* Drivers let a transfer and kernels overlap where the kernels were queued first. So a slot travels after the launch that
+ * follows the one that completes it; a marker between them is what it waits for. */
 clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last) {
     struct clg_context_s *c = p->context;
     struct clg_transfers *t = c->transfers;
     if (!t) return CLG_OK;
     stream *s = &t->up;
-    clg_status status = CLG_OK;
-    while (s->sent < s->slot_count && !status && (last || s->slot_count > 1)) {
-        while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
-        uint64_t end = (uint64_t)(s->sent + 1) * SLOT;
-        bool complete = last || s->used == s->piece_count || s->pieces[s->used].position >= end;
-        if (!complete) break;
-        slot *k = &s->slots[s->sent % SLOTS];
-        while (s->sent >= s->got + SLOTS && !status) status = empty_slot(c);
+    if (s->slot_count == 1 && !last) return CLG_OK; /* it goes in line with the kernels */
+    clg_status status = send_up(c);
+    while (!status && s->marked < s->slot_count && (last || is_written(s, s->marked, launch))) {
+        slot *k = &s->slots[s->marked % SLOTS];
+        if (s->marked >= s->got + SLOTS) { /* of the transfer that used it before */
+            status = send_up(c);
+            while (!status && s->marked >= s->got + SLOTS) status = empty_slot(c);
+        }
         clg_copy_wait(t->copier, &k->pending);
         if (!status) status = prepare_slot(c, s, k);
         if (!status && s->on != c->queue) {
@@ -329,10 +345,9 @@ clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last)
             if (code) status = clg_cl_fail("clEnqueueMarker", code);
             cl_flush(c->queue);
         }
-        if (!status) status = send_slot(c, s, s->sent, true);
-        if (!status) s->sent++;
+        if (!status) s->marked++;
     }
-    return status;
+    return last && !status ? send_up(c) : status;
 }
 
 clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {

@@ -233,8 +233,8 @@ class CompiledGraph:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
         if versions and staged:
-            on_host = {name: isinstance(given.get(name), np.ndarray) for name in versions}
-            plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, versions, on_host))
+            on_host = {n: v for n, v in versions.items() if v and isinstance(given.get(n), np.ndarray)}
+            plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, on_host))
         else:
             plan.run_on(given, scalars)
         return {name: given[name].array if name in added else given[name] for name in wanted}

@@ -39,6 +39,7 @@ class Copies:
         self._lifetime = context.lifetime  # not the context: it may hold what holds this
         self._handle, self._lib, self._ffi = context.handle, context.lib, context.ffi
         self._arrays: dict[str, tuple[int, Any]] = {}
+        self._bound: dict[int, tuple[tuple[Argument, ...], dict[str, int], Any]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -60,24 +61,32 @@ class Copies:
             raise ArgumentError(f"[graph] got {name} of {nbytes} bytes, expected {known[0]}: its copy is of that size")
         return known[1]
 
-    def bind(self, arguments: Iterable[Argument], versions: Mapping[str, int], on_host: Mapping[str, bool]) -> Any:
-        """Return copies for a run, in the C runtime's form.
+    def bind(self, arguments: tuple[Argument, ...], versions: Mapping[str, int]) -> Any:
+        """Return copies for a run, in the C runtime's form. What was returned before is never changed.
 
         Parameters
         ----------
-        arguments : iterable of Argument
+        arguments : tuple of Argument
             Of the plan that runs.
         versions : mapping of str to int
-        on_host : mapping of str to bool
-            Whether an input with a version is in host memory; others have no copy.
+            Of inputs in host memory.
         """
-        arguments = tuple(arguments)
-        bound = self._ffi.new("clg_copy[]", len(arguments))
-        for i, argument in enumerate(arguments):
-            version = versions.get(argument.name, 0)
-            if version and argument.nbytes and on_host.get(argument.name):
-                bound[i].array, bound[i].version = self._array(argument.name, argument.nbytes), version
-        return bound
+        _, known, bound = self._bound.get(id(arguments), (arguments, None, None))
+        if known == versions:
+            return bound
+        fresh = self._ffi.new("clg_copy[]", len(arguments))
+        if bound is not None and known is not None and known.keys() == versions.keys():
+            self._ffi.memmove(fresh, bound, self._ffi.sizeof(bound))
+            for i, argument in enumerate(arguments):
+                if argument.name in versions:
+                    fresh[i].version = versions[argument.name]
+        else:
+            for i, argument in enumerate(arguments):
+                version = versions.get(argument.name)
+                if version is not None and argument.nbytes:
+                    fresh[i].array, fresh[i].version = self._array(argument.name, argument.nbytes), version
+        self._bound[id(arguments)] = (arguments, dict(versions), fresh)
+        return fresh
 
 
 def expect_versions(versions: Mapping[str, int], inputs: Iterable[str]) -> None:

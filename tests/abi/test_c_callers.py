@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_c_program_convolves_and_takes_gradients(run_program):
     done = run_program("convolve.c")
@@ -23,6 +30,25 @@ def test_every_function_refuses_misuse(run_program):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failures" in done.stdout
     assert int(done.stdout.rsplit("checks", 1)[0].split()[-1]) >= 60
+
+
+def test_graphs_arrays_and_events_refuse_misuse(run_program):
+    done = run_program("misuse_graphs.c")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failures" in done.stdout
+    assert int(done.stdout.rsplit("checks", 1)[0].split()[-1]) >= 70
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+def test_the_example_trains_and_infers(run_program, compiler):
+    """It checks its own numbers, and is C and C++."""
+    done = run_program(str(ROOT / "examples" / "c" / "net.c"), compiler=compiler)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("graph of ") and "launches; arena" in lines[1]
+    first, last = (float(word) for word in re.findall(r"([\d.e-]+) at first, ([\d.e-]+) after", lines[-2])[0])
+    assert last < first / 2
+    assert lines[-1].startswith("inference: ")
 
 
 def test_cpp_program_threads(run_program):

@@ -15,7 +15,12 @@ from tests.fuzzing import CLANG, memory_limit, unpack
 FUZZ = Path(__file__).parent / "fuzz"
 RUNTIME = Path(__import__("clgraft.core.abi", fromlist=["abi"]).__file__).parent
 SECONDS = 10
-ENVIRONMENT = {"ASAN_OPTIONS": "allocator_may_return_null=1", "TSAN_OPTIONS": "allocator_may_return_null=1"}
+SLOT = 512  # bytes of one transfer, so that small arrays take many
+ENVIRONMENT = {
+    "ASAN_OPTIONS": "allocator_may_return_null=1",
+    "TSAN_OPTIONS": "allocator_may_return_null=1",
+    "CLGRAFT_COPY_THREADS": "2",
+}
 
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanitizers")
 
@@ -25,6 +30,7 @@ def build(target: Path, main: str, sanitizers: str, runtime: Path = RUNTIME) -> 
     files = [str(runtime / name) for name in SOURCES]
     files += [str(FUZZ / name) for name in ("calls.c", "fake_opencl.c", main)]
     command = [CLANG, "-g", "-O1", "-std=gnu11", f"-DCLG_VERSION={version_number()}", f"-fsanitize={sanitizers}"]
+    command += [f"-DCLG_SLOT_BYTES={SLOT}"]
     command += ["-fno-sanitize-recover=undefined", f"-I{RUNTIME}", f"-I{FUZZ}", *files, "-lpthread", "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -65,7 +71,7 @@ def test_random_calls_break_nothing(tmp_path, corpus):
 
 def test_the_corpus_finds_planted_faults(tmp_path, corpus):
     plants = {
-        "run.c": ("status = clg_context_reserve(c, p->workspace_bytes);", ""),
+        "run.c": ("clg_status status = clg_context_reserve(c, p->workspace_bytes);", "clg_status status = CLG_OK;"),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
         "context.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
     }

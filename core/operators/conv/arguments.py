@@ -16,3 +16,10 @@ PHASE_TAPS = Struct("PhaseTaps", (), ("kernel", "taps", "stride", "pad", "begin"
 PHASE_GRID = Struct(
     "PhaseGrid", ("batch", "groups"), ("source", "target", "kernel", "stride", "pad", "dilate", "distance")
 )
+# the depthwise kernels' planes, see kernels/conv/depthwise/planes.cl
+PLANE_SUMS = Struct("PlaneSums", ("channels", "sums", "shared", "flip"), ())
+PLANE_TILE = Struct("PlaneTile", ("h", "w", "pitch", "plane_size", "result_size", "low_h", "low_w", "more_h"), ())
+GROUP_SCRATCH = Struct("GroupScratch", ("first_tap", "lead", "blocks", "phase_size"), ())
+# parts of Winograd's tile rows, see kernels/conv/winograd/transforms.cl; how they are split, see winograd.cl
+TILE_ROWS = Struct("TileRows", ("first_row", "rows", "tiles", "block_rows"), ())
+TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "own_weights"), ())

@@ -112,23 +112,34 @@ class Grid:
         return min(self.axes[2].stride, self.reach + 1)
 
 
-def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:
-    """Return (in, out, kernel, stride, pad, dilate) of three axes; a plain product of matrices is one long row."""
-    plain = all(k == 1 for k in problem.kernel + problem.stride) and not any(problem.pad_begin + problem.pad_end)
-    if plain:
-        pixels = prod(problem.in_size)
-        return [(1, 1, 1, 1, 0, 1), (1, 1, 1, 1, 0, 1), (pixels, pixels, 1, 1, 0, 1)]
+def _axes(problem: ConvProblem) -> list[tuple[int, ...]]:
+    """Return (in, out, kernel, stride, pad, dilate) of three axes."""
     sizes = (problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
     return list(zip(*(in_3d(size, fill) for size, fill in zip(sizes, (1, 1, 1, 1, 0, 1)))))
 
 
+def _spatial(problem: ConvProblem) -> list[tuple[int, ...]]:
+    """Return the axes as `_axes` does; a plain product of matrices is one long row."""
+    plain = all(k == 1 for k in problem.kernel + problem.stride) and not any(problem.pad_begin + problem.pad_end)
+    if plain:
+        pixels = prod(problem.in_size)
+        return [(1, 1, 1, 1, 0, 1), (1, 1, 1, 1, 0, 1), (pixels, pixels, 1, 1, 0, 1)]
+    return _axes(problem)
+
+
+def _forward(problem: ConvProblem, sizes: list[tuple[int, ...]]) -> Grid:
+    axes = [GridAxis(size=o, source=i, target=o, taps=k, stride=s, begin=-p, step=d) for i, o, k, s, p, d in sizes]
+    return Grid(problem.batch, (axes[0], axes[1], axes[2]))
+
+
 def forward_grid(problem: ConvProblem) -> Grid:
     """Return the grid of y's pixels over x."""
-    axes = [
-        GridAxis(size=o, source=i, target=o, taps=k, stride=s, begin=-p, step=d)
-        for i, o, k, s, p, d in _spatial(problem)
-    ]
-    return Grid(problem.batch, (axes[0], axes[1], axes[2]))
+    return _forward(problem, _spatial(problem))
+
+
+def spatial_grid(problem: ConvProblem) -> Grid:
+    """Return the grid of y's pixels over x with the problem's own axes, also where it is a plain product."""
+    return _forward(problem, _axes(problem))
 
 
 def backward_data_grids(problem: ConvProblem) -> list[Grid]:

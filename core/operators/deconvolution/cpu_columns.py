@@ -11,6 +11,8 @@ from math import prod
 from typing import Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.grid import spatial_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.deconvolution.problem import DeconvProblem
 from clgraft.core.planning.delegation import delegate
@@ -18,7 +20,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d, round_up
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "cpu_columns"
 MOST_BYTES = 24 * 2**20  # most bytes of columns: larger ones cost more memory traffic than the product saves
@@ -74,24 +76,24 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
 
 
 def _sums(problem: DeconvProblem, planner: Planner, columns: Workspace) -> Launch:
-    sizes = (problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
-    in_size, out_size, kernel, stride, pad, dilate = (in_3d(v, f) for v, f in zip(sizes, (1, 1, 1, 1, 0, 1)))
+    grid = spatial_grid(problem.convolution)
     lanes = vector_lanes(planner.device, problem.dtype)
+    depth, height, width = grid.axes
     # positions of one phase: those that taps reach, and those that the output has
-    reach = max(stride[2] * (in_size[2] - 1) + dilate[2] * (kernel[2] - 1) + 1, pad[2] + out_size[2])
-    pitch = round_up(reach // stride[2] + 1, lanes) + lanes
-    rows, planes = out_size[0] * out_size[1], problem.batch * problem.out_channels
-    of_row = max(in_size[2] * prod(kernel) // prod(stride[:2]), 1)
+    reach = max(width.stride * (width.size - 1) + grid.reach + 1, width.source - width.begin)
+    pitch = round_up(reach // width.stride + 1, lanes) + lanes
+    rows, planes = depth.source * height.source, problem.batch * problem.out_channels
+    of_row = max(width.size * grid.taps // (depth.stride * height.stride), 1)
     item_rows = min(max(ITEM_ELEMENTS // of_row, 1), rows)
-    numbers = (problem.out_channels, *in_size, *out_size, *kernel, *stride, *pad, *dilate, item_rows, pitch)
+    defines = {"VL": lanes, **GRID.defines()}
     return Launch(
-        planner.kernel("deconvolution/cpu_columns.cl", "add_columns", {"VL": lanes}, problem.dtype, MAD_ENABLE),
+        planner.kernel("deconvolution/cpu_columns.cl", "add_columns", defines, problem.dtype, MAD_ENABLE),
         (ceil_div(rows, item_rows), planes),
         (1, 1),
         (
             *(columns, Buffer("b" if problem.bias else "x"), Buffer("y")),
-            *(*ints(problem.bias), Accumulate("y"), *ints(*numbers)),
-            Local(stride[2] * pitch * columns.itemsize),
+            *(*ints(problem.bias), Accumulate("y"), *ints(problem.out_channels), grid.argument()),
+            *(*ints(item_rows, pitch), Local(width.stride * pitch * columns.itemsize)),
         ),
         ("y",),
     )

@@ -20,6 +20,13 @@ TRANSPOSED = {
     "backward_filter": "backward_filter",
     "backward_bias": "backward_bias",
 }
+# by direction, the convolution's argument -> the deconvolution's; others have the same name
+ROLES = {
+    "forward": {"dy": "x", "dx": "y"},
+    "backward_data": {"x": "dy", "y": "dx"},
+    "backward_filter": {"x": "dy", "dy": "x"},
+    "backward_bias": {},
+}
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,11 @@ class DeconvProblem(SpatialProblem):
             groups=self.groups,
             dtype=self.dtype,
         )
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Which argument of the deconvolution stands for an argument of `convolution`."""
+        return ROLES[self.direction]
 
     @property
     def flops(self) -> int:

@@ -12,13 +12,6 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launches
 
 NAME = "through_convolution"
-# the convolution's argument -> the deconvolution's
-NAMES = {
-    "forward": {"dy": "x", "dx": "y"},
-    "backward_data": {"x": "dy", "y": "dx"},
-    "backward_filter": {"x": "dy", "dy": "x"},
-    "backward_bias": {},
-}
 
 
 def plan(problem: DeconvProblem, planner: Planner) -> Launches:
@@ -35,7 +28,7 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
             kernel=(1,) * problem.ndim,
             dtype=problem.dtype,
         )
-    launches = delegate(planner, convolution, NAMES[problem.direction])
+    launches = delegate(planner, convolution, problem.roles)
     if problem.bias:
         shape = (problem.batch, problem.out_channels, prod(problem.out_size))
         launches = add_vector(planner, launches, "b", "y", shape, 1, problem.dtype)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.dense.matrices import DenseProduct, product_of
 from clgraft.core.operators.dense.problem import DenseProblem
 from clgraft.core.planning.implementation import Planner
@@ -50,7 +51,7 @@ class _Shape:
     packed_bytes: int
 
     def defines(self) -> dict[str, int]:
-        return {"VL": self.lanes, "NR": self.rows, "NB": self.batch}
+        return RegisterTile(self.batch, self.rows, self.lanes).defines()
 
 
 def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:

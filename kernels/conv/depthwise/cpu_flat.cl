@@ -1,13 +1,14 @@
 // Filter gradient of a depthwise convolution of small planes on CPU devices: a plane of rows shorter than vectors is
 // one row of its pixels.
 //
-// x (planes, ih, width)   dy (planes, oh, width)   dw (filters, KH, KW)
+// x (planes, source_h, source_w)   dy (planes, size_h, size_w)   dw (filters, KH, KW)
 //
 // Stride 1 and padding that keeps the width: pixel f of dy meets a tap at f + offset, whatever row it is in. A mask for
 // each vector and tap, made once for all planes, leaves out pixels of other rows and planes. The last vector overlaps.
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
+#include "conv/grid.cl"
 
 #define TAPS (KH * KW)
 #if STORAGE == 64
@@ -20,15 +21,15 @@ typedef int maske;
 // Where vector k of a plane lies.
 #define PLACE(k) min((k) * VL, size - VL)
 
-void make_tables(local maske *masks, local int *offsets, const int vectors, const int size, const int ih, const int width,
-                 const int ph, const int pw, const int dh, const int dw) {
+void make_tables(local maske *masks, local int *offsets, const int vectors, const Grid grid) {
+    const int width = grid.size_w, size = grid.size_h * width;
     for (int t = 0; t < TAPS; t++) {
-        const int i = t / KW * dh - ph, j = t % KW * dw - pw;
+        const int i = t / KW * grid.step_h + grid.begin_h, j = t % KW * grid.step_w + grid.begin_w;
         offsets[t] = i * width + j;
         for (int k = 0; k < vectors; k++)
             for (int l = 0; l < VL; l++) {
                 const int u = (PLACE(k) + l) / width + i, v = (PLACE(k) + l) % width + j;
-                masks[(k * TAPS + t) * VL + l] = -(u >= 0 && u < ih && v >= 0 && v < width);
+                masks[(k * TAPS + t) * VL + l] = -(u >= 0 && u < grid.source_h && v >= 0 && v < width);
             }
     }
 }
@@ -45,15 +46,15 @@ real masked_element(global const stored *plane, local const maske *masks, const 
 
 // As depthwise_rows_filter of cpu_rows_backward_filter.cl, in splits of whole images.
 kernel void depthwise_flat_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
-                                  const int accumulate, const int batch, const int channels, const int multiplier,
-                                  const int ih, const int oh, const int width, const int ph, const int pw, const int dh,
-                                  const int dw, const int vectors, const int split_images, const int item_filters,
+                                  const int accumulate, const int channels, const int multiplier, const Grid grid,
+                                  const int vectors, const int split_images, const int item_filters,
                                   local real *totals, local int *offsets, local maske *masks) {
-    const int size = oh * width, source_size = ih * width, filters = channels * multiplier;
+    const int size = grid.size_h * grid.size_w, source_size = grid.source_h * grid.source_w;
+    const int filters = channels * multiplier;
     const int split = get_global_id(0), first = get_global_id(1) * item_filters;
-    const int from_image = split * split_images, to_image = min(from_image + split_images, batch);
-    const long all = (long)batch * channels * source_size;
-    make_tables(masks, offsets, vectors, size, ih, width, ph, pw, dh, dw);
+    const int from_image = split * split_images, to_image = min(from_image + split_images, grid.batch);
+    const long all = (long)grid.batch * channels * source_size;
+    make_tables(masks, offsets, vectors, grid);
     for (int o = first; o < min(first + item_filters, filters); o++) {
         realv sum[TAPS];
 #pragma unroll

@@ -1,6 +1,6 @@
 // Depthwise convolution on CPU devices, straight from memory: R rows of results at a time, each in one vector.
 //
-// source (planes, ih, iw)   weights (channels, KH, KW)   target (planes, oh, ow)
+// source (planes, source_h, source_w)   weights (channels, KH, KW)   target (planes, size_h, size_w)
 //
 // Forward, and backward data at stride 1, which is forward with flipped weights and other padding. Taps are unrolled,
 // and a loaded vector serves all of the R rows. Vectors at a plane's border mask what is not of their row; a block that
@@ -8,6 +8,7 @@
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
+#include "conv/depthwise/planes.cl"
 
 #define ADD_TO_ROWS(r, j, value) \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
@@ -25,12 +26,12 @@ real sum_element(global const stored *plane, local const real *weights, const in
     return sum;
 }
 
-// Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
 kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
-                           const int accumulate, const long targets, const int channels, const int sums, const int shared,
-                           const int flip, const int ih, const int iw, const int oh, const int ow, const int ph, const int pw,
-                           const int dh, const int dw, const int tile_h, const int item_planes, local real *all_weights,
-                           local real *spare, local real *narrow) {
+                           const int accumulate, const PlaneSums planes, const Grid grid, const int tile_h,
+                           const int item_planes, local real *all_weights, local real *spare, local real *narrow) {
+    const int channels = planes.channels, sums = planes.sums, shared = planes.shared, flip = planes.flip;
+    SIZES
+    const long targets = (long)grid.batch * channels;
     const int taps = KH * KW, top = get_global_id(0) * tile_h, bottom = min(top + tile_h, oh);
     const long first = get_global_id(1) * (long)item_planes, last = min(first + item_planes, targets);
     const long source_size = (long)ih * iw, size = (long)oh * ow, all = targets / shared * sums * source_size;
@@ -38,19 +39,20 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
     int channel = first % channels, left = shared - (int)(first % shared);
     for (long t = first; t < last; t++) {
         for (int i = 0; i < sums * taps; i++)
-            all_weights[i] = LOAD(OPEN(w), (long)channel * sums * taps + (flip ? i / taps * taps + taps - 1 - i % taps : i));
+            all_weights[i] =
+                LOAD(OPEN(w), (long)channel * sums * taps + (flip ? i / taps * taps + taps - 1 - i % taps : i));
         const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
         global stored *to = OPEN(y) + t * size;
         global stored *to_ahead = to + size + top * ow;
         global const stored *ahead = OPEN(x) + ((source + sums) * source_size + top * SH * iw);
         for (int v0 = 0; v0 < ow; v0 += VL) {
-            const int v = max(min(v0, ow - VL), 0), column = v * SW - pw;
+            const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w;
             maskv masks[KW];
 #pragma unroll
             for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
             const maskv fresh = TO_MASK(LANES >= v0 - v);
             for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1) {
-                const int h = u0 * SH - ph;
+                const int h = u0 * SH + grid.begin_h;
 #pragma unroll
                 for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
 #pragma unroll

@@ -1,12 +1,14 @@
 // Depthwise convolution on CPU devices, backward filter straight from memory: a vector accumulator for each tap.
 //
-// x (batch, channels, ih, iw)   dy (batch, channels * multiplier, oh, ow)   dw (channels * multiplier, KH, KW)
+// x (batch, channels, source_h, source_w)   dy (batch, channels * multiplier, size_h, size_w)
+// dw (channels * multiplier, KH, KW)
 //
 // Strides and dilations as in cpu_rows.cl. Lanes of dy beyond a row are zero, so that a channel's sums meet no
 // other channel's elements; an element of x that is not finite may turn any tap of its own channel into NaN.
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
+#include "conv/depthwise/planes.cl"
 
 #define ADD_TO_TAPS(r, j, value) \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[(r - k * SH) * KW + j] = \
@@ -34,13 +36,13 @@ void add_elements(local real *totals, global const stored *x, global const store
 // partial[split][o][tap], or dw itself if there is one split. A split takes `split_tiles` of the row tiles of all
 // images.
 kernel void depthwise_rows_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial),
-                                  const int accumulate, const int batch, const int channels, const int multiplier,
-                                  const int ih, const int iw, const int oh, const int ow, const int ph, const int pw,
-                                  const int dh, const int dw, const int tile_h, const int split_tiles,
-                                  const int item_filters, local real *totals) {
+                                  const int accumulate, const int channels, const int multiplier, const Grid grid,
+                                  const int tile_h, const int split_tiles, const int item_filters, local real *totals) {
+    SIZES
+    const long batch = grid.batch;
     const int filters = channels * multiplier, tiles = (oh + tile_h - 1) / tile_h;
     const int split = get_global_id(0), first = get_global_id(1) * item_filters;
-    const long from_tile = split * (long)split_tiles, to_tile = min(from_tile + split_tiles, (long)batch * tiles);
+    const long from_tile = split * (long)split_tiles, to_tile = min(from_tile + split_tiles, batch * tiles);
     const long x_size = (long)ih * iw, y_size = (long)oh * ow;
     for (int o = first; o < min(first + item_filters, filters); o++) {
         realv sum[KH * KW];
@@ -57,13 +59,13 @@ kernel void depthwise_rows_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_o
             global const stored *x_ahead = OPEN(x) + ((next * channels + o / multiplier) * x_size + next_top * SH * iw);
             global const stored *dy_ahead = OPEN(dy) + ((next * filters + o) * y_size + next_top * ow);
             for (int v0 = 0; v0 < ow; v0 += VL) {
-                const int v = max(min(v0, ow - VL), 0), column = v * SW - pw;
+                const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w;
                 maskv masks[KW];
 #pragma unroll
                 for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * dw, iw);
                 const maskv fresh = TO_MASK((LANES >= v0 - v) & (LANES < ow));
                 for (int u0 = top; u0 < bottom; u0 += u0 % dh == dh - 1 ? (R - 1) * dh + 1 : 1) {
-                    const int h = u0 * SH - ph;
+                    const int h = u0 * SH + grid.begin_h;
 #pragma unroll
                     for (int k = 0; k < R * SH * SW; k++, x_ahead += VL) PREFETCH(x_ahead);
 #pragma unroll

@@ -1,6 +1,7 @@
 // Depthwise convolution on CPU devices, backward data at stride 2: rows of dx straight from rows of dy.
 //
-// dy (batch, channels * multiplier, oh, ow)   w (channels * multiplier, KH, KW)   dx (batch, channels, ih, iw)
+// dy (batch, channels * multiplier, size_h, size_w)   w (channels * multiplier, KH, KW)
+// dx (batch, channels, source_h, source_w); `grid` is the forward convolution's
 //
 // dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where
 // PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block
@@ -15,6 +16,7 @@
 
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
+#include "conv/grid.cl"
 
 #define ADD_TO_PHASES(r, j, value) \
     _Pragma("unroll") for (int p = 0; p < 4 * R; p++) { \
@@ -24,40 +26,42 @@
     }
 
 // One element of dx, with all checks.
-real sum_element(global const stored *plane, local const real *weights, const int row, const int column, const int oh,
-                 const int ow, const int ph, const int pw) {
+real sum_element(global const stored *plane, local const real *weights, const int row, const int column,
+                 const Grid grid) {
     real sum = 0;
     for (int i = 0; i < KH; i++)
         for (int j = 0; j < KW; j++) {
-            const int r = row + ph - i, q = column + pw - j;
-            if (r >= 0 && r % 2 == 0 && r / 2 < oh && q >= 0 && q % 2 == 0 && q / 2 < ow)
-                sum = fma(LOAD(plane, (long)(r / 2) * ow + q / 2), weights[i * KW + j], sum);
+            const int r = row - grid.begin_h - i, q = column - grid.begin_w - j;
+            if (r >= 0 && r % 2 == 0 && r / 2 < grid.size_h && q >= 0 && q % 2 == 0 && q / 2 < grid.size_w)
+                sum = fma(LOAD(plane, (long)(r / 2) * grid.size_w + q / 2), weights[i * KW + j], sum);
         }
     return sum;
 }
 
-kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const long planes,
-                             const int channels, const int multiplier, const int xh, const int xw, const int oh, const int ow,
-                             const int ph, const int pw, const int tile_h, const int item_planes, local real *all_weights,
-                             local real *spare) {
-    const int taps = KH * KW, ih = oh, iw = ow, dh = 1, dw = 1;
+kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels,
+                             const int multiplier, const Grid grid, const int tile_h, const int item_planes,
+                             local real *all_weights, local real *spare) {
+    const int xh = grid.source_h, xw = grid.source_w;
+    const int ih = grid.size_h, iw = grid.size_w, dh = 1, dw = 1;  // the lines are dy's
+    const int taps = KH * KW, shift_h = -(grid.begin_h + PAD_H) / 2, shift_w = -(grid.begin_w + PAD_W) / 2;
+    const long planes = (long)grid.batch * channels;
     const int half_h = (xh + 1) / 2, half_w = (xw + 1) / 2;
     const int top = get_global_id(0) * tile_h, bottom = min(top + tile_h, half_h);
     const long first = get_global_id(1) * (long)item_planes, last = min(first + item_planes, planes);
-    const long x_size = (long)xh * xw, y_size = (long)oh * ow, all = planes * multiplier * y_size;
+    const long x_size = (long)xh * xw, y_size = (long)ih * iw, all = planes * multiplier * y_size;
     int channel = first % channels;
     for (long t = first; t < last; t++, channel = channel + 1 == channels ? 0 : channel + 1) {
         for (int i = 0; i < multiplier * taps; i++) all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
-        global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * ow);
+        global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * iw);
         global stored *dx_ahead = OPEN(dx) + ((t + 1) * x_size + 2 * top * xw);
         const long end = bottom < half_h ? t * x_size + 2 * bottom * (long)xw : last * x_size;
         for (int v = 0; v < half_w; v += VL) {
-            const int column = v + LOW_W + (pw - PAD_W) / 2, length = min(2 * VL, xw - 2 * v);
+            const int column = v + LOW_W + shift_w, length = min(2 * VL, xw - 2 * v);
             maskv masks[COLUMNS];
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j++) masks[j] = lanes_inside(column + j, ow);
+            for (int j = 0; j < COLUMNS; j++) masks[j] = lanes_inside(column + j, iw);
             for (int u = top; u < bottom; u += R) {
-                const int h = u + LOW_H + (ph - PAD_H) / 2;
+                const int h = u + LOW_H + shift_h;
                 realv sum[4 * R];
 #pragma unroll
                 for (int p = 0; p < 4 * R; p++) sum[p] = 0;
@@ -67,18 +71,18 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
                 for (int k = 0; k < 4 * R; k++, dx_ahead += VL) PREFETCH_TO_WRITE(dx_ahead);
                 for (int m = 0; m < multiplier; m++) {
                     const long plane = (t * multiplier + m) * y_size;
-                    global const stored *from = OPEN(dy) + (plane + (long)h * ow + column);
+                    global const stored *from = OPEN(dy) + (plane + (long)h * iw + column);
                     local const real *weights = all_weights + m * taps;
-                    if (block_inside(h, column, oh, ow, 1, 1)) {
+                    if (block_inside(h, column, ih, iw, dh, dw)) {
                         FOR_LINES(ADD_TO_PHASES, false)
-                    } else if (block_loadable(plane, all, h, column, oh, ow, 1, 1)) {
+                    } else if (block_loadable(plane, all, h, column, ih, iw, dh, dw)) {
                         FOR_LINES(ADD_TO_PHASES, true)
                     } else {
 #pragma unroll
                         for (int p = 0; p < 4 * R; p++) {
                             for (int l = 0; l < VL; l++)
-                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2, oh,
-                                                       ow, ph, pw);
+                                spare[l] = sum_element(OPEN(dy) + plane, weights, 2 * u + p / 2, 2 * (v + l) + p % 2,
+                                                       grid);
                             sum[p] += VLOAD_REAL(spare);
                         }
                     }

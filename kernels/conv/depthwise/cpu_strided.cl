@@ -1,16 +1,15 @@
 // Depthwise convolution of large strides on CPU devices, as the upsampling of segmentation nets has it, transposed:
 // rows of the kernel are long, and vectors run along them.
 //
-// x (planes, ih, iw), y (planes, oh, ow), w (channels, kh, kw); filters are as many as channels, taps in a row are
-// dense. A row of x is used as a line in local memory, `length` elements, with the padding around it. A row of the
-// kernel is padded with zeros to `pitch` elements, whole vectors. A work-group is one work-item.
+// x (planes, source_h, source_w), y (planes, size_h, size_w), w (channels, taps_h, taps_w); filters are as many as
+// channels, taps in a row are dense; `grid` has y's pixels over x. A row of x is used as a line in local memory, `length`
+// elements, with the padding around it. A row of the kernel is padded with zeros to `pitch` elements, whole vectors. A
+// work-group is one work-item.
+
+#include "conv/depthwise/planes.cl"
 
 #define LOAD_REALS(p) CAT(vload, VL)(0, (p))
 #define STORE_REALS(p, value) CAT(vstore, VL)((value), 0, (p))
-
-#define SHAPE \
-    const int channels, const int ih, const int iw, const int oh, const int ow, const int kh, const int kw, const int sh, \
-        const int sw, const int ph, const int pw, const int dh, const int pitch, const int length
 
 void copy_weights(local real *weights, global const stored *w, const int kh, const int kw, const int pitch) {
     for (int t = 0; t < kh; t++) {
@@ -38,20 +37,22 @@ real sum_of_lanes(const realv value) {
     return lanes[0];
 }
 
-// y[r][c] (+)= bias + sum over t, v of x[r * sh - ph + t * dh][c * sw - pw + v] * w[t][v]. One work-item: some rows of
-// y.
+// y[r][c] (+)= bias + sum over t, v of x[r * sh + begin_h + t * dh][c * sw + begin_w + v] * w[t][v]. One work-item: some
+// rows of y.
 kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                                      const int accumulate, SHAPE, const int item_rows, local real *weights,
+                                      const int accumulate, const int channels, const Grid grid,
+                                      const int pitch, const int length, const int item_rows, local real *weights,
                                       local real *line, local real *sums) {
+    SIZES
     const int plane = get_global_id(1), channel = plane % channels;
     const int first = get_global_id(0) * item_rows, last = min(first + item_rows, oh);
-    copy_weights(weights, OPEN(w) + (long)channel * kh * kw, kh, kw, pitch);
+    copy_weights(weights, OPEN(w) + (long)channel * grid.taps_h * grid.taps_w, grid.taps_h, grid.taps_w, pitch);
     for (int r = first; r < last; r++) {
         for (int c = 0; c < ow; c++) STORE_REALS(sums + c * VL, (realv)(0));
-        for (int t = 0; t < kh; t++) {
-            const int h = r * sh - ph + t * dh;
+        for (int t = 0; t < grid.taps_h; t++) {
+            const int h = r * sh + grid.begin_h + t * dh;
             if (h < 0 || h >= ih) continue;
-            copy_line(line, OPEN(x) + ((long)plane * ih + h) * iw, iw, pw, length);
+            copy_line(line, OPEN(x) + ((long)plane * ih + h) * iw, iw, -grid.begin_w, length);
             for (int c = 0; c < ow; c++) {
                 realv sum = LOAD_REALS(sums + c * VL);
                 for (int v = 0; v < pitch; v += VL) {
@@ -70,18 +71,20 @@ kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TE
     }
 }
 
-// dx[h][...] (+)= the sum of dy[r][c] * w[t] put at column c * sw - pw, over the rows t of the kernel that meet h.
+// dx[h][...] (+)= the sum of dy[r][c] * w[t] put at column c * sw + begin_w, over the rows t of the kernel that meet h.
 // One work-item: some rows of dx.
-kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, SHAPE,
+kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate,
+                                            const int channels, const Grid grid, const int pitch, const int length,
                                             const int item_rows, local real *weights, local real *line) {
+    SIZES
     const int plane = get_global_id(1), channel = plane % channels;
     const int first = get_global_id(0) * item_rows, last = min(first + item_rows, ih);
-    copy_weights(weights, OPEN(w) + (long)channel * kh * kw, kh, kw, pitch);
+    copy_weights(weights, OPEN(w) + (long)channel * grid.taps_h * grid.taps_w, grid.taps_h, grid.taps_w, pitch);
     for (int h = first; h < last; h++) {
         for (int at = 0; at < length; at += VL) STORE_REALS(line + at, (realv)(0));
-        const int reach = h + ph - (kh - 1) * dh;
-        for (int r = reach > 0 ? (reach + sh - 1) / sh : 0; r < oh && r * sh <= h + ph; r++) {
-            const int q = h + ph - r * sh;
+        const int reach = h - grid.begin_h - (grid.taps_h - 1) * dh;
+        for (int r = reach > 0 ? (reach + sh - 1) / sh : 0; r < oh && r * sh <= h - grid.begin_h; r++) {
+            const int q = h - grid.begin_h - r * sh;
             if (q % dh) continue;
             local const real *row = weights + q / dh * pitch;
             global const stored *from = OPEN(dy) + ((long)plane * oh + r) * ow;
@@ -95,27 +98,29 @@ kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), T
         int at = 0;
         for (; at + VL <= iw; at += VL) {
             const realv old = accumulate ? VLOAD(to, at) : (realv)(0);
-            VSTORE(to, at, LOAD_REALS(line + pw + at) + old);
+            VSTORE(to, at, LOAD_REALS(line + at - grid.begin_w) + old);
         }
         for (; at < iw; at++) {
             const real old = accumulate ? LOAD(to, at) : 0;
-            STORE(to, at, line[pw + at] + old);
+            STORE(to, at, line[at - grid.begin_w] + old);
         }
     }
 }
 
-// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh - ph + t * dh][c * sw - pw + v]. One work-item: one row of
-// one kernel.
+// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh + begin_h + t * dh][c * sw + begin_w + v]. One work-item: one
+// row of one kernel.
 kernel void depthwise_strided_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw), const int accumulate,
-                                              const int batch, SHAPE, local real *line, local real *sums) {
+                                              const int channels, const Grid grid, const int pitch, const int length,
+                                              local real *line, local real *sums) {
+    SIZES
     const int t = get_global_id(0), channel = get_global_id(1);
     for (int v = 0; v < pitch; v += VL) STORE_REALS(sums + v, (realv)(0));
-    for (int image = 0; image < batch; image++) {
+    for (int image = 0; image < grid.batch; image++) {
         const long plane = (long)image * channels + channel;
         for (int r = 0; r < oh; r++) {
-            const int h = r * sh - ph + t * dh;
+            const int h = r * sh + grid.begin_h + t * dh;
             if (h < 0 || h >= ih) continue;
-            copy_line(line, OPEN(x) + (plane * ih + h) * iw, iw, pw, length);
+            copy_line(line, OPEN(x) + (plane * ih + h) * iw, iw, -grid.begin_w, length);
             global const stored *row = OPEN(dy) + (plane * oh + r) * ow;
             for (int v = 0; v < pitch; v += VL) {
                 realv even = LOAD_REALS(sums + v), odd = 0;
@@ -129,6 +134,6 @@ kernel void depthwise_strided_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy),
             }
         }
     }
-    const long at = ((long)channel * kh + t) * kw;
-    for (int v = 0; v < kw; v++) STORE(OPEN(dw), at + v, sums[v] + (accumulate ? LOAD(OPEN(dw), at + v) : 0));
+    const long at = ((long)channel * grid.taps_h + t) * grid.taps_w;
+    for (int v = 0; v < grid.taps_w; v++) STORE(OPEN(dw), at + v, sums[v] + (accumulate ? LOAD(OPEN(dw), at + v) : 0));
 }

@@ -1,6 +1,7 @@
 // Depthwise convolution on GPUs, in all directions: a work-item per column of R rows, neighbours in neighbouring lanes.
 //
-// x (batch, channels, ih, iw)   w (channels * multiplier, KH, KW)   y (batch, channels * multiplier, oh, ow)
+// x (batch, channels, source_h, source_w)   w (channels * multiplier, KH, KW)
+// y (batch, channels * multiplier, size_h, size_w); `grid` has y's pixels over x
 //
 // Lines are loaded once for the R rows they serve; what neighbouring columns share comes from the L1 cache. The rows of
 // a work-item lie `dh` apart (a dilated kernel's rows share lines only so), so rows are numbered in strips: strip s
@@ -32,30 +33,32 @@
 #define UNROLLED(times) PRAGMA(unroll times)
 #define UNROLL 64
 
+#include "conv/depthwise/planes.cl"
+
 bool inside(const int at, const int size) { return (uint)at < (uint)size; }
 
 int first_row(const int strip, const int dh) { return strip / dh * dh * R + strip % dh; }
 
 #if MAKES == 1
-// Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_rows(
-    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate, const uint items,
-    const int channels, const int sums, const int shared, const int flip, const int ih, const int iw, const int oh,
-    const int ow, const int ph, const int pw, const int dh, const int strips) {
+    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
+    const PlaneSums planes, const Grid grid, const uint items, const int strips) {
+    SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
     const int v = item % ow, strip = item / ow % strips;
     const uint t = item / ow / strips;
-    const int channel = t % channels, u0 = first_row(strip, dh), h = u0 * SH - ph, column = v * SW - pw;
+    const int channel = t % planes.channels, u0 = first_row(strip, dh);
+    const int h = u0 * SH + grid.begin_h, column = v * SW + grid.begin_w;
     real sum[R];
 UNROLLED(R)
     for (int k = 0; k < R; k++) sum[k] = has_bias ? LOAD(OPEN(b), channel) : 0;
-    for (int s = 0; s < sums; s++) {
-        global const stored *plane = OPEN(x) + (ulong)(t / shared * sums + s) * ((ulong)ih * iw);
-        global const stored *weights = OPEN(w) + ((long)channel * sums + s) * (KH * KW);
+    for (int s = 0; s < planes.sums; s++) {
+        global const stored *plane = OPEN(x) + (ulong)(t / planes.shared * planes.sums + s) * ((ulong)ih * iw);
+        global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         real taps[KH * KW];
 UNROLLED(UNROLL)
-        for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, flip ? KH * KW - 1 - i : i);
+        for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, planes.flip ? KH * KW - 1 - i : i);
 UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const bool there = h + r * dh >= 0 && h + r * dh < ih;
@@ -82,9 +85,9 @@ UNROLLED(R)
 #elif MAKES == 2
 // dx at any stride: each element looks for the taps that meet a dy.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_spread(
-    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const uint items, const int channels,
-    const int multiplier, const int ih, const int iw, const int oh, const int ow, const int ph, const int pw, const int dh,
-    const int strips) {
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels,
+    const int multiplier, const Grid grid, const uint items, const int strips) {
+    SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
     const int q = item % iw, top = item / iw % strips * R;
@@ -98,14 +101,14 @@ UNROLLED(R)
         global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
 UNROLLED(UNROLL)
         for (int j = 0; j < KW; j++) {
-            const int v = q + pw - j * DW;
+            const int v = q - grid.begin_w - j * DW;
             if (v < 0 || v % SW || v / SW >= ow) continue;
 UNROLLED(UNROLL)
             for (int i = 0; i < KH; i++) {
                 const real tap = LOAD(weights, i * KW + j);
 UNROLLED(R)
                 for (int k = 0; k < R; k++) {
-                    const int u = top + k + ph - i * dh;
+                    const int u = top + k - grid.begin_h - i * dh;
                     if (u >= 0 && u % SH == 0 && u / SH < oh)
                         sum[k] = fma(LOAD(plane, (long)(u / SH) * ow + v / SW), tap, sum[k]);
                 }
@@ -125,9 +128,10 @@ UNROLLED(R)
 // A work-group sums TAP_ROWS rows of one filter over `split_items` of the (image, strip, column)s:
 // partial[split][filter][tap], or dw itself if there is one split.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_filter(
-    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial), const int accumulate, const uint items,
-    const uint split_items, const int channels, const int multiplier, const int ih, const int iw, const int oh, const int ow,
-    const int ph, const int pw, const int dh, const int strips) {
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial), const int accumulate,
+    const int channels, const int multiplier, const Grid grid, const uint items, const uint split_items,
+    const int strips) {
+    SIZES
     local real shares[TAP_ROWS * KW][GROUP];
     const int me = get_local_id(0), filter = get_group_id(0), tap_row = get_group_id(1) * TAP_ROWS;
     const uint split = get_group_id(2), from = split * split_items, to = min(from + split_items, items);
@@ -137,7 +141,7 @@ UNROLLED(UNROLL)
     for (uint item = from + me; item < to; item += GROUP) {
         const int v = item % ow, strip = item / ow % strips;
         const ulong n = item / ow / strips;
-        const int u0 = first_row(strip, dh), h = u0 * SH - ph + tap_row * dh, column = v * SW - pw;
+        const int u0 = first_row(strip, dh), h = u0 * SH + grid.begin_h + tap_row * dh, column = v * SW + grid.begin_w;
         global const stored *plane = OPEN(x) + (n * channels + filter / multiplier) * ((ulong)ih * iw);
         global const stored *grads = OPEN(dy) + (n * channels * multiplier + filter) * ((ulong)oh * ow);
         real gradient[R];

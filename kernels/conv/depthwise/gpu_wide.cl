@@ -1,6 +1,7 @@
 // Depthwise convolution on GPUs with more taps than are worth unrolling: forward, and backward data at any stride.
 //
-// x (batch, channels, ih, iw)   w (channels * multiplier, KH, KW)   y (batch, channels * multiplier, oh, ow)
+// x (batch, channels, source_h, source_w)   w (channels * multiplier, KH, KW)
+// y (batch, channels * multiplier, size_h, size_w); `grid` has y's pixels over x
 
 #ifndef MAKES
 #define MAKES 1  // 1: depthwise_gpu_wide_rows, 2: depthwise_gpu_wide_spread
@@ -19,23 +20,24 @@
 #define DW 1
 #endif
 
+#include "conv/depthwise/planes.cl"
+
 #if MAKES == 1
-// Target plane t is the sum over s < sums of source planes t / shared * sums + s; `flip` takes the weights backwards.
 // Where outputs lie a stride apart, lanes take neighbouring taps of one output, so that they read neighbouring
 // elements.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wide_rows(
-    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate, const uint items,
-    const int channels, const int sums, const int shared, const int flip, const int ih, const int iw, const int oh,
-    const int ow, const int ph, const int pw, const int dh) {
+    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
+    const PlaneSums planes, const Grid grid, const uint items) {
+    SIZES
     const uint item = get_global_id(0) / LANES;
     const int me = get_local_id(0), lane = me % LANES;
     const int v = item % ow, u = item / ow % oh;
     const uint t = item / ow / oh;
-    const int channel = t % channels, top = u * SH - ph, column = v * SW - pw;
+    const int channel = t % planes.channels, top = u * SH + grid.begin_h, column = v * SW + grid.begin_w;
     real sum = 0;
-    for (int s = 0; s < sums && item < items; s++) {
-        global const stored *plane = OPEN(x) + (ulong)(t / shared * sums + s) * ((ulong)ih * iw);
-        global const stored *weights = OPEN(w) + ((long)channel * sums + s) * (KH * KW);
+    for (int s = 0; s < planes.sums && item < items; s++) {
+        global const stored *plane = OPEN(x) + (ulong)(t / planes.shared * planes.sums + s) * ((ulong)ih * iw);
+        global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         for (int i = 0; i < KH; i++) {
             const int h = top + i * dh;
             if (h < 0 || h >= ih) continue;
@@ -43,7 +45,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wid
             for (int j = lane; j < KW; j += LANES) {
                 const int at = column + j * DW, tap = i * KW + j;
                 if (at >= 0 && at < iw)
-                    line = fma(LOAD(plane, (long)h * iw + at), LOAD(weights, flip ? KH * KW - 1 - tap : tap), line);
+                    line =
+                        fma(LOAD(plane, (long)h * iw + at), LOAD(weights, planes.flip ? KH * KW - 1 - tap : tap), line);
             }
             sum += line;
         }
@@ -64,12 +67,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wid
 #else
 // dx: an element goes from tap to tap that meets a dy. Those are every_h and every_w apart, a stride without dilation.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_wide_spread(
-    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const uint items, const int channels,
-    const int multiplier, const int ih, const int iw, const int oh, const int ow, const int ph, const int pw, const int dh,
-    const int every_h, const int every_w) {
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels,
+    const int multiplier, const Grid grid, const uint items, const int every_h, const int every_w) {
+    SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
-    const int right = item % iw + pw, bottom = item / iw % ih + ph;
+    const int right = item % iw - grid.begin_w, bottom = item / iw % ih - grid.begin_h;
     const uint t = item / iw / ih;
     int first_i = 0, first_j = 0;
     while (first_i < every_h && (bottom - first_i * dh) % SH) first_i++;

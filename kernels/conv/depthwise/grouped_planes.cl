@@ -1,13 +1,16 @@
 // Convolution in groups of few channels, of small planes, on CPU devices: planes lie in scratch in rows of P elements,
 // zeros between them.
 //
-// source (all groups, S, ih, iw)   weights (groups, OUTPUTS, S, KH, KW)   target (all groups, OUTPUTS, oh, ow)
+// source (batch, groups, S, source_h, source_w)   weights (groups, OUTPUTS, S, KH, KW)
+// target (batch, groups, OUTPUTS, size_h, size_w)
 //
 // P, of C elements or twice as many, is wider than a row by what taps reach over its ends: result f = u * P + v of a
 // plane then meets a tap at f + offset, and where it would be of another row there is a zero. A source is split by the
 // phases of the stride (SH, SW), so that the same holds for each of them. BH, BW: the phase of the first tap. Two
 // groups take turns in scratch: one is copied while the other is summed, and no load waits for a store. Each work-group
 // is one work-item.
+
+#include "conv/depthwise/planes.cl"
 
 #define TAPS (KH * KW)
 #define WEIGHT(o, s, tap) weights[((o) * S + (s)) * TAPS + (tap)]
@@ -91,20 +94,20 @@ void copy_group(local real *scratch, global const stored *planes, const long lef
 }
 
 // `flip` takes the weights backwards, and as (groups, S, OUTPUTS, KH, KW). O outputs are summed side by side, in
-// `blocks` blocks of R vectors; scratch holds two groups of planes of SH * SW phases, in which `lead` elements lie
-// before row 0.
+// blocks of R vectors; scratch holds two groups of planes of SH * SW phases.
 kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
-                           const int accumulate, const long all_groups, const int groups, const int flip,
-                           const int ih, const int iw, const int oh, const int ow, const int first_tap,
-                           const int lead, const int blocks, const int phase_size, const int item_groups,
-                           local real *scratch, local real *shared_weights) {
+                           const int accumulate, const int groups, const int flip, const Grid grid,
+                           const GroupScratch in_scratch, const int item_groups, local real *scratch,
+                           local real *shared_weights) {
 #if OUTPUTS * S == 1
     real weights[TAPS];  // in registers
 #else
     local real *weights = shared_weights;
 #endif
+    SIZES
+    const int first_tap = in_scratch.first_tap, lead = in_scratch.lead, phase_size = in_scratch.phase_size;
     const int plane_size = SH * SW * phase_size, group_size = S * plane_size, size = oh * ow;
-    const long source_size = (long)S * ih * iw, all = all_groups * source_size;
+    const long all_groups = (long)grid.batch * groups, source_size = (long)S * ih * iw, all = all_groups * source_size;
     const long first = get_global_id(0) * (long)item_groups, last = min(first + item_groups, all_groups);
     for (int i = 0; i < 2 * group_size; i += C) OF_C(vstore)((realc)(0), 0, scratch + i);
     copy_group(scratch + lead, OPEN(x) + first * source_size, all - first * source_size, ih, iw, phase_size);
@@ -125,7 +128,7 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                     WEIGHT(o, s, i) = LOAD(filter, flip ? TAPS - 1 - i : i);
             }
         for (int o0 = 0; o0 < OUTPUTS; o0 += O) {
-            for (int block = 0; block < blocks; block++) {
+            for (int block = 0; block < in_scratch.blocks; block++) {
                 realv sum[O][R];
 #pragma unroll
                 for (int o = 0; o < O; o++) {

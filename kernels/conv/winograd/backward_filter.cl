@@ -6,27 +6,27 @@
 // Y         [e][block of COLS outputs][tile][COLS]     transformed gradients
 // M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts that the tiles are cut into
 //
-// The tiles are taken in parts of `row_count` tile rows whose V and Y stay in the last level's cache. For each part the
+// The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
 // launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.
 
 #include "conv/winograd/transforms.cl"
 
 #define SUMMED 64  // tiles whose products are summed before they join the others: one long sum would lose bits
 
-// One work-item transforms block_rows tile rows of VL outputs of dy.
-SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batch, const int m_count, const int oh, const int ow,
-                            const int tile_h, const int tile_w, const int first_row,
-                            const int row_count, const int tiles, const int block_rows, local real *pixels) {
-    const int first = get_global_id(0) * block_rows, count = min(block_rows, row_count - first);
-    const int m = get_global_id(1) * VL, columns = tile_w * TILE;
-    const long plane = (long)oh * ow, all = batch * m_count * plane;
-    const long e_size = (long)((m_count + COLS - 1) / COLS) * tiles * COLS + PAD;
-    global real *to = OPEN(Y) + ((long)(m / COLS) * tiles + first * tile_w) * COLS + m % COLS;
+// One work-item transforms block_rows of a part's tile rows, in VL outputs of dy.
+SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_count, const Grid grid,
+                            const TileRows part, local real *pixels) {
+    const int first = get_global_id(0) * part.block_rows, count = min(part.block_rows, part.rows - first);
+    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = tile_w * TILE;
+    const long plane = (long)grid.size_h * grid.size_w, all = (long)grid.batch * m_count * plane;
+    const long e_size = (long)((m_count + COLS - 1) / COLS) * part.tiles * COLS + PAD;
+    global real *to = OPEN(Y) + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
     for (int row = 0; row < count;) {
-        const int image = (first_row + first + row) / tile_h, h = (first_row + first + row) % tile_h;
+        const int image = (part.first_row + first + row) / tile_h, h = (part.first_row + first + row) % tile_h;
         const int group = min(min(count - row, tile_h - h), ROWS);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), oh, ow, h * TILE, 0, group * TILE, columns);
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, h * TILE, 0,
+                    group * TILE, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
             local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
@@ -41,9 +41,10 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int batc
 }
 
 // One work-item multiplies one element e of one chunk of channels with one block of outputs, over all tiles of the
-// part.
+// part, and adds to the products of the parts before it.
 SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), TENSOR_OF(real, M), const int channels,
-                           const int m_count, const int tile_count, const int tiles, const int add) {
+                           const int m_count, const Grid grid, const TileRows part) {
+    const int tiles = part.tiles, tile_count = part.rows * TILES_W;
     const int chunk = get_global_id(0), block = get_global_id(1), e = get_global_id(2);
     const int chunks = get_global_size(0), m_blocks = get_global_size(1);
     const int channel = chunk * WC, count = min(channels - channel, WC);
@@ -60,7 +61,7 @@ SINGLE void filter_product(TENSOR_OF(const real, V), TENSOR_OF(const real, Y), T
                 a += WC;
                 b += COLS;
             }
-            const bool old = add || first;
+            const bool old = part.first_row || first;
 #pragma unroll
             for (int i = 0; i < MR; i++) {
                 if (c + i < count) {

@@ -13,8 +13,19 @@
 #define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
 
 #include "common/register_tile.cl"
+#include "conv/grid.cl"
 
 #define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+
+// Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each.
+#define TILES_H ((grid.size_h + TILE - 1) / TILE)
+#define TILES_W ((grid.size_w + TILE - 1) / TILE)
+
+// Tile rows [first_row, first_row + rows) of all images, whose transforms lie in a part of the workspace of `tiles`
+// tiles. A work-item takes block_rows of them. The fields are the table in core/operators/conv/arguments.py.
+typedef struct {
+    TILE_ROWS_FIELDS
+} TileRows;
 
 #if TILE == 4
 
@@ -187,13 +198,11 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 }
 
 // Transforms the source tiles of tile rows [first, first + count), numbered over all images, into V, for the channels
-// [first_channel, last_channel). `tiles` is V's number of tiles; b_h, b_w the source position of the first output
-// pixel.
-void transform_source(global real *V, local real *pixels, global const stored *x, const int batch, const int channels,
-                      const int first_channel, const int last_channel, const int ch, const int cw, const int bh, const int bw,
-                      const int tile_h, const int tile_w, const int tiles, const int first, const int count) {
-    const int columns = tile_w * TILE + 2;
-    const long plane = (long)ch * cw, all = batch * channels * plane;
+// [first_channel, last_channel). `tiles` is V's number of tiles.
+void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
+                      const int first_channel, const int last_channel, const int tiles, const int first, const int count) {
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + 2;
+    const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
@@ -201,8 +210,8 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             const int image = (first + row) / tile_h, h = (first + row) % tile_h;
             const int group = min(min(count - row, tile_h - h), ROWS);
             const long from = ((long)image * channels + channel) * plane;
-            load_pixels(pixels, x + from, all - from, min(channels - channel, VL), ch, cw, h * TILE + bh, bw,
-                        group * TILE + 2, columns);
+            load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
+                        h * TILE + grid.begin_h, grid.begin_w, group * TILE + 2, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
                 local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
                 global real *element = to + (row * tile_w + tile) * WC;
@@ -217,11 +226,10 @@ void transform_source(global real *V, local real *pixels, global const stored *x
     }
 }
 
-// V of the tile rows [first_row, first_row + row_count); one work-item transforms block_rows of them in VL channels.
-SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int batch, const int channels, const int ch, const int cw,
-                            const int bh, const int bw, const int tile_h, const int tile_w, const int first_row,
-                            const int row_count, const int tiles, const int block_rows, local real *pixels) {
-    const int row = get_global_id(0) * block_rows, channel = get_global_id(1) * VL;
-    transform_source(OPEN(V) + (long)row * tile_w * WC, pixels, OPEN(x), batch, channels, channel, min(channel + VL, channels),
-                     ch, cw, bh, bw, tile_h, tile_w, tiles, first_row + row, min(block_rows, row_count - row));
+// V of a part's tile rows; one work-item transforms block_rows of them in VL channels.
+SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const Grid grid,
+                            const TileRows part, local real *pixels) {
+    const int row = get_global_id(0) * part.block_rows, channel = get_global_id(1) * VL;
+    transform_source(OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel,
+                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row));
 }

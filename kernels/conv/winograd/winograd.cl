@@ -52,12 +52,14 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     TILE_STORE(acc, M, COLS)
 }
 
-// U of VL outputs from m on and channels [first, last); m_size and channel_size are w's steps in elements, `flip` turns
-// the kernel by 180 degrees. U points to the first of them, e_size elements lie between the transform's elements.
+// U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, 3, 3) and its kernels are
+// turned by 180 degrees, as backward data needs them; else it is (m_count, channels, 3, 3). U points to the first of
+// them, e_size elements lie between the transform's elements.
 void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
-                       const long m_size, const long channel_size, const int flip, const int m, const int first, const int last) {
+                       const int flip, const int m, const int first, const int last) {
     const int lanes = min(m_count - m, VL);
     const long all = (long)m_count * channels * 9;
+    const long m_size = flip ? 9 : (long)channels * 9, channel_size = flip ? (long)m_count * 9 : 9;
     for (int channel = first; channel < last; channel++) {
         realv taps[9];
 #pragma unroll
@@ -85,12 +87,12 @@ void transform_weights(global real *U, const long e_size, global const stored *w
 }
 
 // U of w; one work-item takes VL outputs m and `range` channels.
-SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const long m_size,
-                             const long channel_size, const int flip, const int range) {
+SINGLE void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int m_count, const int flip,
+                             const int range) {
     const int m = get_global_id(0) * VL, first = get_global_id(1) * range, last = min(first + range, channels);
     const int m_blocks = (m_count + COLS - 1) / COLS;
-    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w), channels, m_count,
-                      m_size, channel_size, flip, m, first, last);
+    transform_weights(OPEN(U) + ((long)(m / COLS) * channels + first) * COLS, (long)m_blocks * channels * COLS + PAD, OPEN(w),
+                      channels, m_count, flip, m, first, last);
 }
 
 // Products of tiles [0, tile_count) of the elements [e, last_e) and the channels [first, last); M is overwritten where
@@ -110,9 +112,9 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
 
 // y of tile rows [first, first + count), of VL outputs from m on. M points to the first tile and to m's lane.
 void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
-                        const int has_bias, const int accumulate, const int m_count, const int oh, const int ow,
-                        const int tile_h, const int tile_w, const int m, const int first, const int count) {
-    const int lanes = min(m_count - m, VL);
+                        const int has_bias, const int accumulate, const int m_count, const Grid grid, const int m,
+                        const int first, const int count) {
+    const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = grid.size_h, ow = grid.size_w;
     const long plane = (long)oh * ow;
     realv start = 0;
     if (has_bias) start = load_row(bias + m, m_count - m, lanes);
@@ -136,15 +138,18 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     }
 }
 
-// y (batch, m_count, oh, ow) from x (batch, channels, ch, cw). A work-item takes rows_of_item tile rows, block_rows at
-// a time, and blocks_of_item blocks of output channels. With own_weights it transforms its blocks' weights itself, a
-// chunk at a time that stays in the cache: for problems so small that every block of weights is used once.
+// A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels. With own_weights it
+// transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so small that every
+// block of weights is used once. The fields are the table in core/operators/conv/arguments.py.
+typedef struct {
+    TILE_SPLIT_FIELDS
+} TileSplit;
+
+// y (batch, m_count, grid.size...) from x (batch, channels, grid.source...).
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
-                     TENSOR_OF(real, slices), const long m_step, const long channel_step, const int flip,
-                     const int own_weights, const int has_bias, const int accumulate, const int batch, const int channels, const int m_count,
-                     const int ch, const int cw, const int oh, const int ow, const int bh, const int bw,
-                     const int rows_of_item, const int block_rows, const int blocks_of_item, local real *pixels) {
-    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
+                     TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate, const int channels,
+                     const int m_count, const Grid grid, const TileSplit split, local real *pixels) {
+    const int tile_w = TILES_W, block_rows = split.block_rows, own_weights = split.own_weights;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
     const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
@@ -152,25 +157,25 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
     const long slice_size = ELEMENTS * (v_size + m_size + (own_weights ? u_size : 0));
     global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
     global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
-    const int first_block = get_global_id(1) * blocks_of_item, last_block = min(first_block + blocks_of_item, m_blocks);
-    const int last_row = min((int)(get_global_id(0) + 1) * rows_of_item, batch * tile_h);
+    const int first_block = get_global_id(1) * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
+    const int last_row = min((int)(get_global_id(0) + 1) * split.rows, grid.batch * TILES_H);
 
-    for (int first = get_global_id(0) * rows_of_item; first < last_row; first += block_rows) {
+    for (int first = get_global_id(0) * split.rows; first < last_row; first += block_rows) {
         const int count = min(block_rows, last_row - first);
-        transform_source(V, pixels, OPEN(x), batch, channels, 0, channels, ch, cw, bh, bw, tile_h, tile_w, tiles, first, count);
+        transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count);
         for (int block = first_block; block < last_block; block++) {
             const int last_m = min((block + 1) * COLS, m_count), range = own_weights ? WC : channels;
             for (int channel = 0; channel < channels; channel += range) {
                 const int last = min(channel + range, channels);
                 for (int m = block * COLS; own_weights && m < last_m; m += VL) {
-                    transform_weights(own, u_size, OPEN(w), channels, m_count, m_step, channel_step, flip, m, channel, last);
+                    transform_weights(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
                 }
                 multiply(M, m_size, V, v_size, own_weights ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
                          channel, last, 0, ELEMENTS);
             }
             for (int m = block * COLS; m < last_m; m += VL) {
-                transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, oh, ow,
-                                   tile_h, tile_w, m, first, count);
+                transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
+                                   m, first, count);
             }
         }
     }
@@ -186,13 +191,11 @@ SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U),
              m_blocks * block_size + PAD, tiles, min(range, tiles - tile), 0, channels, e, e + 1);
 }
 
-// One work-item gives VL outputs of block_rows of the row_count tile rows.
+// One work-item computes VL outputs of block_rows of the tile rows.
 SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
-                            const int m_count, const int oh, const int ow, const int row_count, const int tiles,
-                            const int block_rows, local real *pixels) {
-    const int tile_h = (oh + TILE - 1) / TILE, tile_w = (ow + TILE - 1) / TILE;
-    const int row = get_global_id(0) * block_rows, m = get_global_id(1) * VL;
-    const long m_size = (long)tiles * COLS + PAD;
-    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * tile_w * COLS + m % COLS, m_size, pixels, OPEN(bias),
-                       has_bias, accumulate, m_count, oh, ow, tile_h, tile_w, m, row, min(block_rows, row_count - row));
+                            const int m_count, const Grid grid, const TileRows part, local real *pixels) {
+    const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
+    const long m_size = (long)part.tiles * COLS + PAD;
+    transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size, pixels, OPEN(bias),
+                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row));
 }

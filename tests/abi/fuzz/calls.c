@@ -1,6 +1,7 @@
-/* See calls.h. The planner's two answers are here too: plans of any text, without Python. */
+/* See calls.h. The planner's answers are here too: plans of any text, without Python. */
 #include "calls.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #define HANDLES 64
 
 static void *cl_context, *cl_other, *cl_device, *cl_queue, *cl_kernel;
-static void *handles[HANDLES]; /* contexts and plans, dead ones too */
+static void *handles[HANDLES]; /* of every kind, dead ones too */
 static unsigned handle_count;
 static const uint64_t AWKWARD[] = {0, 1, 2, 3, 4, 7, 8, 63, 64, 4096, 4097, 65536, 1u << 20, (1u << 20) + 1, UINT32_MAX, UINT64_MAX};
 
@@ -41,6 +42,8 @@ static void keep(void *handle) {
     void *before = __atomic_exchange_n(&handles[place], handle, __ATOMIC_ACQ_REL);
     if (before) { /* of whichever kind */
         clg_plan_destroy(before);
+        clg_event_destroy(before);
+        clg_array_destroy(before);
         clg_context_destroy(before);
     }
 }
@@ -109,13 +112,19 @@ static clg_status assemble(clg_context context, input *in, clg_plan *plan) {
                           .scalar_count = scalars,
                           .write_count = LAUNCHES * 8,
                           .workspace_bytes = workspace};
+    static const char *const names[ARGUMENTS] = {"a name that is longer than what an argument's struct can hold"};
+    uint8_t modes[ARGUMENTS];
+    for (uint32_t i = 0; i < ARGUMENTS; i++) modes[i] = byte(in) < 200 ? 7 : 1 << byte(in) % 3;
+    if (byte(in) < 64) spec.modes = modes;
+    if (byte(in) < 64) spec.names = names;
     clg_status status = clg_plan_assemble(context, byte(in) < 253 ? &spec : NULL, plan);
     for (uint32_t i = 0; i < LAUNCHES; i++)
         if (kernels[i]) fake_release(kernels[i]);
     return status;
 }
 
-static void run(input *in) {
+/* A run that is waited for, or one that is started, with copies of inputs that stay. */
+static void run(input *in, bool started) {
     clg_plan plan = pick(in);
     uint32_t count = 0, scalars = 0;
     judge(clg_plan_counts(plan, &count, &scalars));
@@ -141,10 +150,13 @@ static void run(input *in) {
             void *(*create)(void *, uint64_t, size_t, void *, int32_t *) = cl_table[14];
             b->handle = mems[i] = create(byte(in) < 200 ? cl_context : cl_other, 1, real + 8, NULL, &code);
             b->kind = CLG_DEVICE;
+        } else if (started && byte(in) < 64) {
+            b->handle = pick(in);
+            b->kind = CLG_ARRAY;
         } else if (byte(in) < 250) {
             b->handle = owned[i] = aligned_alloc(64, (real + 64) / 64 * 64);
             memset(owned[i], 0, (real + 64) / 64 * 64);
-            b->kind = b->kind == CLG_DEVICE ? CLG_HOST : b->kind;
+            b->kind = b->kind == CLG_DEVICE || b->kind == CLG_ARRAY ? CLG_HOST : b->kind;
         } else if (b->kind == CLG_DEVICE) {
             b->kind = CLG_HOST;
         }
@@ -154,8 +166,24 @@ static void run(input *in) {
     double values[3] = {0.5, 1e300, -1};
     uint32_t given = byte(in) < 245 ? count : byte(in), given_scalars = byte(in) < 245 ? scalars : byte(in);
     fake_fail_after(byte(in) % 16, byte(in) < 100 ? -(int32_t)(byte(in) % 64) : 0);
-    judge(clg_plan_run(plan, given > 8 && given == count ? NULL : buffers, given > 8 ? count : given,
-                       given_scalars > 3 ? NULL : values, given_scalars));
+    const clg_buffer *list = given > 8 && given == count ? NULL : buffers;
+    const double *numbers = given_scalars > 3 ? NULL : values;
+    given = given > 8 ? count : given;
+    if (started) {
+        clg_copy copies[256];
+        memset(copies, 0, sizeof copies);
+        for (uint32_t i = 0; i < count && i < 8; i++)
+            if (byte(in) < 100) copies[i] = (clg_copy){pick(in), byte(in) % 3};
+        clg_event event = NULL;
+        judge(clg_plan_start(plan, list, given, numbers, given_scalars, byte(in) < 200 ? copies : NULL, byte(in) < 200 ? &event : NULL));
+        uint32_t done = 0;
+        if (byte(in) < 100) judge(clg_event_done(event, &done));
+        clg_status status = event ? clg_event_wait(event) : CLG_OK; /* another thread may destroy what the list keeps */
+        judge(status);
+        keep(event);
+    } else {
+        judge(clg_plan_run(plan, list, given, numbers, given_scalars));
+    }
     fake_fail_after(0, 0);
     for (int i = 0; i < 8; i++) {
         free(owned[i]);
@@ -192,8 +220,41 @@ static void ask(input *in) {
     judge(clg_plan_describe(pick(in), byte(in) < 250 ? text : NULL, byte(in) % (sizeof text + 1)));
     judge(clg_plan_argument(pick(in), (uint32_t)number(in), byte(in) < 250 ? &a : NULL));
     judge(clg_plan_counts(pick(in), NULL, NULL));
+    judge(clg_plan_argument_name(pick(in), (uint32_t)number(in), byte(in) < 250 ? text : NULL, byte(in) % (sizeof text + 1)));
     judge(clg_context_counters(pick(in), byte(in) < 250 ? &counters : NULL));
     judge(clg_context_finish(pick(in)));
+}
+
+static void arrays(input *in) {
+    clg_array array = NULL;
+    uint8_t data[64] = {0};
+    uint64_t bytes = number(in), at = byte(in) % 80, count = byte(in) % 65;
+    switch (byte(in) % 8) {
+    case 0: judge(clg_array_destroy(pick(in))); break;
+    case 1: judge(clg_array_write(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
+    case 2: judge(clg_array_read(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
+    default:
+        if (bytes > UINT32_MAX) bytes = UINT64_MAX / 4; /* what no machine has */
+        judge(clg_array_create(pick(in), byte(in) < 200 ? 2048 : bytes, byte(in) < 250 ? &array : NULL));
+        keep(array);
+    }
+}
+
+static void events(input *in) {
+    uint32_t done;
+    clg_event event = pick(in);
+    judge(clg_event_done(event, byte(in) < 250 ? &done : NULL));
+    judge(byte(in) < 128 ? clg_event_wait(event) : clg_event_destroy(event));
+}
+
+static void graph(input *in) {
+    char text[16], word[4] = {0};
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)byte(in);
+    text[sizeof text - 1] = 0;
+    clg_graph_options options = {.size = byte(in) < 200 ? sizeof options : byte(in), .outputs = word};
+    clg_plan plan = NULL;
+    judge(clg_graph_create(pick(in), byte(in) < 250 ? text : NULL, byte(in) < 128 ? &options : NULL, byte(in) < 250 ? &plan : NULL));
+    keep(plan);
 }
 
 void calls_play(input *in) {
@@ -219,8 +280,14 @@ void calls_play(input *in) {
             create_conv(in);
         } else if (what == 8) {
             ask(in);
+        } else if (what == 9) {
+            arrays(in);
+        } else if (what == 10) {
+            events(in);
+        } else if (what == 11) {
+            graph(in);
         } else {
-            run(in);
+            run(in, what < 14);
         }
         fake_fail_after(0, 0);
     }
@@ -240,6 +307,10 @@ clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan
     return assemble(context, &in, plan);
 }
 
+clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan) {
+    return clg_py_plan_create(context, text, plan);
+}
+
 void calls_begin(void) {
     cl_context = fake_new(FAKE_CONTEXT, NULL);
     cl_other = fake_new(FAKE_CONTEXT, NULL);
@@ -251,7 +322,11 @@ void calls_begin(void) {
 }
 
 void calls_end(void) {
-    for (int i = 0; i < HANDLES; i++) clg_plan_destroy(handles[i]);
+    for (int i = 0; i < HANDLES; i++) {
+        clg_plan_destroy(handles[i]);
+        clg_event_destroy(handles[i]);
+        clg_array_destroy(handles[i]);
+    }
     for (int i = 0; i < HANDLES; i++) clg_context_destroy(handles[i]);
     fake_release(cl_kernel);
     fake_release(cl_queue);

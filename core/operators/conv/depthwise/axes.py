@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT
 from clgraft.core.planning.launches import Constant
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div
 
 ITEM_BYTES = 512 * 1024  # memory traffic that makes a work-item worth its dispatch
@@ -19,34 +21,47 @@ MOST_OF_ONE = 8  # most filters of a single input channel; more of them are a pr
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """One spatial axis: input and output size, kernel, stride, padding at the beginning, dilation."""
+    """One spatial axis of a grid: pixel u of `size` meets tap j of `taps` at source u * stride + begin + j * step."""
 
-    i: int
-    o: int
-    k: int
-    s: int
-    p: int
-    d: int
+    source: int
+    size: int
+    taps: int
+    stride: int
+    begin: int
+    step: int
+
+    @property
+    def pad(self) -> int:
+        """Elements of padding in front of the source."""
+        return -self.begin
+
+    @property
+    def turned(self) -> PlaneAxis:
+        """The axis of dx's pixels over dy at stride 1, with the taps in the opposite order."""
+        return PlaneAxis(self.size, self.source, self.taps, 1, self.pad - self.reach, self.step)
 
     @property
     def reach(self) -> int:
         """Distance of the first and the last tap."""
-        return (self.k - 1) * self.d
+        return (self.taps - 1) * self.step
 
     @property
     def phases(self) -> int:
         """Phases of the stride that taps meet, at most."""
-        return min(self.s, self.reach + 1)
+        return min(self.stride, self.reach + 1)
 
     @property
     def low(self) -> int:
         """Least position in dy that a line of dx meets, less the line's number: ceil((p - reach) / s)."""
-        return ceil_div(self.p - self.reach, self.s)
+        return ceil_div(self.pad - self.reach, self.stride)
 
     @property
     def more(self) -> int:
         """Positions in dy that a line of dx meets, in all phases together, less one."""
-        return (self.s - 1 + self.p) // self.s - self.low
+        return (self.stride - 1 + self.pad) // self.stride - self.low
+
+
+FLAT = PlaneAxis(1, 1, 1, 1, 0, 1)  # an axis that is not there
 
 
 def axes_of(problem: ConvProblem) -> tuple[PlaneAxis, PlaneAxis]:
@@ -77,8 +92,22 @@ def axes_of_groups(problem: ConvProblem) -> tuple[PlaneAxis, PlaneAxis]:
     if problem.ndim > 2:
         raise Declined("has one or two spatial axes")
     sizes = zip(problem.in_size, problem.out_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
-    axes = [PlaneAxis(*size) for size in sizes]
-    return (axes[0], axes[1]) if problem.ndim == 2 else (PlaneAxis(1, 1, 1, 1, 0, 1), axes[0])
+    axes = [PlaneAxis(i, o, k, s, -p, d) for i, o, k, s, p, d in sizes]
+    return (axes[0], axes[1]) if problem.ndim == 2 else (FLAT, axes[0])
+
+
+def grid_argument(batch: int, height: PlaneAxis, width: PlaneAxis) -> StructConstant:
+    """Return the kernels' Grid of planes."""
+    axes = (FLAT, height, width)
+    return GRID.pack({"batch": batch, **{name: tuple(getattr(a, name) for a in axes) for name in GRID.spatial}})
+
+
+def sums_argument(problem: ConvProblem) -> StructConstant:
+    """Return the kernels' PlaneSums, for forward and for backward data with the weights turned round."""
+    forward, multiplier = problem.direction == "forward", problem.out_channels // problem.in_channels
+    channels = problem.out_channels if forward else problem.in_channels
+    sums, shared = (1, multiplier) if forward else (multiplier, 1)
+    return PLANE_SUMS.pack({"channels": channels, "sums": sums, "shared": shared, "flip": not forward})
 
 
 def long(value: int) -> Constant:

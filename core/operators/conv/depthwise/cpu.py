@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long, planes_per_item, splits_of_images
+from clgraft.core.operators.conv.arguments import GRID, PLANE_TILE
+from clgraft.core.operators.conv.depthwise.axes import (
+    PlaneAxis,
+    axes_of,
+    grid_argument,
+    planes_per_item,
+    splits_of_images,
+)
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
@@ -44,10 +51,12 @@ def _tile(direction: str, height: PlaneAxis, width: PlaneAxis, h: int, w: int, l
         pitch = w + width.more
         plane_size = (h + height.more) * pitch + slack
         result_size = h * pitch + slack
-        line = w * width.s + 2 * lanes
-        return PlaneTile(h, w, pitch, plane_size, plane_size, result_size, result_size * height.s * width.s, line)
-    pitch = w + width.reach // width.s
-    plane_size = (h + height.reach // height.s) * pitch + slack
+        line = w * width.stride + 2 * lanes
+        return PlaneTile(
+            h, w, pitch, plane_size, plane_size, result_size, result_size * height.stride * width.stride, line
+        )
+    pitch = w + width.reach // width.stride
+    plane_size = (h + height.reach // height.stride) * pitch + slack
     return PlaneTile(
         h, w, pitch, plane_size, plane_size * height.phases * width.phases, h * pitch + slack, h * pitch + slack, 0
     )
@@ -64,9 +73,9 @@ def choose_tile(
         If not even a vector of a line fits.
     """
     data = problem.direction == "backward_data"
-    lines = ceil_div(height.i, height.s) if data else height.o
-    columns = ceil_div(width.i, width.s) if data else width.o
-    halo = height.more if data else height.reach // height.s
+    lines = ceil_div(height.source, height.stride) if data else height.size
+    columns = ceil_div(width.source, width.stride) if data else width.size
+    halo = height.more if data else height.reach // height.stride
     for budget, least in ((TILE_BYTES, max(halo, 4)), (8 * TILE_BYTES, max(halo, 4)), (most_bytes, 1)):
         least = min(least, lines)
         w = columns
@@ -89,21 +98,20 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     height, width = axes_of(problem)
     size, lanes = arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
     channels, multiplier = problem.in_channels, problem.out_channels // problem.in_channels
-    taps, planes = height.k * width.k, problem.batch * channels
-    tables = 4 * (taps * 2 + height.s * width.s + 1) + size * taps * (1 + lanes * multiplier) + 1024
+    taps, planes = height.taps * width.taps, problem.batch * channels
+    tables = 4 * (taps * 2 + height.stride * width.stride + 1) + size * taps * (1 + lanes * multiplier) + 1024
     tile = choose_tile(problem, height, width, lanes, size, planner.device.local_memory - tables)
+    low = {"low_h": height.low, "low_w": width.low, "more_h": height.more}
+    sizes = {name: getattr(tile, name) for name in ("h", "w", "pitch", "plane_size", "result_size")}
     shape = (
-        long(planes),
         *ints(channels, multiplier),
-        *(c for name in "ioksp" for c in ints(getattr(height, name), getattr(width, name))),
-        *ints(height.d, width.d),
-        *ints(tile.h, tile.w, tile.pitch, tile.plane_size),
+        *(grid_argument(problem.batch, height, width), PLANE_TILE.pack({**sizes, **low})),
     )
-    defines = {"VL": lanes, "NV": VECTORS}
+    defines = {"VL": lanes, "NV": VECTORS, **GRID.defines(), **PLANE_TILE.defines()}
     kernel = planner.kernel(FILE, f"depthwise_{problem.direction}", defines, problem.dtype, MAD_ENABLE)
     scratch = (Local(tile.scratch * size), Local(tile.results * size))
     if problem.direction == "backward_filter":
-        tiles = ceil_div(height.o, tile.h) * ceil_div(width.o, tile.w) * problem.batch
+        tiles = ceil_div(height.size, tile.h) * ceil_div(width.size, tile.w) * problem.batch
         splits, split_tiles, item_channels = splits_of_images(tiles, channels, planner)
         count, layout = problem.out_channels * taps, WorkspaceLayout()
         partial = layout.take(splits * count * size if splits > 1 else 0, size)
@@ -123,9 +131,9 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         return Launches((launch, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
 
     forward = problem.direction == "forward"
-    lines, columns = (a.o if forward else ceil_div(a.i, a.s) for a in (height, width))
+    lines, columns = (a.size if forward else ceil_div(a.source, a.stride) for a in (height, width))
     tiles_w, tiles_h = ceil_div(columns, tile.w), ceil_div(lines, tile.h)
-    plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
+    plane_bytes = (height.source * width.source + height.size * width.size * multiplier) * size
     item_planes = planes_per_item(planes, tiles_w * tiles_h, plane_bytes, planner)
     if forward:
         output = "y"
@@ -138,9 +146,9 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         output = "dx"
         arguments = (
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx")),
-            *(*shape, *ints(item_planes, height.low, width.low, height.more, tile.result_size)),
+            *(*shape, *ints(item_planes)),
             *(*scratch, Local(taps * size), Local(taps * 4), Local(taps * 4)),
-            *(Local((height.s * width.s + 1) * 4), Local(tile.line * size)),
+            *(Local((height.stride * width.stride + 1) * 4), Local(tile.line * size)),
         )
     size3 = (tiles_w, tiles_h, ceil_div(planes, item_planes))
     return Launches((Launch(kernel, size3, (1, 1, 1), arguments, (output,)),))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import axes_of, splits_of_images
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.depthwise.axes import axes_of, grid_argument, splits_of_images
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
@@ -25,20 +26,19 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     height, width = axes_of(problem)
     if problem.direction != "backward_filter":
         raise Declined("serves backward_filter")
-    lanes, taps = vector_lanes(planner.device, problem.dtype), height.k * width.k
-    if height.s != 1 or width.s != 1 or width.i != width.o:
+    lanes, taps = vector_lanes(planner.device, problem.dtype), height.taps * width.taps
+    if height.stride != 1 or width.stride != 1 or width.source != width.size:
         raise Declined("serves stride 1 where input and output are of one width")
-    if width.o * 4 > lanes * 3 or height.o * width.o < lanes:
+    if width.size * 4 > lanes * 3 or height.size * width.size < lanes:
         raise Declined(f"serves planes of at least {lanes} pixels, a vector, of rows shorter than 3/4 of one")
-    vectors = ceil_div(height.o * width.o, lanes)
+    vectors = ceil_div(height.size * width.size, lanes)
     size = arithmetic_bytes(problem.dtype)
     mask_bytes = vectors * taps * lanes * size
     if mask_bytes > min(MOST_MASKS, planner.device.local_memory // 2):
         raise Declined(f"{mask_bytes} bytes of masks do not stay in the L1 cache")
     if taps > (MOST_SUMS if has_32_registers(planner.device) else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
-    defines = {"VL": lanes, "KH": height.k, "KW": width.k, "SH": 1, "SW": 1}
-    shape = ints(height.i, height.o, width.o, height.p, width.p, height.d, width.d, vectors)
+    defines = {"VL": lanes, "KH": height.taps, "KW": width.taps, "SH": 1, "SW": 1, **GRID.defines()}
     tables = (Local(taps * 4), Local(mask_bytes))
     filters = problem.out_channels
     splits, split_images, item_filters = splits_of_images(problem.batch, filters, planner)
@@ -50,8 +50,8 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         (1, 1),
         (
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
-            *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
-            *(*shape, *ints(split_images, item_filters)),
+            *ints(problem.in_channels, filters // problem.in_channels),
+            *(grid_argument(problem.batch, height, width), *ints(vectors, split_images, item_filters)),
             *(Local(taps * lanes * size), *tables),
         ),
         ("dw",),

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long, planes_per_item, splits_of_images
+from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
+from clgraft.core.operators.conv.depthwise.axes import (
+    PlaneAxis,
+    axes_of,
+    grid_argument,
+    long,
+    planes_per_item,
+    splits_of_images,
+    sums_argument,
+)
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
@@ -50,18 +59,18 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     height, width = axes_of(problem)
-    taps = height.k * width.k
+    taps = height.taps * width.taps
     if taps > MOST_TAPS:
         raise Declined(f"{taps} taps are too many to unroll")
-    strides = (height.s, width.s)
-    if max(strides) > 2 or (max(strides) == 2 and max(height.d, width.d) > 1):
+    strides = (height.stride, width.stride)
+    if max(strides) > 2 or (max(strides) == 2 and max(height.step, width.step) > 1):
         raise Declined("serves strides of 1, or of 2 without dilation")
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, rows)
     if problem.direction == "forward":
         return _rows(problem, planner, height, width, rows, items)
     if strides == (1, 1):
-        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        height, width = (a.turned for a in (height, width))
         return _rows(problem, planner, height, width, rows, items)
     if strides == (2, 2):
         return _spread(problem, planner, height, width, rows, items)
@@ -72,8 +81,10 @@ def _defines(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: P
     return {
         "VL": vector_lanes(planner.device, problem.dtype),
         "R": rows,
-        "KH": height.k,
-        "KW": width.k,
+        "KH": height.taps,
+        "KW": width.taps,
+        **GRID.defines(),
+        **PLANE_SUMS.defines(),
     }
 
 
@@ -97,14 +108,13 @@ def _rows(
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
-    multiplier = problem.out_channels // problem.in_channels
-    sums, shared = (1, multiplier) if forward else (multiplier, 1)
+    sums = 1 if forward else problem.out_channels // problem.in_channels
     size = arithmetic_bytes(problem.dtype)
-    defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
+    defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     lanes, targets = defines["VL"], problem.batch * channels
-    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
-    tiles = ceil_div(height.o, tile_h)
-    plane_bytes = (height.i * width.i + height.o * width.o) * size
+    tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
+    tiles = ceil_div(height.size, tile_h)
+    plane_bytes = (height.source * width.source + height.size * width.size) * size
     item_planes = _planes(targets, tiles, plane_bytes, planner, items)
     launch = Launch(
         planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", defines, problem.dtype, MAD_ENABLE),
@@ -112,11 +122,10 @@ def _rows(
         (1, 1),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), long(targets)),
-            *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
-            *ints(height.d, width.d, tile_h, item_planes),
-            *(Local(sums * height.k * width.k * size), Local(lanes * size)),
-            Local((tile_h * lanes if width.o < lanes else 1) * size),
+            *(Buffer(target), *ints(problem.bias), Accumulate(target)),
+            *(sums_argument(problem), grid_argument(problem.batch, height, width), *ints(tile_h, item_planes)),
+            *(Local(sums * height.taps * width.taps * size), Local(lanes * size)),
+            Local((tile_h * lanes if width.size < lanes else 1) * size),
         ),
         (target,),
     )
@@ -131,24 +140,24 @@ def _spread(
     defines = {
         **_defines(problem, planner, height, width, rows),
         "R": rows // 2,
-        "PAD_H": height.p % 2,
-        "PAD_W": width.p % 2,
+        "PAD_H": height.pad % 2,
+        "PAD_W": width.pad % 2,
     }
     planes = problem.batch * problem.in_channels
-    half_h = ceil_div(height.i, 2)
-    tile_h = _tile_lines(half_h, 2 * width.i * size, rows)
+    half_h = ceil_div(height.source, 2)
+    tile_h = _tile_lines(half_h, 2 * width.source * size, rows)
     tiles = ceil_div(half_h, tile_h)
-    plane_bytes = (height.i * width.i + height.o * width.o * multiplier) * size
+    plane_bytes = (height.source * width.source + height.size * width.size * multiplier) * size
     item_planes = _planes(planes, tiles, plane_bytes, planner, items)
     launch = Launch(
         planner.kernel("conv/depthwise/cpu_spread.cl", "depthwise_spread", defines, problem.dtype, MAD_ENABLE),
         (tiles, ceil_div(planes, item_planes)),
         (1, 1),
         (
-            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), long(planes)),
-            *ints(problem.in_channels, multiplier, height.i, width.i, height.o, width.o, height.p, width.p),
-            *ints(tile_h, item_planes),
-            *(Local(multiplier * height.k * width.k * size), Local(2 * defines["VL"] * size)),
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx")),
+            *ints(problem.in_channels, multiplier),
+            *(grid_argument(problem.batch, height, width), *ints(tile_h, item_planes)),
+            *(Local(multiplier * height.taps * width.taps * size), Local(2 * defines["VL"] * size)),
         ),
         ("dx",),
     )
@@ -156,16 +165,16 @@ def _spread(
 
 
 def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
-    taps, filters = height.k * width.k, problem.out_channels
+    taps, filters = height.taps * width.taps, problem.out_channels
     wide = has_32_registers(planner.device)
     if taps > (MOST_SUMS if wide else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
     size = arithmetic_bytes(problem.dtype)
-    defines = {**_defines(problem, planner, height, width, rows), "SH": height.s, "SW": width.s}
+    defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     if taps > MOST_SUMS // 2:
         defines["R"] = rows // 2
-    tile_h = _tile_lines(height.o, width.o * size, rows * height.d)
-    tiles = problem.batch * ceil_div(height.o, tile_h)
+    tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
+    tiles = problem.batch * ceil_div(height.size, tile_h)
     splits, split_tiles, item_filters = splits_of_images(tiles, filters, planner)
     count, layout = filters * taps, WorkspaceLayout()
     partial = layout.take(splits * count * size if splits > 1 else 0, size)
@@ -177,9 +186,8 @@ def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
         (1, 1),
         (
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
-            *ints(problem.batch, problem.in_channels, filters // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, width.d),
-            *ints(tile_h, split_tiles, item_filters),
+            *ints(problem.in_channels, filters // problem.in_channels),
+            *(grid_argument(problem.batch, height, width), *ints(tile_h, split_tiles, item_filters)),
             Local(taps * defines["VL"] * size),
         ),
         ("dw",),

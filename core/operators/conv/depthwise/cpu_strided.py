@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import axes_of
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.depthwise.axes import axes_of, grid_argument
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, vector_lanes
@@ -23,28 +24,27 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     lanes, size = vector_lanes(planner.device, problem.dtype), arithmetic_bytes(problem.dtype)
     if problem.out_channels != problem.in_channels:
         raise Declined("serves one filter a channel")
-    if width.s < lanes or width.d != 1:
+    if width.stride < lanes or width.step != 1:
         raise Declined(f"serves strides from {lanes} and dense rows of taps")
-    pitch = round_up(width.k, lanes)
-    length = round_up(max(width.s * (width.o - 1) + pitch, width.p + width.i), lanes)
-    weights, line = Local(height.k * pitch * size), Local(length * size)
-    sums = Local((pitch if problem.direction == "backward_filter" else width.o * lanes) * size)
+    pitch = round_up(width.taps, lanes)
+    length = round_up(max(width.stride * (width.size - 1) + pitch, width.pad + width.source), lanes)
+    weights, line = Local(height.taps * pitch * size), Local(length * size)
+    sums = Local((pitch if problem.direction == "backward_filter" else width.size * lanes) * size)
     needed = weights.nbytes + line.nbytes + sums.nbytes
     if needed > device.local_memory - 1024:
         raise Declined(f"{needed} bytes of weights and lines do not fit {device.local_memory} bytes of local memory")
-    shape = (
-        *ints(problem.in_channels, height.i, width.i, height.o, width.o, height.k, width.k),
-        *ints(height.s, width.s, height.p, width.p, height.d, pitch, length),
+    shape = (*ints(problem.in_channels), grid_argument(problem.batch, height, width), *ints(pitch, length))
+    kernel = planner.kernel(
+        FILE, f"{NAME}_{problem.direction}", {"VL": lanes, **GRID.defines()}, problem.dtype, MAD_ENABLE
     )
-    kernel = planner.kernel(FILE, f"{NAME}_{problem.direction}", {"VL": lanes}, problem.dtype, MAD_ENABLE)
     if problem.direction == "backward_filter":
-        arguments = (Buffer("x"), Buffer("dy"), Buffer("dw"), Accumulate("dw"), *ints(problem.batch))
+        arguments = (Buffer("x"), Buffer("dy"), Buffer("dw"), Accumulate("dw"))
         return Launches(
-            (Launch(kernel, (height.k, problem.in_channels), (1, 1), (*arguments, *shape, line, sums), ("dw",)),)
+            (Launch(kernel, (height.taps, problem.in_channels), (1, 1), (*arguments, *shape, line, sums), ("dw",)),)
         )
     planes = problem.batch * problem.in_channels
     forward = problem.direction == "forward"
-    rows = height.o if forward else height.i
+    rows = height.size if forward else height.source
     blocks = min(ceil_div(ITEMS_PER_UNIT * device.compute_units, max(planes, 1)), max(rows, 1))
     item_rows = ceil_div(max(rows, 1), blocks)
     size2 = (ceil_div(rows, item_rows), planes)

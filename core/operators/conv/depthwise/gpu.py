@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, long
+from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, long, sums_argument
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
@@ -44,29 +45,29 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if settings and (set(settings) != {"rows"} or wanted not in ROWS):
         raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS}")
     height, width = axes_of(problem)
-    taps = height.k * width.k
+    taps = height.taps * width.taps
     if wanted > 1 and _alone(height, taps):
         raise Declined(f"serves this kernel, stride and dilation with 1 row, not {wanted}")
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, wanted)
     if problem.direction == "forward":
         return _rows(problem, planner, height, width, wanted)
-    if height.s == width.s == 1:
-        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+    if height.stride == width.stride == 1:
+        height, width = (a.turned for a in (height, width))
         return _rows(problem, planner, height, width, wanted)
     if taps > MOST_TAPS:
         return _wide_spread(problem, planner, height, width)
     rows = wanted or 4
-    strips = ceil_div(height.i, rows)
-    items = _checked(problem.batch * problem.in_channels * strips * width.i)
+    strips = ceil_div(height.source, rows)
+    items = _checked(problem.batch * problem.in_channels * strips * width.source)
     launch = Launch(
         _kernel(problem, planner, FILE, "depthwise_gpu_spread", SPREAD_KERNEL, _defines(height, width), R=rows),
         (round_up(items, GROUP),),
         (GROUP,),
         (
-            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx")),
             *ints(problem.in_channels, problem.out_channels // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, strips),
+            *(grid_argument(problem.batch, height, width), Constant(np.uint32(items)), *ints(strips)),
         ),
         ("dx",),
     )
@@ -79,19 +80,20 @@ def _checked(items: int) -> int:
     return items
 
 
-def _defines(height: PlaneAxis, width: PlaneAxis) -> dict[str, int]:
-    return {"GROUP": GROUP, "KH": height.k, "KW": width.k, "SH": height.s, "SW": width.s, "DW": width.d}
+def _defines(height: PlaneAxis, width: PlaneAxis) -> dict[str, Any]:
+    sizes = {"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride, "DW": width.step}
+    return {"GROUP": GROUP, **sizes, **GRID.defines(), **PLANE_SUMS.defines()}
 
 
 def _kernel(
-    problem: ConvProblem, planner: Planner, file: str, name: str, makes: int, defines: dict[str, int], **more: int
+    problem: ConvProblem, planner: Planner, file: str, name: str, makes: int, defines: dict[str, Any], **more: int
 ) -> Any:
     return planner.kernel(file, name, {"MAKES": makes, **defines, **more}, problem.dtype, MAD_ENABLE)
 
 
 def _alone(height: PlaneAxis, taps: int) -> bool:
     """Whether a work-item can have one row only: too long a program, or rows that lie no dilation apart."""
-    return taps > MOST_TAPS or (height.s > 1 and height.d > 1)
+    return taps > MOST_TAPS or (height.stride > 1 and height.step > 1)
 
 
 def _rows_per_item(height: PlaneAxis, taps: int) -> int:
@@ -99,30 +101,28 @@ def _rows_per_item(height: PlaneAxis, taps: int) -> int:
     if _alone(height, taps):
         return 1
     most = 8 if taps <= 25 else 2
-    return min(most, ceil_div(height.o, height.d))
+    return min(most, ceil_div(height.size, height.step))
 
 
 def _strips(height: PlaneAxis, rows: int) -> int:
     """Count the strips of rows that lie a dilation apart; rows of their own need no order."""
-    return ceil_div(height.o, rows * height.d) * height.d
+    return ceil_div(height.size, rows * height.step) * height.step
 
 
 def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
-    multiplier = problem.out_channels // problem.in_channels
-    sums, shared = (1, multiplier) if forward else (multiplier, 1)
-    taps = height.k * width.k
+    taps = height.taps * width.taps
     strips: tuple[int, ...] = ()
     if taps > MOST_TAPS:
         each = _lanes(width)
-        items = _checked(problem.batch * channels * height.o * width.o * each)
+        items = _checked(problem.batch * channels * height.size * width.size * each)
         file, name, more = WIDE_FILE, "depthwise_gpu_wide_rows", {"LANES": each}
     else:
         each, rows = 1, rows or _rows_per_item(height, taps)
         strips = (_strips(height, rows),)
-        items = _checked(problem.batch * channels * strips[0] * width.o)
+        items = _checked(problem.batch * channels * strips[0] * width.size)
         file, name, more = FILE, "depthwise_gpu_rows", {"R": rows}
     launch = Launch(
         _kernel(problem, planner, file, name, ROWS_KERNEL, _defines(height, width), **more),
@@ -130,9 +130,9 @@ def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Plan
         (GROUP,),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), Constant(np.uint32(items // each))),
-            *ints(channels, sums, shared, not forward, height.i, width.i, height.o, width.o, height.p, width.p),
-            *ints(height.d, *strips),
+            *(Buffer(target), *ints(problem.bias), Accumulate(target)),
+            *(sums_argument(problem), grid_argument(problem.batch, height, width)),
+            *(Constant(np.uint32(items // each)), *ints(*strips)),
         ),
         (target,),
     )
@@ -142,23 +142,23 @@ def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Plan
 def _lanes(width: PlaneAxis) -> int:
     """Choose the lanes that share a result: a power of 2, as many as results lie apart and a row's taps keep busy."""
     lanes = 1
-    while lanes < min(width.s, MOST_LANES) and 2 * lanes <= width.k:
+    while lanes < min(width.stride, MOST_LANES) and 2 * lanes <= width.taps:
         lanes *= 2
     return lanes
 
 
 def _wide_spread(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis) -> Launches:
-    items = _checked(problem.batch * problem.in_channels * height.i * width.i)
+    items = _checked(problem.batch * problem.in_channels * height.source * width.source)
     kernel = _kernel(problem, planner, WIDE_FILE, "depthwise_gpu_wide_spread", SPREAD_KERNEL, _defines(height, width))
     launch = Launch(
         kernel,
         (round_up(items, GROUP),),
         (GROUP,),
         (
-            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx"), Constant(np.uint32(items))),
+            *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx")),
             *ints(problem.in_channels, problem.out_channels // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d),
-            *ints(height.s // gcd(height.s, height.d), width.s // gcd(width.s, width.d)),
+            *(grid_argument(problem.batch, height, width), Constant(np.uint32(items))),
+            *ints(height.stride // gcd(height.stride, height.step), width.stride // gcd(width.stride, width.step)),
         ),
         ("dx",),
     )
@@ -166,15 +166,15 @@ def _wide_spread(problem: ConvProblem, planner: Planner, height: PlaneAxis, widt
 
 
 def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
-    taps, filters, size = height.k * width.k, problem.out_channels, arithmetic_bytes(problem.dtype)
+    taps, filters, size = height.taps * width.taps, problem.out_channels, arithmetic_bytes(problem.dtype)
     most = min(MOST_SUMS, planner.device.local_memory // (GROUP * size))
-    tap_rows = height.k if taps <= most else 1
-    if tap_rows * width.k > most:
-        raise Declined(f"the sums of {width.k} taps in a row do not fit the registers and the local memory")
+    tap_rows = height.taps if taps <= most else 1
+    if tap_rows * width.taps > most:
+        raise Declined(f"the sums of {width.taps} taps in a row do not fit the registers and the local memory")
     rows = rows or _rows_per_item(height, taps)
     strips = _strips(height, rows)
-    items = _checked(problem.batch * strips * width.o)
-    tap_groups = height.k // tap_rows
+    items = _checked(problem.batch * strips * width.size)
+    tap_groups = height.taps // tap_rows
     wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, filters * tap_groups)
     split_items = max(ceil_div(items, max(min(wanted, items // (4 * GROUP)), 1)), 1)
     splits = max(ceil_div(items, split_items), 1)
@@ -187,9 +187,9 @@ def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
         (GROUP, 1, 1),
         (
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
-            *(Constant(np.uint32(items)), Constant(np.uint32(split_items))),
             *ints(problem.in_channels, filters // problem.in_channels),
-            *ints(height.i, width.i, height.o, width.o, height.p, width.p, height.d, strips),
+            grid_argument(problem.batch, height, width),
+            *(Constant(np.uint32(items)), Constant(np.uint32(split_items)), *ints(strips)),
         ),
         ("dw",),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of_groups, long, planes_per_item
+from clgraft.core.operators.conv.arguments import GRID, GROUP_SCRATCH
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of_groups, grid_argument, planes_per_item
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
@@ -31,58 +32,61 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     if max(sums, outputs) > MOST_CHANNELS or (problem.groups == 1 and sums > 1):
         raise Declined(f"serves groups of up to {MOST_CHANNELS} channels, got {problem.groups} of {sums} and {outputs}")
     if not forward:
-        if (height.s, width.s) != (1, 1):
+        if (height.stride, width.stride) != (1, 1):
             raise Declined("serves backward_data at stride 1")
-        height, width = (PlaneAxis(a.o, a.i, a.k, 1, a.reach - a.p, a.d) for a in (height, width))
+        height, width = (a.turned for a in (height, width))
         sums, outputs = outputs, sums
-    if max(height.s, width.s) > 2:
+    if max(height.stride, width.stride) > 2:
         raise Declined("serves strides of 1 and 2")
-    if height.k * width.k > MOST_TAPS:
-        raise Declined(f"{height.k * width.k} taps are too many to unroll")
-    if min(height.p, width.p) < 0:
+    if height.taps * width.taps > MOST_TAPS:
+        raise Declined(f"{height.taps * width.taps} taps are too many to unroll")
+    if min(height.pad, width.pad) < 0:
         raise Declined("serves no negative padding")
     size, lanes = arithmetic_bytes(problem.dtype), vector_lanes(planner.device, problem.dtype)
     pitch = _pitch(width, lanes)
-    longest = (1 if height.k * width.k > MOST_OF_LONG else 2) if sums * outputs == 1 else LONGEST
+    longest = (1 if height.taps * width.taps > MOST_OF_LONG else 2) if sums * outputs == 1 else LONGEST
     if pitch > longest * lanes:
         raise Declined(
-            f"serves rows that with their padding fit {longest} vectors of {lanes}, got {width.i} to {width.o}"
+            f"serves rows that with their padding fit {longest} vectors of {lanes}, got {width.source} to {width.size}"
         )
-    if height.o * width.o < lanes:
+    if height.size * width.size < lanes:
         raise Declined(f"serves planes of at least {lanes} results, a vector")
     wide = has_32_registers(planner.device)
     together = min(OUTPUTS, 1 << (outputs - 1).bit_length())
     vectors = 2 * VECTORS if wide and pitch > lanes and together == 1 else VECTORS
     if not wide and together > 2:
         vectors //= 2
-    blocks = ceil_div(height.o * pitch, lanes * vectors)
-    above, before = ceil_div(height.p, height.s), ceil_div(width.p, width.s)
+    blocks = ceil_div(height.size * pitch, lanes * vectors)
+    above, before = ceil_div(height.pad, height.stride), ceil_div(width.pad, width.stride)
     lead = (above + 1) * pitch
-    after = ceil_div(height.reach + height.s, height.s) + 2  # lines that taps of the last results reach
-    phase_size = lead + (max(blocks * vectors * lanes // pitch, ceil_div(height.i, height.s)) + after) * pitch
-    scratch = 2 * sums * height.s * width.s * phase_size * size
-    weights = outputs * sums * height.k * width.k * size
+    after = ceil_div(height.reach + height.stride, height.stride) + 2  # lines that taps of the last results reach
+    phase_size = lead + (max(blocks * vectors * lanes // pitch, ceil_div(height.source, height.stride)) + after) * pitch
+    scratch = 2 * sums * height.stride * width.stride * phase_size * size
+    weights = outputs * sums * height.taps * width.taps * size
     if scratch + weights > planner.device.local_memory - 1024:
         raise Declined(f"{scratch} bytes of scratch do not fit {planner.device.local_memory} bytes of local memory")
     source, target = ("x", "y") if forward else ("dy", "dx")
-    group_bytes = (sums * height.i * width.i + outputs * height.o * width.o) * size
+    group_bytes = (sums * height.source * width.source + outputs * height.size * width.size) * size
     all_groups = problem.batch * problem.groups
     item_groups = planes_per_item(all_groups, 1, group_bytes, planner)
     defines = {
-        **{"VL": lanes, "P": pitch, "R": vectors, "O": together, "KH": height.k, "KW": width.k},
-        **{"S": sums, "OUTPUTS": outputs, "SH": height.s, "SW": width.s, "DH": height.d, "DW": width.d},
-        **{"BH": above * height.s - height.p, "BW": before * width.s - width.p},
+        **{"VL": lanes, "P": pitch, "R": vectors, "O": together, "KH": height.taps, "KW": width.taps},
+        **{"S": sums, "OUTPUTS": outputs, "SH": height.stride, "SW": width.stride, "DH": height.step, "DW": width.step},
+        **{**GRID.defines(), **GROUP_SCRATCH.defines()},
+        **{"BH": above * height.stride - height.pad, "BW": before * width.stride - width.pad},
     }
+    in_scratch = GROUP_SCRATCH.pack(
+        {"first_tap": -above * pitch - before, "lead": lead, "blocks": blocks, "phase_size": phase_size}
+    )
     launch = Launch(
         planner.kernel("conv/depthwise/grouped_planes.cl", "grouped_planes", defines, problem.dtype, MAD_ENABLE),
         (ceil_div(all_groups, item_groups),),
         (1,),
         (
             *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
-            *(Buffer(target), *ints(problem.bias), Accumulate(target), long(all_groups)),
-            *ints(problem.groups, not forward, height.i, width.i, height.o, width.o),
-            *ints(-above * pitch - before, lead, blocks, phase_size, item_groups),
-            *(Local(scratch), Local(weights)),
+            *(Buffer(target), *ints(problem.bias), Accumulate(target)),
+            *(*ints(problem.groups, not forward), grid_argument(problem.batch, height, width), in_scratch),
+            *(*ints(item_groups), Local(scratch), Local(weights)),
         ),
         (target,),
     )
@@ -91,9 +95,11 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
 
 def _pitch(width: PlaneAxis, lanes: int) -> int:
     """Choose the elements of a row in scratch: zeros after it have to cover what taps reach beyond its ends."""
-    widest = ceil_div(width.i, width.s)
-    before = ceil_div(width.p, width.s)
-    firsts = [tap * width.d - width.p for tap in range(width.k)]  # where a tap meets result 0
-    after = max(width.o - 1 + at // width.s - (width.i - 1 - at % width.s) // width.s for at in firsts)
-    needed = max(widest + max(before, after, 0), width.o)
+    widest = ceil_div(width.source, width.stride)
+    before = ceil_div(width.pad, width.stride)
+    firsts = [tap * width.step - width.pad for tap in range(width.taps)]  # where a tap meets result 0
+    after = max(
+        width.size - 1 + at // width.stride - (width.source - 1 - at % width.stride) // width.stride for at in firsts
+    )
+    needed = max(widest + max(before, after, 0), width.size)
     return next((pitch for pitch in (lanes // 2, lanes) if needed <= pitch), round_up(needed, 2 * lanes))

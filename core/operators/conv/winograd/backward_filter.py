@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, TILE_ROWS
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import CHUNK, PAD, Geometry, group_rows, winograd_tile
 from clgraft.core.planning.implementation import Planner
@@ -39,7 +40,7 @@ def plan_filter(
     g = geometry
     tile = winograd_tile(planner, g.outputs)
     rows_at_once, pixel_bytes = group_rows(planner, g, tile.lanes)
-    defines = {**tile.defines(), "ROWS": rows_at_once, "TILE": g.tile}
+    defines = {**tile.defines(), "ROWS": rows_at_once, "TILE": g.tile, **GRID.defines(), **TILE_ROWS.defines()}
     blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // CHUNK
     row_bytes = g.elements * 4 * (g.padded_channels + blocks * tile.columns) * g.tile_w
     if parts is None:
@@ -62,28 +63,26 @@ def plan_filter(
     launches = []
     for first in range(0, g.rows, part_rows):
         rows = min(part_rows, g.rows - first)
-        part = (*ints(g.tile_h, g.tile_w, first, rows, tiles, rows_at_once), Local(pixel_bytes))
+        part = TILE_ROWS.pack({"first_row": first, "rows": rows, "tiles": tiles, "block_rows": rows_at_once})
         row_blocks = ceil_div(rows, rows_at_once)
         launches += [
             launch(
                 "winograd_source",
                 (row_blocks, ceil_div(g.channels, tile.lanes)),
                 *(Buffer("x"), source),
-                *ints(g.batch, g.channels, *g.source_size, *g.begin),
-                *part,
+                *(*ints(g.channels), g.argument(), part, Local(pixel_bytes)),
             ),
             launch(
                 "filter_gradient",
                 (row_blocks, ceil_div(g.outputs, tile.lanes)),
                 *(Buffer("dy"), gradient),
-                *ints(g.batch, g.outputs, *g.target_size),
-                *part,
+                *(*ints(g.outputs), g.argument(), part, Local(pixel_bytes)),
             ),
             launch(
                 "filter_product",
                 (chunks, blocks, g.elements),
                 *(source, gradient, product),
-                *ints(g.channels, g.outputs, rows * g.tile_w, tiles, first > 0),
+                *(*ints(g.channels, g.outputs), g.argument(), part),
             ),
         ]
     launches.append(

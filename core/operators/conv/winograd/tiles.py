@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import has_32_registers
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, round_up
 
 VARIABLE = "CLGRAFT_WINOGRAD"
@@ -58,6 +60,15 @@ class Geometry:
         begin = tuple(-pad for pad in p.pad_begin)
         return cls(
             tile, p.batch, p.in_channels, p.out_channels, p.in_size, p.out_size, begin, p.direction == "backward_filter"
+        )
+
+    def argument(self) -> StructConstant:
+        """Return the kernels' Grid: the target's pixels over the source."""
+        return GRID.pack(
+            {
+                **{"batch": self.batch, "size": (1, *self.target_size), "source": (1, *self.source_size)},
+                **{"taps": (1, 3, 3), "stride": (1, 1, 1), "begin": (0, *self.begin), "step": (1, 1, 1)},
+            }
         )
 
     @property

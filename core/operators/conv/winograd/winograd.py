@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, TILE_ROWS, TILE_SPLIT
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
@@ -21,13 +20,14 @@ from clgraft.core.operators.conv.winograd.split import TileSplit
 from clgraft.core.operators.conv.winograd.tiles import PAD, Geometry, allowed_tiles, group_rows, winograd_tile
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "winograd"
 WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
 SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
+STRUCTS = {**GRID.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
 NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 
@@ -96,12 +96,10 @@ class _Builder:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
-        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile}
+        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile, **STRUCTS}
         self.blocks = ceil_div(geometry.outputs, register.columns)
         self.source, self.target = NAMES[problem.direction]
         self.flip = problem.direction == "backward_data"
-        strides = (9, geometry.outputs * 9) if self.flip else (geometry.channels * 9, 9)
-        self.weight_strides = tuple(Constant(np.int64(stride)) for stride in strides)
         self.bias = Buffer("b" if problem.bias else self.source)
         self.layout = WorkspaceLayout()
 
@@ -122,9 +120,7 @@ class _Builder:
             "winograd_weights",
             (ceil_div(g.outputs, self.register.lanes), ceil_div(g.channels, WEIGHT_CHANNELS)),
             *(Buffer("w"), transformed),
-            *ints(g.channels, g.outputs),
-            *self.weight_strides,
-            *ints(self.flip, WEIGHT_CHANNELS),
+            *ints(g.channels, g.outputs, self.flip, WEIGHT_CHANNELS),
         )
         return launch, transformed
 
@@ -154,12 +150,8 @@ class _Builder:
                 "winograd",
                 items,
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
-                *(slices, *self.weight_strides),
-                *ints(self.flip, split.own_weights, self.problem.bias),
-                Accumulate(self.target),
-                *ints(g.batch, g.channels, g.outputs, *g.source_size, *g.target_size, *g.begin),
-                *ints(split.rows, split.block_rows, split.blocks),
-                self.pixels,
+                *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
+                *(*ints(g.channels, g.outputs), g.argument(), TILE_SPLIT.pack(split._asdict()), self.pixels),
             )
         )
         return Launches(tuple(launches), self.layout.nbytes)
@@ -174,14 +166,14 @@ class _Builder:
         products = self.blocks * g.elements  # products of matrices over all tiles
         ranges = max(1, min(tiles // self.register.rows, 2 * self.planner.device.compute_units // products))
         tile_range = ceil_div(tiles, ranges * self.register.rows) * self.register.rows
+        rows = TILE_ROWS.pack({"first_row": 0, "rows": g.rows, "tiles": tiles, "block_rows": self.rows_at_once})
         launches = (
             transform,
             self.launch(
                 "winograd_source",
                 (row_items, ceil_div(g.channels, self.register.lanes)),
                 *(Buffer(self.source), source),
-                *ints(g.batch, g.channels, *g.source_size, *g.begin, g.tile_h, g.tile_w),
-                *(*ints(0, g.rows, tiles, self.rows_at_once), self.pixels),
+                *(*ints(g.channels), g.argument(), rows, self.pixels),
             ),
             self.launch(
                 "winograd_product",
@@ -195,8 +187,7 @@ class _Builder:
                 *(product, self.bias, Buffer(self.target)),
                 *ints(self.problem.bias),
                 Accumulate(self.target),
-                *ints(g.outputs, *g.target_size, g.rows, tiles, self.rows_at_once),
-                self.pixels,
+                *(*ints(g.outputs), g.argument(), rows, self.pixels),
             ),
         )
         return Launches(launches, self.layout.nbytes)

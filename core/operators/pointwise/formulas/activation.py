@@ -1,4 +1,9 @@
-"""Activation functions and their gradients as pointwise problems: a table of expressions and what gradients read."""
+"""Activation functions and their gradients as pointwise problems: a table of expressions and what gradients read.
+
+A gradient here is a factor on dy that keeps NaN where the table says so. `functions` has others of the same names for
+chains of operators, which multiply dy from the left and are 0 at NaN: the order of the products and these values are
+part of the results, so that neither can stand for the other.
+"""
 
 from __future__ import annotations
 

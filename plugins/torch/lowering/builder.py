@@ -1,0 +1,165 @@
+"""Collects the problems of a region, and the table of what each operator of PyTorch becomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
+from clgraft.core.graph import GraphBuilder
+from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored
+
+Lowering = Callable[..., Any]
+
+# operator of PyTorch (`aten` overload) -> function of a builder and the call's arguments, which returns operands
+TABLE: dict[Any, Lowering] = {}
+
+
+def lowers(*operators: Any) -> Callable[[Lowering], Lowering]:
+    """Return a decorator that enters a function into the table."""
+
+    def enter(function: Lowering) -> Lowering:
+        for operator in operators:
+            TABLE[operator] = function
+        return function
+
+    return enter
+
+
+class Builder:
+    """Adds nodes to a graph.
+
+    Attributes
+    ----------
+    constants : dict of str to numpy.ndarray
+        Inputs of the graph that never change.
+    """
+
+    def __init__(self) -> None:
+        self.graph = GraphBuilder()
+        self.constants: dict[str, np.ndarray] = {}
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> Operand:
+        """Add an input."""
+        return stored(self.graph.input(name, shape, dtype), shape, dtype)
+
+    def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
+        """Return a constant of one number; it is stored once and repeated."""
+        name = f"fill_{value!r}_{dtype}".translate(str.maketrans(".-+", "pmq"))
+        if name not in self.constants:
+            self.constants[name] = np.full((1,), value, dtype)
+            self.graph.input(name, (1,), dtype)
+        return Operand(name, (1,), (NEW,) * len(shape), tuple(shape), dtype)
+
+    def run(
+        self,
+        problem: Problem,
+        reads: Mapping[str, Operand],
+        scalars: Mapping[str, float] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> dict[str, Operand]:
+        """Add a problem.
+
+        Parameters
+        ----------
+        reads : mapping of str to Operand
+            All arguments that the problem reads, by their names.
+        scalars : mapping of str to float, optional
+        shapes : mapping of str to shape, optional
+            How PyTorch sees results that differ in shape from the problem's.
+
+        Returns
+        -------
+        dict of str to Operand
+            The results by name.
+        """
+        arguments = problem.arguments()
+        names = [self.stored(reads[argument.name]).name for argument in arguments if argument.role == "in"]
+        results = self.graph.add(problem, *names, scalars=scalars)
+        written = [argument for argument in arguments if argument.role == "out"]
+        seen = shapes or {}
+        return {
+            argument.name: stored(name, seen.get(argument.name, argument.shape), argument.dtype)
+            for argument, name in zip(written, results)
+        }
+
+    def stored(self, operand: Operand) -> Operand:
+        """Return the operand with its elements in memory as PyTorch sees them."""
+        if operand.contiguous:
+            return stored(operand.name, operand.shape, operand.dtype)
+        used = [axis for axis in operand.axes if axis != NEW]
+        name, dtype = operand.name, operand.dtype
+        if used != sorted(used):
+            order = (*used, *(axis for axis in range(len(operand.stored)) if axis not in used))
+            (name,) = self.graph.add(TransposeProblem(operand.stored, order, dtype), name)
+        if operand.aligned != operand.shape:
+            shape = operand.aligned
+            times = tuple(after if before == 1 else 1 for before, after in zip(shape, operand.shape))
+            (name,) = self.graph.add(RepeatProblem(shape, times, True, dtype), name)
+        return stored(name, operand.shape, dtype)
+
+    def reshaped(self, operand: Operand, shape: Sequence[int]) -> Operand:
+        """Return the operand in another shape; one size may be -1."""
+        sizes = list(shape)
+        if -1 in sizes:
+            known = math.prod(size for size in sizes if size != -1)
+            sizes[sizes.index(-1)] = operand.size // known if known else 0
+        if math.prod(sizes) != operand.size:
+            raise NotLowered(f"[torch] got shape {operand.shape} to view as {tuple(shape)}, expected as many elements")
+        if tuple(sizes) == operand.shape:
+            return operand
+        return stored(self.stored(operand).name, sizes, operand.dtype)
+
+    def pointwise(
+        self,
+        text: str,
+        operands: Sequence[Operand],
+        scalars: Mapping[str, float] | None = None,
+        outputs: int = 1,
+    ) -> tuple[Operand, ...]:
+        """Add an expression over x0, x1, ..., which broadcast; return y0, y1, ...
+
+        What only repeats is computed once.
+        """
+        ndim = max(len(operand.shape) for operand in operands)
+        seen = [operand.expanded((1,) * (ndim - len(operand.shape)) + operand.shape) for operand in operands]
+        shape = np.broadcast_shapes(*(operand.shape for operand in seen))
+        ready = [operand if operand.ordered else self.stored(operand) for operand in seen]
+        inputs = tuple(operand.aligned for operand in ready)
+        common = np.broadcast_shapes(*inputs)
+        values = dict(scalars or {})
+        dtype = operands[0].dtype
+        problem = PointwiseProblem(inputs, text, (), tuple(values), dtype=dtype)
+        names = self.graph.add(problem, *(operand.name for operand in ready), scalars=values)
+        return tuple(Operand(name, common, tuple(range(ndim)), shape, dtype) for name in names[:outputs])
+
+    def reduced(
+        self,
+        text: str,
+        operands: Sequence[Operand],
+        axes: Sequence[int],
+        keep: bool,
+        operator: str = "sum",
+        factor: float = 1.0,
+    ) -> Operand:
+        """Add an expression of operands of one shape whose value is reduced over some axes, then multiplied."""
+        shape, dtype = operands[0].shape, operands[0].dtype
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        inputs = [self.stored(operand) for operand in operands]
+        scaled = factor != 1.0
+        problem = PointwiseProblem(
+            tuple(operand.shape for operand in inputs),
+            text,
+            (Reduction(operator, shape=kept),) if axes else (),
+            ("factor",) if scaled else (),
+            "factor" if scaled else "",
+            dtype=dtype,
+        )
+        (name,) = self.graph.add(
+            problem, *(operand.name for operand in inputs), scalars={"factor": factor} if scaled else None
+        )
+        seen = kept if keep else tuple(size for axis, size in enumerate(shape) if axis not in axes)
+        return stored(name, seen, dtype)

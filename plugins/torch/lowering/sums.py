@@ -1,0 +1,65 @@
+"""Reductions along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from clgraft.plugins.torch.lowering.builder import Builder, lowers
+from clgraft.plugins.torch.lowering.values import NotLowered, Operand, axis_of
+
+aten = torch.ops.aten
+
+
+def _axes(x: Operand, axes: Sequence[int] | None) -> list[int]:
+    """Return the reduced axes; none given means all."""
+    return sorted({axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))})
+
+
+def _expect_type(dtype: Any) -> None:
+    if dtype is not None:
+        raise NotLowered(f"[torch] got dtype {dtype} of a sum, expected the input's")
+
+
+@lowers(aten.sum.dim_IntList)
+def sum_(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
+    """Return the sum along some axes."""
+    _expect_type(dtype)
+    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep)
+
+
+@lowers(aten.sum.default)
+def sum_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
+    """Return the sum of all elements."""
+    _expect_type(dtype)
+    return build.reduced("y0 = x0;", [x], _axes(x, None), False)
+
+
+@lowers(aten.mean.dim)
+def mean(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
+    """Return the mean along some axes."""
+    _expect_type(dtype)
+    chosen = _axes(x, axes)
+    count = math.prod(x.shape[axis] for axis in chosen)
+    return build.reduced("y0 = x0;", [x], chosen, keep, factor=1.0 / count if count else math.nan)
+
+
+@lowers(aten.mean.default)
+def mean_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
+    """Return the mean of all elements."""
+    return mean(build, x, None, False, dtype)
+
+
+@lowers(aten.amax.default)
+def amax(build: Builder, x: Operand, axes: Sequence[int] = (), keep: bool = False) -> Operand:
+    """Return the maximum along some axes."""
+    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep, "max")
+
+
+@lowers(aten.amin.default)
+def amin(build: Builder, x: Operand, axes: Sequence[int] = (), keep: bool = False) -> Operand:
+    """Return the minimum along some axes."""
+    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep, "min")

@@ -1,0 +1,232 @@
+"""`torch.compile(model, backend="clgraft")`: whole models in training and inference, and what stays PyTorch's."""
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import clgraft.plugins.torch as plugin  # noqa: E402
+from clgraft import core  # noqa: E402
+from clgraft.core.errors import ArgumentError, DeviceError  # noqa: E402
+from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
+from clgraft.plugins.torch.regions import Explanation, Region  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh(caplog):
+    """Let no other test's graphs be reused, and keep PyTorch's traces out of reports."""
+    caplog.set_level("WARNING")
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+
+
+class Block(nn.Module):
+    """A residual block with a depthwise convolution."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+
+    def forward(self, x):
+        y = functional.softplus(self.norm(self.first(x))) if self.smooth else functional.relu(self.norm(self.first(x)))
+        return x + self.second(y)
+
+    smooth = False
+
+
+def small_net(dropout=0.0):
+    """Return a net with a layer of every common kind."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        Block(8),
+        nn.Hardswish(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(8, 5),
+    )
+
+
+def difference(got, expected):
+    """Return the norm of the difference relative to the expected norm."""
+    return float((got.detach().double() - expected.detach().double()).norm() / expected.detach().double().norm())
+
+
+def test_training_follows_eager_pytorch():
+    net = small_net()
+    eager = copy.deepcopy(net).double()
+    compiled = torch.compile(net, backend=clgraft)
+    optimizers = [torch.optim.SGD(n.parameters(), lr=0.05, momentum=0.9) for n in (net, eager)]
+    for step in range(3):
+        x = torch.randn(4, 3, 10, 12, generator=torch.Generator().manual_seed(step))
+        labels = torch.tensor([0, 1, 2, 3])
+        losses = []
+        for model, optimizer, images in zip((compiled, eager), optimizers, (x, x.double())):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+        assert difference(*losses) < 1e-5
+    for ours, theirs in zip(net.state_dict().values(), eager.state_dict().values()):
+        assert difference(ours, theirs) < 1e-4 or (ours.dtype == torch.int64 and torch.equal(ours, theirs))
+
+
+def test_inference_after_training_reads_the_running_statistics():
+    net = small_net()
+    compiled = torch.compile(net, backend=clgraft)
+    x = torch.randn(4, 3, 10, 12)
+    compiled(x)
+    compiled.eval()
+    with torch.no_grad():
+        assert difference(compiled(x), copy.deepcopy(net).double().eval()(x.double())) < 1e-5
+    assert net[1].num_batches_tracked == 1
+
+
+def test_runs_have_the_same_bits():
+    compiled = torch.compile(small_net().eval(), backend=clgraft)
+    x = torch.randn(4, 3, 10, 12)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), compiled(x))
+
+
+def test_what_is_not_lowered_stays_pytorchs():
+    def function(x):
+        return torch.cumsum(torch.tanh(x) * 2, 0).exp() + torch.sort(x)[0]
+
+    found = Explanation()
+    x = torch.randn(5, 7)
+    y = torch.compile(function, backend=compiler(core.context(), found))(x)
+    assert difference(y, function(x.double())) < 1e-6
+    assert set(found.kept) == {"aten.cumsum.default", "aten.sort.default"}
+    assert found.regions and "aten.tanh.default" in found.lowered
+    assert "aten.cumsum.default: no problem of the core computes it" in str(found)
+
+
+def test_a_case_that_only_lowering_refuses_runs_in_pytorch():
+    found = Explanation()
+    x = torch.randn(2, 3, 7, 7)
+    function = torch.compile(
+        lambda x: functional.adaptive_avg_pool2d(x, 3) * 2, backend=compiler(core.context(), found)
+    )
+    assert difference(function(x), functional.adaptive_avg_pool2d(x.double(), 3) * 2) < 1e-6
+    assert any("expected multiples" in reason for reason in found.kept.values())
+
+
+def test_integers_and_truth_values_stay_pytorchs():
+    found = Explanation()
+    x = torch.randn(4, 6)
+    function = torch.compile(lambda x: torch.where(x > 0, x * 3, -x), backend=compiler(core.context(), found))
+    assert torch.equal(function(x), torch.where(x > 0, x * 3, -x))
+    assert "values of torch.bool" in found.kept["aten.where.self"] or "no problem" in found.kept["aten.where.self"]
+
+
+def test_changes_in_place_and_views_of_inputs():
+    def function(x, y):
+        x.add_(y * 2)
+        y.t().mul_(3)
+        return x.t(), x.view(-1)[:4], y
+
+    pairs = [(torch.ones(3, 4), torch.arange(12.0).reshape(3, 4)) for _ in range(2)]
+    got = torch.compile(function, backend=clgraft)(*pairs[0])
+    expected = function(*pairs[1])
+    for ours, theirs in zip((*got, *pairs[0]), (*expected, *pairs[1])):
+        assert torch.equal(ours, theirs)
+
+
+def test_several_outputs_some_of_them_inputs_or_equal():
+    def function(x):
+        y = torch.tanh(x)
+        return x, y, y, {"sum": y.sum()}, 3
+
+    x = torch.randn(4, 5)
+    a, b, c, sums, number = torch.compile(function, backend=clgraft)(x)
+    assert torch.equal(a, x) and torch.equal(b, c) and number == 3
+    assert difference(b, torch.tanh(x)) < 1e-6 and difference(sums["sum"], torch.tanh(x).sum()) < 1e-5
+
+
+def test_shapes_change():
+    net = small_net()
+    compiled = torch.compile(net, backend=clgraft, dynamic=True)
+    for batch, height in ((2, 8), (5, 8), (3, 12), (2, 8)):
+        x = torch.randn(batch, 3, height, 10)
+        y = compiled(x)
+        y.sum().backward()
+        reference = copy.deepcopy(net).double()
+        assert difference(y, reference.train()(x.double())) < 1e-5
+
+
+def test_channels_last_and_other_strides():
+    net = small_net().eval()
+    x = torch.randn(2, 3, 8, 8)
+    expected = copy.deepcopy(net).double()(x.double())
+    compiled = torch.compile(net.to(memory_format=torch.channels_last), backend=clgraft)
+    with torch.no_grad():
+        assert difference(compiled(x.to(memory_format=torch.channels_last)), expected) < 1e-5
+        assert difference(compiled(x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)), expected) < 1e-5
+
+
+def test_dropout_draws_pytorchs_random_numbers():
+    net = small_net(dropout=0.5)
+    compiled = torch.compile(net, backend=clgraft)
+    x = torch.randn(8, 3, 8, 8)
+    results = []
+    for model in (compiled, copy.deepcopy(net)):
+        torch.manual_seed(3)
+        results.append(model(x))
+    assert torch.equal(results[0] == 0, results[1] == 0) and difference(*results) < 1e-5
+
+
+def test_empty_batches():
+    compiled = torch.compile(lambda x, w: functional.relu(functional.conv2d(x, w)), backend=clgraft)
+    assert compiled(torch.zeros(0, 3, 8, 8), torch.randn(4, 3, 3, 3)).shape == (0, 4, 6, 6)
+
+
+def test_options():
+    x = torch.randn(3, 4)
+    device = core.context().cl_device.name
+    y = torch.compile(torch.tanh, backend=clgraft, options={"device": device})(x)
+    assert difference(y, torch.tanh(x)) < 1e-6
+    for options, error in (({"device": "no such device"}, DeviceError), ({"speed": 9}, ArgumentError)):
+        with pytest.raises(Exception) as raised:
+            torch._dynamo.reset()
+            torch.compile(torch.tanh, backend=clgraft, options=options)(x)
+        assert isinstance(raised.value, error) or error.__name__ in str(raised.value)
+
+
+def test_the_backend_has_a_name():
+    assert "clgraft" in torch._dynamo.list_backends(exclude_tags=())
+    assert difference(torch.compile(torch.tanh, backend="clgraft")(torch.ones(3)), torch.tanh(torch.ones(3))) < 1e-6
+
+
+def test_explain():
+    found = plugin.explain(small_net(), torch.randn(2, 3, 8, 8))
+    assert found.regions == 2 and "aten.convolution_backward.default" in found.lowered
+    assert set(found.kept) == {"aten.add.Tensor"}  # the number of batches, a whole number
+
+
+def test_regions_keep_a_limited_number_of_shapes(monkeypatch):
+    monkeypatch.setattr("clgraft.plugins.torch.regions.MOST_PROGRAMS", 2)
+    compiled = torch.compile(lambda x: torch.tanh(x) * 2, backend=clgraft, dynamic=True)
+    regions = []
+    original = Region.__init__
+
+    def remember(self, *arguments):
+        original(self, *arguments)
+        regions.append(self)
+
+    monkeypatch.setattr(Region, "__init__", remember)
+    for size in (3, 4, 5, 6):
+        x = torch.randn(size, 7)
+        assert np.allclose(compiled(x), torch.tanh(x) * 2, atol=1e-6)
+    assert regions and all(len(region._programs) <= 2 for region in regions)

@@ -1,0 +1,154 @@
+"""PyTorch's operators as problems of the core: results and gradients compared with eager PyTorch in float64."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional  # noqa: E402
+
+from clgraft import core  # noqa: E402
+from clgraft.plugins.torch.backend import compiler  # noqa: E402
+from clgraft.plugins.torch.regions import Explanation  # noqa: E402
+
+IMAGES, WIDE, MATRIX = (2, 6, 9, 7), (3, 8, 5, 5), (5, 12)
+
+
+def normal(*shape, seed=0):
+    """Return normal random numbers."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Keep PyTorch's traces out of reports."""
+    caplog.set_level("WARNING")
+
+
+def layer_norm(x, w, b):
+    return functional.layer_norm(x, x.shape[1:], w, b)
+
+
+# name -> function of tensors, and the shapes of these
+CASES = {
+    "conv": (lambda x, w, b: functional.conv2d(x, w, b, 2, 1), (IMAGES, (4, 6, 3, 3), (4,))),
+    "conv-1d-dilated": (lambda x, w: functional.conv1d(x, w, None, 1, 2, 2), ((2, 3, 17), (5, 3, 3))),
+    "conv-3d": (lambda x, w: functional.conv3d(x, w), ((1, 2, 5, 6, 7), (3, 2, 2, 3, 3))),
+    "conv-groups": (lambda x, w: functional.conv2d(x, w, None, 1, 1, 1, 3), (IMAGES, (6, 2, 3, 3))),
+    "conv-depthwise": (lambda x, w: functional.conv2d(x, w, None, 1, 2, 2, 6), (IMAGES, (6, 1, 3, 3))),
+    "conv-transposed": (
+        lambda x, w, b: functional.conv_transpose2d(x, w, b, 2, 1, 1, 2),
+        (IMAGES, (6, 2, 3, 3), (4,)),
+    ),
+    "batch-norm": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (WIDE, (8,), (8,))),
+    "batch-norm-plain": (lambda x: functional.batch_norm(x, None, None, None, None, True), (WIDE,)),
+    "batch-norm-of-rows": (lambda x, w, b: functional.batch_norm(x, None, None, w, b, True), (MATRIX, (12,), (12,))),
+    "layer-norm": (layer_norm, (WIDE, (8, 5, 5), (8, 5, 5))),
+    "layer-norm-plain": (lambda x: functional.layer_norm(x, (5,)), (WIDE,)),
+    "group-norm": (lambda x, w, b: functional.group_norm(x, 4, w, b), (WIDE, (8,), (8,))),
+    "linear": (functional.linear, (MATRIX, (7, 12), (7,))),
+    "linear-of-images": (lambda x, w: functional.linear(x, w), ((2, 3, 4, 12), (7, 12))),
+    "matrix": (lambda a, b: a @ b, (MATRIX, (12, 3))),
+    "matrix-turned": (lambda a, b: a.t() @ b.t(), ((12, 5), (3, 12))),
+    "max-pool": (lambda x: functional.max_pool2d(x, 3, 2, 1), (IMAGES,)),
+    "max-pool-ceil": (lambda x: functional.max_pool2d(x, (2, 3), 2, ceil_mode=True), (IMAGES,)),
+    "average-pool": (lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (IMAGES,)),
+    "average-pool-ceil": (lambda x: functional.avg_pool2d(x, 2, 2, 1, ceil_mode=True), (IMAGES,)),
+    "adaptive-pool": (lambda x: functional.adaptive_avg_pool2d(x, (3, 1)), (IMAGES,)),
+    "global-pool": (lambda x: functional.adaptive_avg_pool2d(x, 1), (IMAGES,)),
+    "softmax": (lambda x: functional.softmax(x, 1), (IMAGES,)),
+    "log-softmax": (lambda x: functional.log_softmax(x, -1), (MATRIX,)),
+    "relu": (functional.relu, (IMAGES,)),
+    "relu6": (lambda x: functional.relu6(4 * x), (IMAGES,)),
+    "leaky-relu": (lambda x: functional.leaky_relu(x, 0.2), (IMAGES,)),
+    "elu": (lambda x: functional.elu(x, 0.7), (IMAGES,)),
+    "sigmoid": (torch.sigmoid, (IMAGES,)),
+    "tanh": (torch.tanh, (IMAGES,)),
+    "silu": (functional.silu, (IMAGES,)),
+    "gelu": (functional.gelu, (IMAGES,)),
+    "gelu-tanh": (lambda x: functional.gelu(x, approximate="tanh"), (IMAGES,)),
+    "hardswish": (lambda x: functional.hardswish(3 * x), (IMAGES,)),
+    "hardsigmoid": (lambda x: functional.hardsigmoid(3 * x), (IMAGES,)),
+    "arithmetic": (lambda a, b: (a + 2 * b) / (b * b + 1) - torch.exp(-a) * 0.5 + 3, (IMAGES, IMAGES)),
+    "broadcast": (lambda a, b: a * b + b, (IMAGES, (6, 1, 1))),
+    "broadcast-both": (lambda a, b: a - b, ((2, 1, 9, 1), (6, 1, 7))),
+    "roots": (lambda x: torch.sqrt(x * x + 1) + torch.rsqrt(x * x + 2) + (x * x + 1).log(), (IMAGES,)),
+    "powers": (lambda x: x**2 + x**3 + (x * x + 1) ** 1.7, (IMAGES,)),
+    "sum": (lambda x: x.sum((0, 2)), (IMAGES,)),
+    "mean": (lambda x: x.mean((2, 3), keepdim=True) * x.mean(), (IMAGES,)),
+    "cat": (lambda a, b: torch.cat([a, b, a], 1), (IMAGES, (2, 3, 9, 7))),
+    "split": (lambda x: torch.cat([part * i for i, part in enumerate(x.split(4, 1), 2)], 1), (IMAGES,)),
+    "chunks": (lambda x: x.chunk(2, 1)[1] * 3, (IMAGES,)),
+    "slice": (lambda x: x[:, 1:5:2, ::3] * 2, (IMAGES,)),
+    "select": (lambda x: x[:, 2] + x[:, -1], (IMAGES,)),
+    "pad": (lambda x: functional.pad(x, (1, 2, 0, 3), value=0.5) * 2, (IMAGES,)),
+    "crop-by-pad": (lambda x: functional.pad(x, (-1, 2)) * 2, (IMAGES,)),
+    "permute": (lambda x: x.permute(0, 2, 3, 1) * 2, (IMAGES,)),
+    "permute-and-add": (lambda a, b: a.permute(0, 2, 3, 1) + b, (IMAGES, (6,))),
+    "shuffle": (lambda x: x.view(2, 2, 3, 9, 7).transpose(1, 2).reshape(IMAGES) * 2, (IMAGES,)),
+    "expand": (lambda x: x[:, :, None].expand(5, 12, 3).reshape(5, 36) * 2, (MATRIX,)),
+    "squeeze": (lambda x: x.unsqueeze(1).squeeze() * x, (MATRIX,)),
+    "nearest": (lambda x: functional.interpolate(x, scale_factor=2) * 1.5, (IMAGES,)),
+    "bilinear": (lambda x: functional.interpolate(x, (13, 5), mode="bilinear") * 1.5, (IMAGES,)),
+    "bilinear-corners": (
+        lambda x: functional.interpolate(x, (13, 5), mode="bilinear", align_corners=True) * 1.5,
+        (IMAGES,),
+    ),
+}
+
+
+def compiled(function, found):
+    """Return a function that runs on the device of the test."""
+    torch._dynamo.reset()
+    return torch.compile(function, backend=compiler(core.context(), found))
+
+
+def error(got, expected):
+    """Return the largest difference relative to the largest value."""
+    assert got.shape == expected.shape
+    got, expected = got.detach().double(), expected.detach()
+    return float((got - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradients(name):
+    function, shapes = CASES[name]
+    inputs = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    exact = [tensor.double().requires_grad_() for tensor in inputs]
+    single = [tensor.clone().requires_grad_() for tensor in inputs]
+    found = Explanation()
+    expected = function(*exact)
+    dy = normal(*expected.shape, seed=99) if expected.shape else torch.ones(())
+    expected.backward(dy.double())
+    y = compiled(function, found)(*single)
+    y.backward(dy)
+    assert error(y, expected) < 5e-6
+    for ours, theirs in zip(single, exact):
+        assert error(ours.grad, theirs.grad) < 2e-5
+    assert not found.kept and found.lowered, found
+
+
+def test_float64():
+    x, w = normal(*IMAGES).double().requires_grad_(), normal(4, 6, 3, 3).double().requires_grad_()
+    if not core.context().device.has_fp64:
+        pytest.skip("the device has no float64")
+    found = Explanation()
+    y = compiled(lambda x, w: torch.tanh(functional.conv2d(x, w)), found)(x, w)
+    gradients = torch.autograd.grad(y.sum(), (x, w))
+    expected = torch.tanh(functional.conv2d(x, w))
+    assert error(y, expected) < 1e-14 and not found.kept
+    for ours, theirs in zip(gradients, torch.autograd.grad(expected.sum(), (x, w))):
+        assert error(ours, theirs) < 1e-13
+
+
+def test_maxima_of_equal_values_pass_their_gradient_to_the_first():
+    x = torch.zeros(1, 1, 4, 4, requires_grad=True)
+    compiled(lambda x: functional.max_pool2d(x, 2), Explanation())(x).sum().backward()
+    expected = torch.zeros(4, 4)
+    expected[::2, ::2] = 1
+    assert torch.equal(x.grad[0, 0], expected)
+
+
+def test_not_a_number_passes_a_rectifier():
+    x = torch.tensor([float("nan"), -1.0, 2.0])
+    y = compiled(functional.relu, Explanation())(x)
+    assert torch.isnan(y[0]) and y[1:].tolist() == [0.0, 2.0]
