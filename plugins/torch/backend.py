@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from clgraft import core
@@ -15,7 +16,7 @@ from clgraft.core.errors import ArgumentError
 from clgraft.plugins.torch.joint import read_maxima
 from clgraft.plugins.torch.regions import Explanation, take_regions
 
-OPTIONS = ("device",)
+OPTIONS = ("device", "frozen")
 
 
 def clgraft(
@@ -30,7 +31,9 @@ def clgraft(
     inputs : sequence of tensors
         Examples, on the CPU.
     options : mapping, optional
-        ``device``: a device selector, as for `clgraft.core.context`.
+        ``device``: a device selector, as for `clgraft.core.context`. ``frozen``: whether parameters and buffers change
+        only in ways that PyTorch's version counters see (not through ``.data``); a device with memory of its own then
+        keeps them, and they are sent again only when they have changed.
 
     Raises
     ------
@@ -39,22 +42,20 @@ def clgraft(
     DeviceError
         If no device fits.
     """
-    return compiler(core.context(_device(options)), Explanation())(module, inputs)
-
-
-def _device(options: Mapping[str, Any] | None) -> str | None:
     given = dict(options or {})
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
         raise ArgumentError(f"[torch] got options {unknown}, expected some of {list(OPTIONS)}")
-    return given.get("device")
+    context = core.context(given.get("device"))
+    return compiler(context, Explanation(), bool(given.get("frozen")))(module, inputs)
 
 
-def compiler(context: core.Context, found: Explanation) -> Callable[..., Any]:
+def compiler(context: core.Context, found: Explanation, frozen: bool = False) -> Callable[..., Any]:
     """Return the function that compiles graphs for a context and says what became of their operators."""
 
     def compile_part(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(take_regions(module, context, found))  # type: ignore[no-any-return]
+        lasting = _parameters() if frozen else ()
+        return make_boxed_func(take_regions(module, context, found, lasting))  # type: ignore[no-any-return]
 
     def split(joint: GraphModule, *arguments: Any, **keywords: Any) -> Any:
         read_maxima(joint)
@@ -63,6 +64,12 @@ def compiler(context: core.Context, found: Explanation) -> Callable[..., Any]:
     return aot_autograd(  # type: ignore[no-any-return]
         fw_compiler=compile_part, bw_compiler=compile_part, inference_compiler=compile_part, partition_fn=split
     )
+
+
+def _parameters() -> Sequence[int]:
+    """Return which inputs of the graph that is compiled are parameters and buffers."""
+    tracing = TracingContext.try_get()
+    return getattr(tracing.fw_metadata, "static_input_indices", ()) if tracing else ()
 
 
 def explain(model: torch.nn.Module, *inputs: torch.Tensor, device: str | None = None) -> Explanation:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,12 @@ from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
 
 aten = torch.ops.aten
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
+NUMBERS = itertools.count(1)  # every content of a lasting argument has a number of its own
 MOST_PROGRAMS = 16  # sets of shapes of a region that stay compiled
 
-# operators that compute nothing: a region does not consist of them, or begin or end with them
-VIEWS = {
+# operators that compute nothing: a region does not consist of them alone
+IDLE = {
+    operator.getitem,
     aten.view.default,
     aten._unsafe_view.default,
     aten.reshape.default,
@@ -117,7 +120,9 @@ class _Support(OperatorSupport):  # type: ignore[misc]
         return not reason
 
 
-def take_regions(module: GraphModule, context: Context, found: Explanation) -> GraphModule:
+def take_regions(
+    module: GraphModule, context: Context, found: Explanation, lasting: Collection[int] = ()
+) -> GraphModule:
     """Replace the parts that can be lowered by `Region` modules; the rest stays PyTorch's.
 
     Parameters
@@ -127,44 +132,28 @@ def take_regions(module: GraphModule, context: Context, found: Explanation) -> G
     context : Context
     found : Explanation
         Receives what became of the operators.
+    lasting : collection of int
+        Inputs that are the same tensors in every call, with contents that their version counters follow.
     """
     types = {kind for kind, name in DTYPES.items() if name != "float64" or context.device.has_fp64}
     for node in module.graph.nodes:
         if node.op == "call_function" and not node.users and node.target is operator.getitem:
             module.graph.erase_node(node)
-    partitioner = CapabilityBasedPartitioner(
-        module,
-        _Support(types, found),
-        allows_single_node_partition=True,
-        non_compute_ops=[_name(target) for target in VIEWS],
-    )
+    partitioner = CapabilityBasedPartitioner(module, _Support(types, found), allows_single_node_partition=True)
     partitions = partitioner.propose_partitions()
-    partitioner.remove_bookend_non_compute_ops(partitions)
-    partitions = [
-        part
-        for part in partitions
-        if any(node.target not in VIEWS and node.target is not operator.getitem for node in part.nodes)
-    ]
+    partitions = [part for part in partitions if any(node.target not in IDLE for node in part.nodes)]
     fused = partitioner.fuse_partitions(partitions)
-    for name, child in list(fused.named_children()):
-        if isinstance(child, GraphModule) and name.startswith("fused_"):
+    inputs = [node for node in fused.graph.nodes if node.op == "placeholder"]
+    kept = {node for place, node in enumerate(inputs) if place in lasting}
+    for call in fused.graph.nodes:
+        if call.op == "call_module" and call.target.startswith("fused_"):
+            child = fused.get_submodule(call.target)
             found.lowered += [str(n.target) for n in child.graph.nodes if n.op == "call_function" and n.target in TABLE]
             found.regions += 1
-            setattr(fused, name, Region(child, context, found))
+            places = frozenset(place for place, argument in enumerate(call.args) if argument in kept)
+            setattr(fused, call.target, Region(child, context, found, places))
     fused.recompile()
     return fused
-
-
-def _name(target: Any) -> str:
-    from torch.fx.passes.tools_common import get_node_target
-
-    class _Call:
-        op = "call_function"
-
-        def __init__(self, of: Any) -> None:
-            self.target = of
-
-    return str(get_node_target({}, _Call(target)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -179,9 +168,12 @@ class _Program:
 class Region(torch.nn.Module):
     """A part of a model that runs as one graph of the core; a graph is compiled for each set of shapes."""
 
-    def __init__(self, module: GraphModule, context: Context, found: Explanation) -> None:
+    def __init__(
+        self, module: GraphModule, context: Context, found: Explanation, lasting: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__()
-        self.module, self._context, self._found = module, context, found
+        self.module, self._context, self._found, self._lasting = module, context, found, lasting
+        self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
         self._programs: OrderedDict[Any, _Program | None] = OrderedDict()
 
     def forward(self, *arguments: Any) -> Any:
@@ -240,7 +232,7 @@ class Region(torch.nn.Module):
             for name in graph.outputs
         }
         arrays = {name: tensor.numpy() for name, tensor in (*tensors.items(), *made.items())}
-        program.compiled.run(arrays)
+        program.compiled.run(arrays, versions=self._versions(program, arguments))
         results = []
         for operand in operands:
             if not isinstance(operand, Operand):
@@ -254,6 +246,19 @@ class Region(torch.nn.Module):
                 base = arguments[int(operand.name[2:])].contiguous()
             results.append(_seen(base.reshape(operand.stored), operand))
         return results[0] if single else tuple(results)
+
+    def _versions(self, program: _Program, arguments: Sequence[Any]) -> dict[str, int]:
+        """Return a number for the contents of each argument that lasts."""
+        versions = {}
+        for place, name in program.inputs:
+            if place in self._lasting:
+                tensor = arguments[place]
+                told = (tensor.data_ptr(), tensor._version)
+                known = self._contents.get(place)
+                if known is None or known[0] != told:
+                    known = self._contents[place] = (told, next(NUMBERS))
+                versions[name] = known[1]
+        return versions
 
 
 def _seen(base: torch.Tensor, operand: Operand) -> torch.Tensor:

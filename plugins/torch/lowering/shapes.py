@@ -1,4 +1,4 @@
-"""Views, joins, cuts, padding and resizing."""
+"""Views, joins, cuts, padding and constants."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from clgraft.core import ConcatProblem, SliceProblem
-from clgraft.core.operators.interpolation import InterpolationProblem
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, axis_of, stored
+from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, axis_of
 
 aten = torch.ops.aten
 LAST = 2**63 - 1  # PyTorch's end of a slice without an end
@@ -179,65 +178,6 @@ def pad(build: Builder, x: Operand, widths: Sequence[int], value: float = 0) -> 
     begins = tuple(max(low, 0) for low in before)
     problem = SliceProblem("backward", shape, x.shape, begins, x.dtype)
     return build.run(problem, {"dy": x}, {"value": float(value)})["dx"]
-
-
-@lowers(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
-def nearest(build: Builder, x: Operand, size: Any, *scales: Any) -> Operand:
-    """Return images resized to the nearest pixel."""
-    return _resize(build, "forward", "nearest", x, x.shape, _out_size(x.shape, size, scales), "asymmetric", scales)
-
-
-@lowers(aten.upsample_nearest2d_backward.default)
-def nearest_backward(build: Builder, dy: Operand, size: Any, shape: Sequence[int], *scales: Any) -> Operand:
-    """Return the gradient of `nearest`."""
-    return _resize(build, "backward", "nearest", dy, shape, tuple(size), "asymmetric", scales)
-
-
-@lowers(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec)
-def bilinear(build: Builder, x: Operand, size: Any, align: bool, *scales: Any) -> Operand:
-    """Return images resized with linear weights."""
-    coordinates = "align_corners" if align else "half_pixel"
-    return _resize(build, "forward", "linear", x, x.shape, _out_size(x.shape, size, scales), coordinates, scales)
-
-
-@lowers(aten.upsample_bilinear2d_backward.default)
-def bilinear_backward(
-    build: Builder, dy: Operand, size: Any, shape: Sequence[int], align: bool, *scales: Any
-) -> Operand:
-    """Return the gradient of `bilinear`."""
-    coordinates = "align_corners" if align else "half_pixel"
-    return _resize(build, "backward", "linear", dy, shape, tuple(size), coordinates, scales)
-
-
-def _out_size(shape: Sequence[int], size: Any, scales: Sequence[Any]) -> tuple[int, ...]:
-    if size is not None:
-        return tuple(size)
-    factors = scales[0] if len(scales) == 1 else scales
-    return tuple(math.floor(pixels * factor) for pixels, factor in zip(shape[2:], factors))
-
-
-def _resize(
-    build: Builder,
-    direction: str,
-    method: str,
-    operand: Operand,
-    shape: Sequence[int],
-    out_size: tuple[int, ...],
-    coordinates: str,
-    scales: Sequence[Any],
-) -> Operand:
-    given = scales[0] if len(scales) == 1 and not isinstance(scales[0], (int, float)) else scales
-    for pixels, wanted, factor in zip(shape[2:], out_size, given or ()):
-        if factor is not None and coordinates != "align_corners" and pixels * factor != wanted:
-            raise NotLowered(f"[torch] got a scale of {factor} from {pixels} to {wanted} pixels, expected their ratio")
-    batch, channels, *in_size = shape
-    rounding = "floor" if method == "nearest" else "prefer_floor"
-    problem = InterpolationProblem(
-        direction, method, batch, channels, tuple(in_size), out_size, coordinates, rounding, operand.dtype
-    )
-    forward = direction == "forward"
-    (found,) = build.run(problem, {"x" if forward else "dy": operand}).values()
-    return stored(found.name, (batch, channels, *(out_size if forward else in_size)), operand.dtype)
 
 
 @lowers(aten.full.default)

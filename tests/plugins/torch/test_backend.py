@@ -204,6 +204,29 @@ def test_options():
         assert isinstance(raised.value, error) or error.__name__ in str(raised.value)
 
 
+def test_frozen_parameters_are_sent_again_when_they_change():
+    """The numbers of contents, on any device; devices with memory of their own send by them."""
+    net = small_net().eval()
+    found, regions = Explanation(), []
+    original = Region._versions
+
+    def remember(self, *arguments):
+        regions.append(original(self, *arguments))
+        return regions[-1]
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Region, "_versions", remember)
+        compiled = torch.compile(net, backend=compiler(core.context(), found, frozen=True))
+        for change in (None, None, lambda: net[9].bias.add_(1)):
+            if change:
+                change()
+            x = torch.randn(2, 3, 8, 8)
+            assert difference(compiled(x), copy.deepcopy(net).double()(x.double())) < 1e-5
+    parameters = len([*net.parameters()]) + len([b for b in net.buffers() if b.is_floating_point()])
+    assert len(regions[0]) == parameters and regions[0] == regions[1]
+    assert sum(regions[1][name] != number for name, number in regions[2].items()) == 1
+
+
 def test_the_backend_has_a_name():
     assert "clgraft" in torch._dynamo.list_backends(exclude_tags=())
     assert difference(torch.compile(torch.tanh, backend="clgraft")(torch.ones(3)), torch.tanh(torch.ones(3))) < 1e-6

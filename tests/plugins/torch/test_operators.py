@@ -87,12 +87,6 @@ CASES = {
     "shuffle": (lambda x: x.view(2, 2, 3, 9, 7).transpose(1, 2).reshape(IMAGES) * 2, (IMAGES,)),
     "expand": (lambda x: x[:, :, None].expand(5, 12, 3).reshape(5, 36) * 2, (MATRIX,)),
     "squeeze": (lambda x: x.unsqueeze(1).squeeze() * x, (MATRIX,)),
-    "nearest": (lambda x: functional.interpolate(x, scale_factor=2) * 1.5, (IMAGES,)),
-    "bilinear": (lambda x: functional.interpolate(x, (13, 5), mode="bilinear") * 1.5, (IMAGES,)),
-    "bilinear-corners": (
-        lambda x: functional.interpolate(x, (13, 5), mode="bilinear", align_corners=True) * 1.5,
-        (IMAGES,),
-    ),
 }
 
 
