@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import mxnet as mx
@@ -127,6 +130,43 @@ def test_an_output_that_is_an_input(rng, train):
     with mx.autograd.train_mode() if train else mx.autograd.predict_mode():
         mx.nd.Custom(x, op_type="ocl_region", graph=text, out=x)
     np.testing.assert_allclose(x.asnumpy(), np.tanh(1 / (1 + np.exp(-values))), rtol=1e-5, atol=1e-6)
+
+
+WITHOUT_ONEDNN = """
+import clgraft.mxnet_ops as ops
+import mxnet as mx, numpy as np
+from mxnet.gluon import nn
+
+mx.random.seed(1)
+net = nn.HybridSequential(prefix="net_")
+net.add(nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(3))
+net.initialize(mx.init.Xavier())
+x = mx.nd.array(np.random.default_rng(0).standard_normal((2, 3, 8, 8)))
+head = mx.nd.array(np.random.default_rng(1).standard_normal((2, 3)))
+found = []
+for swapped in (False, True):
+    if swapped:
+        report = ops.swap_block(net)
+        assert not report.guards and report.regions, report
+    for hybrid in (False, True):
+        net.hybridize(hybrid)
+        with mx.autograd.record():
+            y = net(x)
+        y.backward(head)
+        trained = [parameter for parameter in net.collect_params().values() if parameter.grad_req != "null"]
+        found.append([y.asnumpy(), *(parameter.grad().asnumpy() for parameter in trained)])
+for other in found[1:]:
+    for a, b in zip(found[0], other):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+"""
+
+
+def test_without_onednn_nothing_is_guarded():
+    environment = {**os.environ, "MXNET_MKLDNN_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ONEDNN], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_few_programs_keep_memory(rng):
