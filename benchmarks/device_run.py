@@ -65,12 +65,12 @@ class DeviceRun:
                 elif isinstance(item, Local):
                     values.append(cl.LocalMemory(item.nbytes))
             for i, value in enumerate(values):
-                launch.kernel.set_arg(i, value)
+                launch.kernel.built.set_arg(i, value)
 
     def enqueue(self) -> list[Any]:
         """Launch everything once and return the events."""
         return [
-            cl.enqueue_nd_range_kernel(self.queue, launch.kernel, launch.global_size, launch.local_size)
+            cl.enqueue_nd_range_kernel(self.queue, launch.kernel.built, launch.global_size, launch.local_size)
             for launch in self.launches
         ]
 

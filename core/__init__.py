@@ -10,6 +10,7 @@ from clgraft.core.operators.crossentropy import CrossEntropyProblem
 from clgraft.core.operators.deconvolution import DeconvProblem
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.dropout import DropoutProblem
+from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.lrn import LRNProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.pooling import PoolProblem
@@ -45,6 +46,7 @@ __all__ = [
     "DeviceError",
     "DropoutProblem",
     "ExecutionError",
+    "FusedProblem",
     "LRNProblem",
     "PadProblem",
     "Plan",

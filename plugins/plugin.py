@@ -81,7 +81,8 @@ class Peer:
     package : str
         The package that must be installed.
     operators : str
-        The module with a function ``sides(case)`` that returns the calls ``native`` and ``clgraft`` of a case.
+        The module with a function ``sides(case)`` that returns the calls ``native`` and ``clgraft`` of a case, or
+        instead of ``native`` one for each of its layouts, and with a text ``MODE``: how they are called.
     nets : tuple of str
         The whole nets that it can measure.
     nets_module : str

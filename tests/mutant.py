@@ -54,6 +54,7 @@ def plant(file: str, old: str, new: str) -> Path:
     text = path.read_text()
     path.write_text(text[: place.start()] + new + text[place.end() :])
     sources.KERNELS = folder
+    sources.file_source.cache_clear()
     sources.kernel_source.cache_clear()
     return folder
 

@@ -65,6 +65,12 @@ FAULTS = {
         "",
         CONV_GPU % "forward",
     ),
+    "an epilogue's vector read at channel 0": (
+        "common/epilogue.cl",
+        "SPLAT(LOAD(epilogue.x##n, channel))",
+        "SPLAT(LOAD(epilogue.x##n, 0))",
+        "core/test_epilogues.py::test_chains_are_fused_whole",
+    ),
     "a tie given to the last": (
         "pooling/elements.cl",
         "LOAD(plane, ((place)a * ih + b) * iw + c) == value",

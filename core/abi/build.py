@@ -25,6 +25,7 @@ SOURCES = (
     "errors.c",
     "events.c",
     "handles.c",
+    "overlap.c",
     "plan.c",
     "run.c",
     "transfer.c",

@@ -53,6 +53,7 @@ struct clg_context_s {
     clg_pooled *pool;
     uint32_t pool_size;
     uint64_t generation; /* changes when memory of the context's own goes: kernels may be bound to it */
+    bool shared_kernels; /* several plans have used one kernel: what it was set to is not known */
     bool queued;         /* work of a run that has returned may not be done */
     struct clg_transfers *transfers; /* with CLG_STAGED, once host arrays were used */
     clg_counters counters;
@@ -91,7 +92,13 @@ typedef struct clg_bound {
     uint64_t offset;
 } clg_bound;
 
-/* transfer.c: a host array's part of a stream, in bytes */
+/* transfer.c: an event after which the first `slots` slots of the way up are written */
+typedef struct clg_mark {
+    cl_object event;
+    uint32_t slots;
+} clg_mark;
+
+/* a host array's part of a stream, in bytes */
 typedef struct clg_piece {
     char *host;
     uint64_t bytes, position;
@@ -109,6 +116,7 @@ struct clg_plan_s {
     uint8_t *modes;               /* bit m: an output may have mode m */
     char **names;                 /* whole: an argument's struct may cut its name */
     uint32_t argument_count, launch_count, binding_count, scalar_count;
+    bool apart; /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
@@ -118,9 +126,13 @@ struct clg_plan_s {
     uint64_t bound_count;
     uint64_t generation;
     clg_piece *pieces; /* two for each argument: down and up */
+    clg_mark *marks;   /* at most one for each argument */
     cl_object blocks[4];
 };
 uint32_t clg_dtype_bytes(uint32_t dtype);
+
+/* overlap.c */
+clg_status clg_check_apart(const struct clg_plan_s *plan, const clg_buffer *buffers);
 
 /* copy.c */
 struct clg_copier *clg_copier_new(void);

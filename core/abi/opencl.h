@@ -16,6 +16,7 @@ typedef void *cl_object;
 #define CL_QUEUE_DEVICE_ 0x1091
 #define CL_EVENT_STATUS_ 0x11D3
 #define CL_COMPLETE_ 0
+#define CL_KERNEL_REFERENCES_ 0x1192
 #define CL_MEM_SIZE_ 0x1102
 #define CL_MEM_CONTEXT_ 0x1106
 
@@ -40,10 +41,11 @@ typedef cl_object (*cl_create_buffer_fn)(cl_object, uint64_t, size_t, void *, in
 typedef cl_object (*cl_create_queue_fn)(cl_object, cl_object, uint64_t, int32_t *);
 #define cl_create_queue(c, device, err) CL_CALL(c, 9, cl_create_queue_fn)(c, device, 0, err)
 
-/* of queues, buffers and events alike */
+/* of queues, buffers, kernels and events alike */
 typedef int32_t (*cl_mem_info_fn)(cl_object, uint32_t, size_t, void *, size_t *);
 #define cl_mem_info(m, name, bytes, value) CL_CALL(m, 20, cl_mem_info_fn)(m, name, bytes, value, NULL)
 #define cl_queue_device(q, device) CL_CALL(q, 12, cl_mem_info_fn)(q, CL_QUEUE_DEVICE_, sizeof *(device), device, NULL)
+#define cl_kernel_references(k, count) CL_CALL(k, 39, cl_mem_info_fn)(k, CL_KERNEL_REFERENCES_, sizeof *(count), count, NULL)
 #define cl_event_status(e, status) CL_CALL(e, 42, cl_mem_info_fn)(e, CL_EVENT_STATUS_, sizeof *(status), status, NULL)
 
 typedef int32_t (*cl_wait_fn)(uint32_t, const cl_object *);

@@ -37,6 +37,7 @@ static void plan_free(void *object) {
     free(p->resolved);
     free(p->bound);
     free(p->pieces);
+    free(p->marks);
     free(p);
     if (context) clg_handle_drop(context);
 }
@@ -90,6 +91,12 @@ static clg_status check_spec(const clg_plan_spec *spec) {
     return CLG_OK;
 }
 
+static bool made_before_fork(const struct clg_context_s *c) {
+    if (c->fork_count == clg_fork_count()) return false;
+    clg_fail(CLG_FORKED, "[plan] got a context from before fork(), expected one made in this process: OpenCL does not survive fork()");
+    return true;
+}
+
 /* Stable, and short enough lists or nearly sorted ones: graphs name their arguments in the order of their use. */
 static void sort_by(uint32_t *order, uint32_t count, const uint32_t *key) {
     for (uint32_t i = 0; i < count; i++) {
@@ -114,6 +121,15 @@ static void find_uses(struct clg_plan_s *p) {
     sort_by(p->by_last, p->argument_count, p->last_use);
 }
 
+/* Planners give each plan kernels of its own, so the caller's reference is the only one; searches plan launches again. */
+static bool has_shared_kernels(const struct clg_plan_s *p) {
+    for (uint32_t l = 0; l < p->launch_count; l++) {
+        uint32_t references = 0;
+        if (cl_kernel_references(p->launches[l].kernel, &references) || references != 1) return true;
+    }
+    return false;
+}
+
 /* False if there is no memory. */
 static bool name_arguments(struct clg_plan_s *p, const char *const *names) {
     for (uint32_t i = 0; i < p->argument_count; i++) {
@@ -131,6 +147,10 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     if (status) return status;
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
+    if (made_before_fork(c)) {
+        clg_handle_drop(c);
+        return CLG_FORKED;
+    }
     struct clg_plan_s *p = calloc(1, sizeof *p);
     if (!p) {
         clg_handle_drop(c);
@@ -141,6 +161,7 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->binding_count = spec->binding_count;
     p->scalar_count = spec->scalar_count;
     p->workspace_bytes = spec->workspace_bytes;
+    p->apart = spec->apart != 0;
     p->description = copy(spec->description ? spec->description : "", strlen(spec->description ? spec->description : "") + 1, 1);
     p->label = copy(spec->label ? spec->label : ",", strlen(spec->label ? spec->label : ",") + 1, 1);
     p->arguments = copy(spec->arguments, spec->argument_count, sizeof *spec->arguments);
@@ -158,17 +179,20 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     for (uint32_t l = 0; l < spec->launch_count; l++) p->bound_count += spec->launches[l].binding_count;
     p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
+    p->marks = calloc(count, sizeof *p->marks);
     if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
-        !p->pieces || !name_arguments(p, spec->names)) {
+        !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
         p->launch_count = 0;
         plan_free(p);
         return clg_fail(CLG_OUT_OF_MEMORY, "[plan] no memory for a plan");
     }
     p->launch_count = spec->launch_count;
+    bool shared = has_shared_kernels(p);
     for (uint32_t l = 0; l < p->launch_count; l++) cl_retain_kernel(p->launches[l].kernel);
     find_uses(p);
     pthread_mutex_lock(&c->mutex);
+    c->shared_kernels |= shared;
     status = clg_context_reserve(c, p->workspace_bytes);
     pthread_mutex_unlock(&c->mutex);
     if (!status) status = set_constants(p, spec->constants);
@@ -184,7 +208,7 @@ clg_status clg_plan_create(clg_context context, const char *problem, clg_plan *p
     if (!problem) return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got problem NULL, expected a line of text");
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
-    clg_status status = clg_py_plan_create(context, problem, plan);
+    clg_status status = made_before_fork(c) ? CLG_FORKED : clg_py_plan_create(context, problem, plan);
     if (status == CLG_OK && !*plan) status = clg_fail(CLG_PLANNER_ERROR, "[plan] the planner could not be started");
     clg_handle_drop(c);
     return status;
@@ -274,7 +298,7 @@ clg_status clg_graph_create(clg_context context, const char *text, const clg_gra
         return clg_fail(CLG_INVALID_ARGUMENT, "[graph] got size %u, expected sizeof(clg_graph_options) = %zu", options->size, sizeof *options);
     struct clg_context_s *c = clg_handle_acquire(context, CLG_KIND_CONTEXT);
     if (!c) return CLG_INVALID_HANDLE;
-    clg_status status = clg_py_graph_create(context, text, options, plan);
+    clg_status status = made_before_fork(c) ? CLG_FORKED : clg_py_graph_create(context, text, options, plan);
     if (status == CLG_OK && !*plan) status = clg_fail(CLG_PLANNER_ERROR, "[graph] the planner could not be started");
     clg_handle_drop(c);
     return status;

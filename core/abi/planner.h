@@ -41,7 +41,8 @@ typedef struct clg_plan_spec {
     const char *label;        /* of verbose lines: IMPLEMENTATION,PROBLEM */
     const char *const *names; /* of the arguments, where they are longer than their structs hold; or NULL */
     const uint8_t *modes;     /* for each argument, bit m: it may have mode m; NULL: outputs may have all */
-    uint32_t argument_count, launch_count, binding_count, scalar_count, write_count, reserved;
+    uint32_t argument_count, launch_count, binding_count, scalar_count, write_count;
+    uint32_t apart; /* 1: outputs must not share memory with other arguments */
     uint64_t workspace_bytes, constant_bytes;
 } clg_plan_spec;
 

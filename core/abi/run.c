@@ -197,7 +197,8 @@ static bool wanted(const struct clg_plan_s *p, const clg_launch *launch, const c
 
 static clg_status launch_all(struct clg_plan_s *p, const clg_buffer *buffers, const double *scalars) {
     struct clg_context_s *c = p->context;
-    if (p->generation != c->generation) { /* memory that arguments may be bound to is gone, and others may have its address */
+    /* memory that arguments may be bound to is gone, and others may have its address; or another plan has set them */
+    if (p->generation != c->generation || c->shared_kernels) {
         memset(p->bound, 0, p->bound_count * sizeof *p->bound);
         p->generation = c->generation;
     }
@@ -302,6 +303,7 @@ static clg_status check_job(clg_job *job, uint32_t buffer_count, uint32_t scalar
         status = clg_fail(CLG_INVALID_ARGUMENT, "[run] got %u scalars at %p, expected %u", scalar_count, (const void *)job->scalars,
                           p->scalar_count);
     for (uint32_t i = 0; i < buffer_count && !status; i++) status = check_buffer(p, i, &job->buffers[i]);
+    if (!status) status = clg_check_apart(p, job->buffers);
     if (!status) status = acquire_arrays(job);
     if (status) clg_handle_return(job->handle);
     return status;

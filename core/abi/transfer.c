@@ -11,12 +11,12 @@
 #ifndef CLG_SLOT_BYTES
 #define CLG_SLOT_BYTES (2 << 20) /* tests take less; a multiple of ALIGNMENT */
 #endif
-enum { SLOT = CLG_SLOT_BYTES, SLOTS = 32, SMALL = SLOT / 32, ALIGNMENT = 256 };
+enum { SLOT = CLG_SLOT_BYTES, SLOTS = 32, SMALL = SLOT / 32, ALIGNMENT = 256, COPYING = 8 };
 
 typedef struct slot {
     cl_object mem; /* pinned */
     char *memory;  /* where it is mapped */
-    cl_object event, ready;
+    cl_object event;
     uint32_t pending; /* copies that threads still have to do */
 } slot;
 
@@ -29,7 +29,9 @@ typedef struct stream {
     uint32_t copied;            /* pieces whose copies are all started */
     uint64_t bytes;
     uint32_t slot_count;        /* of this run */
-    uint32_t filled, marked;    /* slots that copies were started for (down); whose last launch has a marker (up) */
+    uint32_t filled;            /* slots that copies were started for (down) */
+    uint32_t written;           /* slots that launches have completed (up) */
+    uint32_t mark, mark_count;  /* markers that slots wait for (up) */
     uint32_t sent, got;         /* slots that the driver has; that were emptied (up) */
     cl_object on;               /* the queue of this run's transfers */
 } stream;
@@ -49,7 +51,6 @@ static void free_stream(struct clg_context_s *c, stream *s) {
     for (uint32_t i = 0; i < SLOTS; i++) {
         slot *k = &s->slots[i];
         release_event(&k->event);
-        release_event(&k->ready);
         if (k->memory) cl_unmap(c->queue, k->mem, k->memory);
         if (k->mem) cl_release_mem(k->mem);
     }
@@ -120,7 +121,7 @@ static void add_pieces(struct clg_plan_s *p, const clg_buffer *buffers, bool sma
 
 static void begin_stream(stream *s, clg_piece *pieces) {
     s->pieces = pieces;
-    s->piece_count = s->used = s->copied = s->filled = s->marked = s->sent = s->got = s->slot_count = 0;
+    s->piece_count = s->used = s->copied = s->filled = s->written = s->mark = s->mark_count = s->sent = s->got = s->slot_count = 0;
     s->bytes = 0;
 }
 
@@ -174,15 +175,14 @@ clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) 
     return CLG_OK;
 }
 
-static uint64_t device_place(const clg_piece *piece) { return piece->resolved->offset * (piece->resolved->item ? piece->resolved->item : 1); }
+static uint64_t device_place(const clg_piece *piece) { return piece->resolved->offset * piece->resolved->item; }
 
 static clg_status prepare_slot(struct clg_context_s *c, stream *s, slot *k) {
     release_event(&k->event);
-    release_event(&k->ready);
     if (k->memory) return CLG_OK;
     int32_t code = 0;
     if (!k->mem) k->mem = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_ALLOC_HOST_PTR_, SLOT, NULL, &code);
-    if (k->mem) k->memory = cl_map(c->queue, k->mem, CL_MAP_READ_ | CL_MAP_WRITE_, SLOT, &code);
+    if (k->mem) k->memory = cl_map(s->on, k->mem, CL_MAP_READ_ | CL_MAP_WRITE_, SLOT, &code);
     return k->memory ? CLG_OK : clg_cl_fail("pinned memory for transfers", code ? code : -6);
 }
 
@@ -211,8 +211,9 @@ static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool 
     while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end) s->copied++;
 }
 
-/* Hands a slot to the driver: one command for each range of the device's memory that it covers. */
-static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number, bool up) {
+/* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's memory that
+ * it covers. */
+static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number, cl_object *after, bool up) {
     slot *k = &s->slots[number % SLOTS];
     const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
     uint32_t i = 0, high = s->piece_count;
@@ -236,7 +237,7 @@ static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number,
         bool final = i >= s->piece_count || s->pieces[i].position >= end;
         cl_object *event = final ? &k->event : NULL;
         char *pinned = k->memory + (from - begin);
-        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, k->ready ? 1 : 0, &k->ready, event)
+        int32_t code = up ? cl_read_after(s->on, first->resolved->mem, from + shift, to - from, pinned, after ? 1 : 0, after, event)
                           : cl_write_after(s->on, first->resolved->mem, from + shift, to - from, pinned, event);
         if (code) return clg_cl_fail(up ? "clEnqueueReadBuffer" : "clEnqueueWriteBuffer", code);
     }
@@ -272,7 +273,7 @@ static clg_status send_down(struct clg_context_s *c, uint32_t count) {
         if (status) break;
         slot *k = &s->slots[s->sent % SLOTS];
         clg_copy_wait(t->copier, &k->pending);
-        status = send_slot(c, s, s->sent, false);
+        status = send_slot(c, s, s->sent, NULL, false);
         if (!status && s->on != c->queue) t->wait = k->event;
         s->sent++;
     }
@@ -310,16 +311,28 @@ static clg_status empty_slot(struct clg_context_s *c) {
     return CLG_OK;
 }
 
-/* Whether the launches so far have written all of a slot. */
-static bool is_written(stream *s, uint32_t number, uint32_t launch) {
-    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
-    return s->used == s->piece_count || s->pieces[s->used].position >= (uint64_t)(number + 1) * SLOT;
-}
-
-static clg_status send_up(struct clg_context_s *c) {
-    stream *s = &c->transfers->up;
+/* Sends slots up, the first `count`. Where no slot is free and the oldest has not arrived, the rest waits for a later call,
+ * unless all must go: launches come first. */
+static clg_status send_up(struct clg_plan_s *p, uint32_t count, bool all) {
+    struct clg_context_s *c = p->context;
+    struct clg_transfers *t = c->transfers;
+    stream *s = &t->up;
     clg_status status = CLG_OK;
-    for (; s->sent < s->marked && !status; s->sent++) status = send_slot(c, s, s->sent, true);
+    while (s->sent < count && !status) {
+        if (s->sent >= s->got + SLOTS - COPYING) {
+            if (!all && !is_done(s->slots[s->got % SLOTS].event)) break;
+            status = empty_slot(c);
+            continue;
+        }
+        slot *k = &s->slots[s->sent % SLOTS];
+        clg_copy_wait(t->copier, &k->pending);
+        status = prepare_slot(c, s, k);
+        if (status) break;
+        while (s->mark < s->mark_count && p->marks[s->mark].slots <= s->sent) s->mark++;
+        cl_object *written = s->mark < s->mark_count ? &p->marks[s->mark].event : NULL;
+        status = send_slot(c, s, s->sent, written, true);
+        if (!status) s->sent++;
+    }
     return status;
 }
 
@@ -330,24 +343,20 @@ clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last)
     struct clg_transfers *t = c->transfers;
     if (!t) return CLG_OK;
     stream *s = &t->up;
-    if (s->slot_count == 1 && !last) return CLG_OK; /* it goes in line with the kernels */
-    clg_status status = send_up(c);
-    while (!status && s->marked < s->slot_count && (last || is_written(s, s->marked, launch))) {
-        slot *k = &s->slots[s->marked % SLOTS];
-        if (s->marked >= s->got + SLOTS) { /* of the transfer that used it before */
-            status = send_up(c);
-            while (!status && s->marked >= s->got + SLOTS) status = empty_slot(c);
-        }
-        clg_copy_wait(t->copier, &k->pending);
-        if (!status) status = prepare_slot(c, s, k);
-        if (!status && s->on != c->queue) {
-            int32_t code = cl_marker(c->queue, &k->ready);
-            if (code) status = clg_cl_fail("clEnqueueMarker", code);
-            cl_flush(c->queue);
-        }
-        if (!status) s->marked++;
+    if (s->slot_count <= 1 && !last) return CLG_OK; /* it goes in line with the kernels */
+    clg_status status = send_up(p, s->written, false);
+    while (s->used < s->piece_count && s->pieces[s->used].launch <= launch) s->used++;
+    uint32_t written = last || s->used == s->piece_count ? s->slot_count : (uint32_t)(s->pieces[s->used].position / SLOT);
+    if (!status && written > s->written && s->on != c->queue) {
+        clg_mark *mark = &p->marks[s->mark_count];
+        *mark = (clg_mark){NULL, written};
+        int32_t code = cl_marker(c->queue, &mark->event);
+        if (code) return clg_cl_fail("clEnqueueMarker", code);
+        s->mark_count++;
+        cl_flush(c->queue);
     }
-    return last && !status ? send_up(c) : status;
+    s->written = written;
+    return last && !status ? send_up(p, s->slot_count, true) : status;
 }
 
 clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
@@ -377,12 +386,12 @@ clg_status clg_transfers_end(struct clg_plan_s *p, clg_status status) {
         clg_copy_wait(t->copier, &t->up.slots[i].pending);
         release_event(&t->down.slots[i].event);
         release_event(&t->up.slots[i].event);
-        release_event(&t->up.slots[i].ready);
     }
     for (uint32_t block = DOWN; block <= BOTH; block++) {
         if (p->blocks[block]) clg_pool_give(c, p->blocks[block]);
         p->blocks[block] = NULL;
     }
+    for (uint32_t i = 0; i < t->up.mark_count; i++) release_event(&p->marks[i].event);
     begin_stream(&t->down, NULL);
     begin_stream(&t->up, NULL);
     return status;

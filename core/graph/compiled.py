@@ -8,18 +8,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, ProblemError
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
+from clgraft.core.graph.assembly import Assembly
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.memory import Life, place
-from clgraft.core.graph.passes import optimise
-from clgraft.core.graph.structure import SKIPPED, Node
-from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.graph.passes import optimise, recompute, switched_on
+from clgraft.core.graph.report import Report
+from clgraft.core.graph.structure import Node
+from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
+
+# of the memory, that values may take in attempts to compute few of them again: workspaces and gaps need the rest
+RECOMPUTED_SHARES = (0.9, 0.7, 0.5, 0.0)
 
 
 class Context(Protocol):
@@ -37,6 +41,9 @@ class Context(Protocol):
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
 
+    def serves(self, problem: Problem, algorithm: str) -> bool:
+        """Return whether the implementation of a name serves a problem."""
+
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
 
@@ -52,14 +59,15 @@ class Signature:
     added: frozenset[str] = frozenset()
     details: str = ""  # what a plan's description says after its first line
     kind: str = "graph"
+    shown: Graph | None = None
 
     def modes(self) -> tuple[str, ...]:
         """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
         return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs."""
-        values = self.graph.values
+        """Return inputs, states and outputs; these in their shape in `shown`, the graph before its passes."""
+        values = (self.shown or self.graph).values
         return (
             *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
@@ -74,46 +82,6 @@ class Signature:
         return f"graph of {len(self.graph.nodes)} problems -> {' '.join(self.graph.outputs)}"
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a compiled graph needs.
-
-    Attributes
-    ----------
-    nodes, nodes_before : int
-        Problems after the passes, and before.
-    launches : int
-    arena_bytes : int
-        Memory for all values and workspaces inside of the graph.
-    value_bytes : int
-        The sum of the sizes of all values that the graph computes, before the passes.
-    argument_bytes : int
-        Inputs, states and outputs: what a run moves where the arrays are not on the device.
-    constant_bytes : int
-        Constants, which stay on the device.
-    algorithms : tuple of (str, str)
-        Each problem's text and the implementation that serves it.
-    """
-
-    nodes: int
-    nodes_before: int
-    launches: int
-    arena_bytes: int
-    value_bytes: int
-    argument_bytes: int
-    constant_bytes: int
-    algorithms: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        share = self.arena_bytes / self.value_bytes if self.value_bytes else 0.0
-        return (
-            f"{self.nodes} problems (before the passes: {self.nodes_before}), {self.launches} launches;"
-            f" arena {self.arena_bytes / 2**20:.1f} MiB, {share:.2f} of all values"
-            f" ({self.value_bytes / 2**20:.1f} MiB); arguments {self.argument_bytes / 2**20:.1f} MiB,"
-            f" constants {self.constant_bytes / 2**20:.1f} MiB"
-        )
-
-
 class CompiledGraph:
     """A graph prepared for a context. Made by `Context.compile`; safe to run from any thread.
 
@@ -126,6 +94,8 @@ class CompiledGraph:
         Switches of passes (see `clgraft.core.graph.passes.optimise`).
     constants : mapping of str to array
         Inputs that never change. They are sent to the device once, and what follows from them alone is computed once.
+    memory : int or None
+        Most bytes for values inside of the graph; None: what the device has.
     copies : Copies
         Where inputs with versions stay between runs.
     """
@@ -136,10 +106,11 @@ class CompiledGraph:
         context: Context,
         passes: str | None = None,
         constants: Mapping[str, Any] | None = None,
+        memory: int | None = None,
     ) -> None:
         for node in graph.nodes:
             context.expect_possible(node.problem)
-        self.graph, self.passes, self.constants = graph, passes, dict(constants or {})
+        self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
         inputs = {value.name for value in graph.inputs}
         for name in self.constants:
             if name not in inputs:
@@ -208,9 +179,9 @@ class CompiledGraph:
         ExecutionError
             If the device fails.
         """
-        for name in arrays:
-            if name not in self._known:
-                raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
+        if not arrays.keys() <= self._known:
+            name = next(name for name in arrays if name not in self._known)
+            raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
         values, given = self.graph.values, dict(arrays)
         wanted, added = [], []
         for name in self.graph.outputs:
@@ -226,9 +197,6 @@ class CompiledGraph:
         variant = self._variant(frozenset(wanted), frozenset(added))
         plan = variant.plan
         given.update(variant.constants)
-        missing = [argument.name for argument in plan.arguments if argument.name not in given]
-        if missing:
-            raise ArgumentError(f"[graph] got no array for {missing}, expected all inputs and states that are read")
         if versions:
             expect_versions(versions, self._inputs)
         staged = self._context.device.host_access == "staged"
@@ -262,13 +230,22 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        try:
+            return self._planned(wanted, added)
+        except BuildError:  # of advice, which the context does not follow any more
+            return self._planned(wanted, added)
+
+    def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
-        early, graph = split_constants(optimise(before, self.passes), self.constants)
+        counts: dict[str, int] = {}
+        early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
         constants = self._computed(early, graph)
-        assembly = _Assembly(graph, self._context, added)
-        launches, arena = assembly.launches()
-        signature = Signature(graph, added)
+        nodes = len(graph.nodes)
+        graph, assembly, launches, arena = self._in_memory(graph, added)
+        signature = Signature(graph, added, shown=before)
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
+        staged = self._context.device.host_access == "staged"
+        moved = [argument for argument in signature.arguments() if staged and argument.name not in constants]
         report = Report(
             nodes=len(graph.nodes),
             nodes_before=len(self.graph.nodes),
@@ -278,9 +255,51 @@ class CompiledGraph:
             argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
             constant_bytes=sum(graph.values[name].nbytes for name in constants),
             algorithms=tuple(assembly.algorithms),
+            passes=tuple(counts.items()),
+            recomputed=len(graph.nodes) - nodes,
+            bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
+            bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        return self._context.hand_over(signature, launches, "graph"), signature, report, constants
+        try:
+            handle = self._context.hand_over(signature, launches, "graph")
+        except ExecutionError as error:
+            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
+                raise
+            raise ExecutionError(
+                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+                f" for it: a smaller batch needs less ({error})",
+                error.status,
+            ) from None
+        return handle, signature, report, constants
+
+    def _in_memory(self, graph: Graph, added: frozenset[str]) -> tuple[Graph, Assembly, Launches, int]:
+        """Return a graph whose arena fits the memory, with its launches and the arena's size.
+
+        Raises
+        ------
+        ProblemError
+            If the arena is larger than `memory` even with values computed again.
+        """
+        on = switched_on(self.passes)
+        limit = self._context.device.global_memory if self.memory is None else self.memory
+        assembly = Assembly(graph, self._context, added, "views" in on)
+        launches, arena = assembly.launches()
+        for share in RECOMPUTED_SHARES if "recompute" in on else ():
+            if arena <= limit:
+                break
+            other = recompute(graph, int(share * limit))
+            tried = Assembly(other, self._context, added, "views" in on)
+            found, size = tried.launches()
+            if size < arena:
+                graph, assembly, launches, arena = other, tried, found, size
+        if self.memory is not None and arena > self.memory:
+            raise ProblemError(f"[graph] got memory for {self.memory} bytes, expected at least {arena}")
+        return graph, assembly, launches, arena
+
+    def _fits(self, problem: Problem) -> bool:
+        """Return whether the implementation that is best for a layer computes what follows it, too."""
+        return self._context.serves(problem, in_kernel.NAME)
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:
         """Return the constants that a graph reads, in memory that the device uses in place."""
@@ -341,115 +360,3 @@ def split_constants(graph: Graph, constants: Collection[str]) -> tuple[Graph, Gr
     inputs = [value for value in graph.inputs if value.name in read or value.name not in constants]
     inputs += [graph.values[name] for name in made]
     return before, Graph(tuple(late), tuple(inputs), graph.outputs, graph.states, graph.scalars)
-
-
-class _Assembly:
-    """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena."""
-
-    def __init__(self, graph: Graph, context: Context, added: frozenset[str]) -> None:
-        self.graph, self.context = graph, context
-        self.algorithms: list[tuple[str, str]] = []
-        given = {value.name for value in (*graph.inputs, *graph.states)}
-        # an output that is added to holds the sum: what later nodes read stays in the arena
-        copied = {name for name in graph.outputs if name in added and graph.readers[name]}
-        self.arguments = given | (set(graph.outputs) - copied)
-        self.copied = tuple(name for name in graph.outputs if name in copied)
-        self.planned = [self._planned(node) for node in graph.nodes]
-        self.ends = self._ends()
-        self.homes = self._homes()
-
-    def _ends(self) -> dict[str, int]:
-        """Return the last node that needs each value inside of the graph."""
-        graph, last = self.graph, len(self.graph.nodes)
-        return {
-            name: last if name in self.copied else max(graph.readers[name], default=writer)
-            for name, writer in graph.writers.items()
-            if name not in self.arguments
-        }
-
-    def _homes(self) -> dict[str, str]:
-        """Return the value in whose memory each value inside of the graph lies.
-
-        A pointwise problem without reductions may write over an input of its whole shape that nobody reads later.
-        """
-        homes = {name: name for name in self.ends}
-        for i, node in enumerate(self.graph.nodes):
-            problem = node.problem
-            if not isinstance(problem, PointwiseProblem) or any(problem.reductions) or problem.beta:
-                continue
-            free = [
-                name
-                for shape, name in zip(problem.inputs, node.reads)
-                if shape == problem.common_shape and self.ends.get(name) == i and node.reads.count(name) == 1
-            ]
-            for name in node.writes:
-                if name in homes and free:
-                    homes[name] = homes[free.pop(0)]
-        return homes
-
-    def _planned(self, node: Node) -> Launches:
-        chosen = self.context.choose(node.problem)
-        self.algorithms.append((str(node.problem), chosen.algorithm))
-        return chosen.launches
-
-    def launches(self) -> tuple[Launches, int]:
-        """Return all launches, and the size of the arena in bytes."""
-        offsets, arena = place(self._lives())
-        bound: list[Launch] = []
-        for i, (node, planned) in enumerate(zip(self.graph.nodes, self.planned)):
-            for launch in planned.launches:
-                if launch.writes and all(node.named(name) == SKIPPED for name in launch.writes):
-                    continue
-                arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
-                bound.append(replace(launch, arguments=arguments, writes=()))
-        for name in self.copied:
-            bound += self._copy(name, offsets[self.homes[name]])
-        return Launches(tuple(bound), arena), arena
-
-    def _lives(self) -> list[Life]:
-        graph, lives = self.graph, []
-        for home in dict.fromkeys(self.homes.values()):
-            guests = [name for name, at in self.homes.items() if at == home]
-            first, last = graph.writers[home], max(self.ends[name] for name in guests)
-            lives.append(Life(home, graph.values[home].nbytes, first, last))
-        for i, (node, planned) in enumerate(zip(graph.nodes, self.planned)):
-            if planned.workspace_bytes:
-                lives.append(Life(f"{i} workspace", planned.workspace_bytes, i, i))
-            for argument, name in zip(node.problem.arguments(), node.arguments):
-                if name == SKIPPED:
-                    lives.append(Life(f"{i} {argument.name}", argument.nbytes, i, i))
-        return lives
-
-    def _bind(self, item: Any, i: int, node: Node, offsets: Mapping[str, int]) -> Any:
-        if isinstance(item, (Buffer, Accumulate)):
-            name = node.named(item.name)
-            inside = name not in self.arguments
-            if isinstance(item, Accumulate):
-                return Constant(np.int32(0)) if inside else Accumulate(name)
-            if not inside:
-                return Buffer(name)
-            dtype = next(a.dtype for a in node.problem.arguments() if a.name == item.name)
-            place_of = f"{i} {item.name}" if name == SKIPPED else self.homes[name]
-            return Workspace(offsets[place_of], np.dtype(dtype).itemsize)
-        if isinstance(item, Workspace):
-            return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
-        if isinstance(item, Scalar):
-            value = node.scalars[node.problem.scalars().index(item.name)]
-            return Scalar(value, item.dtype) if isinstance(value, str) else Constant(np.dtype(item.dtype).type(value))
-        return item
-
-    def _copy(self, name: str, offset: int) -> list[Launch]:
-        """Return the launches that add a value in the arena to the output of its name."""
-        value = self.graph.values[name]
-        problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
-        source = Workspace(offset, np.dtype(value.dtype).itemsize)
-
-        def bind(item: Any) -> Any:
-            if isinstance(item, Buffer):
-                return source if item.name == "x0" else Buffer(name)
-            if isinstance(item, Workspace):
-                raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
-            return Accumulate(name) if isinstance(item, Accumulate) else item
-
-        launches = self.context.choose(problem).launches.launches
-        return [replace(launch, arguments=tuple(map(bind, launch.arguments)), writes=()) for launch in launches]

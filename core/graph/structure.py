@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, Union
@@ -12,13 +12,14 @@ from typing import TypeVar, Union
 import numpy as np
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, Problem
+from clgraft.core.problem import DTYPES, Argument, Problem
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 VALUE_DTYPES = (*DTYPES, "int32", "uint8")  # whole numbers are keys of random numbers, indices and counts
 SKIPPED = "_"  # the name of an output that nobody wants
 RESERVED = (SKIPPED, "self", "scalars")  # what else a run is called with
 Number = Union[float, str]  # a scalar's value, or the name of one of the graph's scalars
+Fits = Callable[[Problem], bool]  # whether a device serves a problem of several parts as well as the parts
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,18 @@ def expect(good: bool, got: str, expected: str) -> None:
         raise ProblemError(f"[graph] got {got}, expected {expected}")
 
 
+def _refuse(node: Node, argument: Argument, name: str, value: Value | None) -> None:
+    """Raise `ProblemError` for a value that an argument cannot read."""
+    text = f"{argument.name} of {node.problem}"
+    if value is None:
+        expect(False, f"{name!r} for {text}", "a value that was defined before")
+    elif (value.size, value.dtype) == (argument.size, argument.dtype):
+        expect(False, f"{name!r} for {text}", "a state")
+    else:
+        got = f"{name} of shape {value.shape} and {value.dtype} for {text}"
+        expect(False, got, f"{argument.shape} and {argument.dtype}")
+
+
 Some = TypeVar("Some", bound="Structure")
 
 
@@ -135,11 +148,13 @@ class Structure:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         values = self.values
         for name in (*values, *self.scalars):
-            good = bool(NAME.fullmatch(name)) and name not in RESERVED
-            expect(good, f"the name {name!r}", f"letters, digits, _ and ., and none of {RESERVED}")
+            if not NAME.fullmatch(name) or name in RESERVED:
+                expect(False, f"the name {name!r}", f"letters, digits, _ and ., and none of {RESERVED}")
+        states = {state.name for state in self.states}
         for name in self.outputs:
-            expect(name in values, f"output {name!r}", f"one of the values {sorted(values)}")
-            expect(name not in {state.name for state in self.states}, f"output {name!r}", "no state")
+            if name not in values:
+                expect(False, f"output {name!r}", f"one of the values {sorted(values)}")
+            expect(name not in states, f"output {name!r}", "no state")
         expect(len(set(self.outputs)) == len(self.outputs), f"outputs {self.outputs}", "each name once")
 
     @cached_property
@@ -148,8 +163,9 @@ class Structure:
         found: dict[str, Value] = {}
 
         def define(value: Value) -> None:
-            expect(value.name not in found, f"a second definition of {value.name!r}", "one")
-            expect(value.dtype in VALUE_DTYPES, f"dtype {value.dtype!r} of {value.name}", f"one of {VALUE_DTYPES}")
+            if value.name in found or value.dtype not in VALUE_DTYPES:
+                expect(value.name not in found, f"a second definition of {value.name!r}", "one")
+                expect(False, f"dtype {value.dtype!r} of {value.name}", f"one of {VALUE_DTYPES}")
             found[value.name] = value
 
         for value in (*self.inputs, *self.states):
@@ -157,29 +173,28 @@ class Structure:
         states = {state.name for state in self.states}
         for node in self.nodes:
             arguments = node.problem.arguments()
-            text = f"{node.problem}"
-            expect(
-                len(arguments) == len(node.arguments), f"{len(node.arguments)} values for {text}", f"{len(arguments)}"
-            )
-            names = node.problem.scalars()
-            expect(len(names) == len(node.scalars), f"{len(node.scalars)} scalars for {text}", f"{names}")
-            for number in node.scalars:
-                known = not isinstance(number, str) or number in self.scalars
-                expect(known, f"scalar {number!r} for {text}", f"a number or one of {self.scalars}")
+            self._check_counts(node, arguments)
             for argument, name in zip(arguments, node.arguments):
                 if argument.role == "out":
                     if name != SKIPPED:
                         define(Value(name, argument.shape, argument.dtype))
                     continue
-                expect(name in found, f"{name!r} for {argument.name} of {text}", "a value that was defined before")
-                expect(argument.role == "in" or name in states, f"{name!r} for {argument.name} of {text}", "a state")
-                value = found[name]
-                expect(
-                    (value.size, value.dtype) == (argument.size, argument.dtype),
-                    f"{name} of shape {value.shape} and {value.dtype} for {argument.name} of {text}",
-                    f"{argument.shape} and {argument.dtype}",
-                )
+                read = found.get(name)
+                fits = read is not None and (read.size, read.dtype) == (argument.size, argument.dtype)
+                if not fits or not (argument.role == "in" or name in states):
+                    _refuse(node, argument, name, read)
         return found
+
+    def _check_counts(self, node: Node, arguments: Sequence[Argument]) -> None:
+        """Raise `ProblemError` if a node has not as many values and scalars as its problem, or unknown scalars."""
+        if len(arguments) != len(node.arguments):
+            expect(False, f"{len(node.arguments)} values for {node.problem}", f"{len(arguments)}")
+        names = node.problem.scalars()
+        if len(names) != len(node.scalars):
+            expect(False, f"{len(node.scalars)} scalars for {node.problem}", f"{names}")
+        for number in node.scalars:
+            if isinstance(number, str) and number not in self.scalars:
+                expect(False, f"scalar {number!r} for {node.problem}", f"a number or one of {self.scalars}")
 
     @cached_property
     def writers(self) -> Mapping[str, int]:

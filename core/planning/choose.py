@@ -7,7 +7,8 @@ from typing import Protocol
 
 from clgraft.core.errors import BuildError, Declined, ProblemError
 from clgraft.core.planning.choice import HEURISTIC, Choice
-from clgraft.core.planning.implementation import Implementation, Planner, Tunable, implementations
+from clgraft.core.planning.epilogue import Epilogue
+from clgraft.core.planning.implementation import Fusable, Implementation, Planner, Tunable, implementations
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 
@@ -80,6 +81,44 @@ def choose(problem: Problem, planner: Planner, advice: Advice | None = None, alg
         f"[{problem.kind}] got algorithm {algorithm!r} for {problem}, expected one of {names} that serves it"
         + "".join(f"; {name}: {reason}" for name, reason in declined)
     )
+
+
+def choose_fused(
+    problem: Problem, planner: Planner, dry: Planner, epilogue: Epilogue, advice: Advice | None = None
+) -> Chosen:
+    """Return the implementation that serves a problem, with an epilogue in its kernels.
+
+    It is the one that `choose` returns for the problem alone: an epilogue never costs a faster implementation.
+
+    Parameters
+    ----------
+    problem : Problem
+    planner : Planner
+    dry : Planner
+        One that builds nothing, to ask implementations whether they serve the problem alone.
+    epilogue : Epilogue
+    advice : Advice, optional
+
+    Raises
+    ------
+    Declined
+        If that implementation has no epilogues.
+    """
+    choices = [Choice(implementation.NAME) for implementation in implementations(problem)]
+    if advice is not None and advice.choice != HEURISTIC:
+        choices.insert(0, advice.choice)
+    by_name = {item.NAME: item for item in implementations(problem)}
+    for choice in choices:
+        implementation = by_name.get(choice.algorithm)
+        try:
+            plan_choice(problem, dry, choice)
+        except (Declined, BuildError, ProblemError):
+            continue
+        if not (isinstance(implementation, Fusable) and implementation.fuses(problem, epilogue)):
+            raise Declined(f"{choice.algorithm} serves {problem} without epilogues")
+        given = {"settings": dict(choice.settings)} if choice.settings else {}
+        return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
+    raise Declined(f"nothing serves {problem}")
 
 
 def plan_choice(problem: Problem, planner: Planner, choice: Choice) -> Launches:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from clgraft.core.planning.choice import Value
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 
@@ -34,6 +35,15 @@ class Planner(Protocol):
 
     def launches(self, problem: Problem) -> Launches:
         """Return the launches for another problem, which becomes a part of the planned one."""
+
+    def fused(self, problem: Problem, epilogue: Epilogue) -> Launches:
+        """Return the launches for another problem with an epilogue.
+
+        Raises
+        ------
+        Declined
+            If the implementation that serves the problem has no epilogues.
+        """
 
 
 class Implementation(Protocol):
@@ -70,6 +80,19 @@ class Tunable(Protocol):
 
     def candidates(self, problem: Any, planner: Planner) -> Iterable[Mapping[str, Value]]:
         """Return the settings that a search tries."""
+
+
+@runtime_checkable
+class Fusable(Protocol):
+    """An implementation whose kernels can compute an epilogue, which its `plan` takes."""
+
+    NAME: str
+
+    def fuses(self, problem: Any, epilogue: Epilogue) -> bool:
+        """Return whether it has this epilogue for this problem, if it serves it at all."""
+
+    def plan(self, problem: Any, planner: Planner, *, epilogue: Epilogue | None = None, **settings: Any) -> Launches:
+        """Return the launches for a problem with an epilogue; `Tunable` ones take settings, too."""
 
 
 # (class of problems, direction or None for all other directions) -> implementations, in order of preference

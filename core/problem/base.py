@@ -140,6 +140,8 @@ class Problem:
         Names of the words that change no more than the edge of the result, such as padding.
     usual_scalars : mapping of str to float
         Values that scalars have in trials and checks; the others are 0.5.
+    apart : bool
+        Whether a run refuses an output in the memory of another argument: its implementations write while they read.
     """
 
     kind: ClassVar[str]
@@ -148,6 +150,7 @@ class Problem:
     sizes: ClassVar[tuple[str, ...]] = ()
     minor: ClassVar[tuple[str, ...]] = ()
     usual_scalars: ClassVar[Mapping[str, float]] = {}
+    apart: ClassVar[bool] = False
     dtype: str
     _kinds: ClassVar[dict[str, type[Problem]]] = {}
 

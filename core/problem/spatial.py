@@ -37,6 +37,7 @@ class SpatialProblem(Problem):
     """
 
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    apart: ClassVar[bool] = True
     sizes: ClassVar[tuple[str, ...]] = ("n", "ic", "oc", "id", "ih", "iw")
     minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd", "b")
     SPATIAL: ClassVar[Mapping[str, Field]]

@@ -12,8 +12,9 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import devices, drivers, program_cache, sources
+from clgraft.core.runtime import devices, sources
 from clgraft.core.runtime.handover import label, plan_spec
+from clgraft.core.runtime.programs import PlannedKernel, Programs
 
 LARGEST = 2**47  # bytes of an argument
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
@@ -51,6 +52,7 @@ class DeviceContext:
         The C runtime's handle of the context.
     lifetime : Lifetime
         Keeps the handle valid; plans hold it.
+    programs : Programs
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class DeviceContext:
         self.device = device or devices.describe(cl_device)
         self.ffi, self.lib = ffi, lib
         self._lock = threading.RLock()
-        self._programs: dict[Any, Any] = {}
+        self.programs = Programs(cl_context, cl_device)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
         self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
@@ -95,13 +97,13 @@ class DeviceContext:
         defines: Mapping[str, Any] | None = None,
         dtype: str = "float32",
         options: tuple[str, ...] = (),
-    ) -> Any:
-        """Return a new kernel of a file in the kernels folder.
+    ) -> PlannedKernel:
+        """Return a new kernel of a file in the kernels folder; its program is built when the kernel is first used.
 
         Parameters
         ----------
         file, name : str
-            The file, relative to the folder, and the kernel in it. The prelude
+            The file, relative to the folder, and the kernel in it; the file's other kernels are left out. The prelude
             comes first; `#include "folder/file.cl"` is resolved in the kernels folder.
         defines : mapping
             Macros; they precede the source as text, so they count in the cache's key.
@@ -109,28 +111,13 @@ class DeviceContext:
             Sets the prelude's STORAGE.
         options : tuple of str
             Options of the compiler in addition to ``-cl-std=CL1.2``.
-
-        Raises
-        ------
-        BuildError
-            With the compiler's log.
         """
-        import pyopencl as cl
-
         lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
         if not any(word in self.device.platform.lower() for word in WITH_PREFETCH):
             lines["__builtin_prefetch(...)"] = "((void)0)"
-        source = "".join(f"#define {key} {value}\n" for key, value in lines.items()) + sources.kernel_source(file)
-        key = (source, options)
-        with self._lock, drivers.affinity_kept():
-            if key not in self._programs:
-                self._programs[key] = program_cache.build(
-                    self.cl_context, self.cl_device, source, ("-cl-std=CL1.2", *options)
-                )
-            if not drivers.caches_can_grow():
-                # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
-                cl._PYOPENCL_NO_CACHE = True
-            return cl.Kernel(self._programs[key], name)
+        source = "".join(f"#define {key} {value}\n" for key, value in lines.items())
+        source += sources.kernel_source(file, name)
+        return PlannedKernel(self.programs, source, ("-cl-std=CL1.2", *options), name)
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.
@@ -161,8 +148,21 @@ class DeviceContext:
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)
 
+    def build(self, *planned: Launches) -> None:
+        """Build the programs that launches need and that are not there yet."""
+        self.programs.build(
+            launch.kernel for launches in planned for launch in launches.launches if 0 not in launch.global_size
+        )
+
     def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
-        """Hand launches to the C runtime and return the handle of the plan that it made of them."""
+        """Hand launches to the C runtime and return the handle of the plan that it made of them.
+
+        Raises
+        ------
+        BuildError
+            If the device's compiler refuses a kernel.
+        """
+        self.build(launches)
         keep: list[Any] = []
         spec = plan_spec(self.ffi, self.lib, problem, name, self.device.name, launches, keep)
         out = self.ffi.new("clg_plan *")

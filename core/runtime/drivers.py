@@ -32,6 +32,7 @@ PINNING = {"POCL_AFFINITY": "1", "DPCPP_CPU_CU_AFFINITY": "spread", "DPCPP_CPU_P
 
 problems: list[str] = []  # runtimes that could not be used, and why
 _prepared: list[bool] = []
+_pocl_forgets: list[bool] = []  # its cache lies in a folder that goes when the process ends
 
 
 def cache_folder() -> Path | None:
@@ -93,6 +94,12 @@ def _give_pocl_a_cache() -> None:
         return
     with contextlib.suppress(OSError):
         os.environ["POCL_CACHE_DIR"] = str(_until_the_end("clgraft-pocl-"))
+        _pocl_forgets.append(True)
+
+
+def pocl_keeps_programs() -> bool:
+    """Return whether PoCL keeps compiled kernels for the next process: not without a folder, nor if told not to."""
+    return os.environ.get("POCL_KERNEL_CACHE", "1") != "0" and not _pocl_forgets
 
 
 def _pin_threads() -> None:

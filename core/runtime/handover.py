@@ -75,6 +75,7 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
         spec.modes = allowed
         keep.append(allowed)
     spec.scalar_count = len(scalars)
+    spec.apart = getattr(problem, "apart", False)
     block = ffi.new("uint8_t[]", bytes(constants))
     keep.append(block)
     spec.constants, spec.constant_bytes = block, len(constants)

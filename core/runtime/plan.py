@@ -99,7 +99,8 @@ class Plan:
         self._handle = handle
         self._lib, self._ffi = context.lib, context.ffi
         self._size = self._ffi.sizeof("clg_buffer")
-        self._names = {argument.name for argument in self.arguments}
+        self._order = tuple(argument.name for argument in self.arguments)
+        self._read = tuple(argument.role == "in" for argument in self.arguments)
         self._last: tuple[list[Any], Any] = ([None] * len(self.arguments), None)
         weakref.finalize(self, self._lib.clg_plan_destroy, handle)
 
@@ -188,9 +189,8 @@ class Plan:
             If the device fails.
         """
         kind = self.problem.kind
-        if set(arrays) != self._names:
-            names = [argument.name for argument in self.arguments]
-            raise ArgumentError(f"[{kind}] got arguments {sorted(arrays)}, expected {names}")
+        if set(arrays) != set(self._order):
+            raise ArgumentError(f"[{kind}] got arguments {sorted(arrays)}, expected {list(self._order)}")
         self.run_on(arrays, scalars)
 
     def run_on(self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, copies: Any = None) -> None:
@@ -208,28 +208,25 @@ class Plan:
         """
         known, bound = self._last
         changes = []
-        for i, argument in enumerate(self.arguments):
-            value = arrays[argument.name]
-            mode, array = (ACCUMULATE, value.array) if isinstance(value, accumulate) else (OVERWRITE, value)
-            if not self._is_known(known[i], argument, array, mode):
-                changes.append((i, value, mode, array))
+        try:
+            for i, (name, is_read, last) in enumerate(zip(self._order, self._read, known)):
+                value = arrays[name]
+                if last is None or last() is not value or value is None or not (is_read or value.flags.writeable):
+                    changes.append((i, value))
+        except KeyError:
+            missing = [name for name in self._order if name not in arrays]
+            raise ArgumentError(f"[{self.problem.kind}] got no array for {missing}, expected all arguments") from None
         if not changes:
             return bound
         fresh = self._ffi.new("clg_buffer[]", len(self.arguments))
         if bound is not None:
             self._ffi.memmove(fresh, bound, self._ffi.sizeof(bound))
         known = list(known)
-        for i, value, mode, array in changes:
+        for i, value in changes:
             self._write(fresh[i], self._bind(self.problem.kind, self.arguments[i], value))
-            known[i] = (weakref.ref(array), mode) if isinstance(array, np.ndarray) else None
+            known[i] = weakref.ref(value) if isinstance(value, np.ndarray) else None
         self._last = known, fresh
         return fresh
-
-    @staticmethod
-    def _is_known(last: Any, argument: Argument, array: Any, mode: int) -> bool:
-        if last is None or array is None or last[0]() is not array or last[1] != mode:
-            return False
-        return argument.role == "in" or bool(array.flags.writeable)
 
     @staticmethod
     def _bind(kind: str, argument: Argument, value: Any) -> BoundBuffer:

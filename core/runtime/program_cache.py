@@ -1,7 +1,8 @@
 """Compiled programs on disk, under a key that holds everything that can change them.
 
 A file is: a magic line, the digest of what follows, the full key as text, and the binary. One that is cut, altered or
-belongs to another key is built anew. Without a usable folder everything works, only slower.
+belongs to another key is built anew. Without a usable folder everything works, only slower. Programs of drivers that
+keep them in a cache of their own are left to it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
+from clgraft.core.planning.device import POCL
 from clgraft.core.runtime import cache_limit
 from clgraft.core.runtime import drivers as runtimes
 
@@ -108,6 +110,24 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
         return None
 
 
+def kept_by_driver(cl_device: Any) -> bool:
+    """Return whether a driver keeps what it compiles in a cache of its own, so that a second copy would be a loss.
+
+    PoCL compiles a kernel for the work-groups that it is launched with. To be asked for a program's binary makes it
+    compile every kernel once more, for work-groups of any size.
+    """
+    return POCL in cl_device.platform.name.lower() and runtimes.pocl_keeps_programs()
+
+
+def load(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any | None:
+    """Return a program from the cache; None if it is not there."""
+    place = None if kept_by_driver(cl_device) else folder()
+    if place is None:
+        return None
+    key = key_of(cl_device, source, options)
+    return _load(cl_context, cl_device, place / _name(key), key, options)
+
+
 def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any:
     """Return a built program, from the cache where it is there.
 
@@ -128,15 +148,20 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
     BuildError
         With the compiler's log.
     """
-    place = folder()
+    program = load(cl_context, cl_device, source, options)
+    if program is None:
+        program = _compile(cl_context, source, options)
+        store(cl_device, source, options, program)
+    return program
+
+
+def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -> None:
+    """Put a program into the cache if there is one."""
+    place = None if kept_by_driver(cl_device) else folder()
     if place is None:
-        return _compile(cl_context, source, options)
+        return
     key = key_of(cl_device, source, options)
-    path = place / hashlib.sha256(key.encode()).hexdigest()
-    program = _load(cl_context, cl_device, path, key, options)
-    if program is not None:
-        return program
-    program = _compile(cl_context, source, options)
+    path = place / _name(key)
     try:
         import pyopencl as cl
 
@@ -147,7 +172,10 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
             runtimes.write_atomically(path, content)
     except Exception:  # a full disk or a driver without binaries: the next process compiles again
         pass
-    return program
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def key_in(path: Path) -> dict[str, Any] | None:

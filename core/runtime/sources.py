@@ -10,10 +10,13 @@ from clgraft.core.errors import BuildError
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
+# a kernel starts a line with `kernel` or SINGLE, and ends with a brace at the start of a line
+DEFINITION = re.compile(r"^(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)\s*\(.*?^\}\n", re.M | re.S)
+DIRECTIVE = re.compile(r"^\s*#\s*(if|endif|define|undef)\w*\s*(\w*)", re.M)
 
 
 @cache
-def kernel_source(file: str) -> str:
+def file_source(file: str) -> str:
     """Return the text of a kernel file with its includes in place, each file once, lines numbered as in the files."""
     seen: set[str] = set()
 
@@ -36,3 +39,28 @@ def kernel_source(file: str) -> str:
         return "".join(pieces)
 
     return read("common/prelude.cl") + read(file)
+
+
+@cache
+def kernel_source(file: str, name: str) -> str:
+    """Return the text of `file_source` without the other kernels' definitions: what nobody asks for is not compiled.
+
+    Lines keep their numbers. What cannot be taken out alone stays: a kernel in whose text a condition of the
+    preprocessor begins or ends, or a macro that others may use, and one whose name is a macro.
+    """
+
+    def without(found: re.Match[str]) -> str:
+        if found[1] == name or found[1].isupper() or not _stands_alone(found[0]):
+            return found[0]
+        return "\n" * found[0].count("\n")
+
+    return DEFINITION.sub(without, file_source(file))
+
+
+def _stands_alone(definition: str) -> bool:
+    """Return whether a definition can be left out without a change of what surrounds it."""
+    directives = DIRECTIVE.findall(definition)
+    words = [word for word, _ in directives]
+    macros = {kind: {name for word, name in directives if word == kind} for kind in ("define", "undef")}
+    balanced = definition.count("{") == definition.count("}") and words.count("if") == words.count("endif")
+    return balanced and macros["define"] <= macros["undef"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
+from clgraft.core.errors import BuildError, ProblemError
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
@@ -21,6 +24,8 @@ from clgraft.core.session.planner import DevicePlanner
 # recommends a choice for a problem on a context's device; None recommends none
 Advisor = Callable[[Problem, "Context"], "Advice | None"]
 
+MOST_PLANS = 1024  # that a context keeps for problems that may be asked for again
+
 
 def _no_advice(problem: Problem, context: Context) -> Advice | None:
     return None
@@ -29,7 +34,8 @@ def _no_advice(problem: Problem, context: Context) -> Advice | None:
 class Context(DeviceContext):
     """A device, its queue, its kernels and its plans.
 
-    Made by `context`. Plans are cached by problem; runs of one context are serialised.
+    Made by `context`. Plans are cached by problem, the `MOST_PLANS` that were asked for last; a plan that is forgotten
+    serves whoever holds it. Runs of one context are serialised.
 
     Attributes
     ----------
@@ -57,7 +63,7 @@ class Context(DeviceContext):
         device: DeviceInfo | None = None,
     ) -> None:
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
-        self._plans: dict[tuple[Problem, str | None], Plan] = {}
+        self._plans: OrderedDict[tuple[Problem, str | None], Plan] = OrderedDict()
         self.planner = self._planner()
 
     def __repr__(self) -> str:
@@ -104,6 +110,38 @@ class Context(DeviceContext):
         advice = self.advisor(problem, self) if algorithm is None else None
         return choose(problem, self.planner, advice, algorithm)
 
+    def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
+        """Build programs and hand launches to the C runtime (see `DeviceContext.hand_over`).
+
+        After a `BuildError` kernels are built while implementations are chosen, so that advice whose kernels the
+        device's compiler refuses is not followed: whoever plans again gets another choice, or the error once more.
+        """
+        try:
+            return super().hand_over(problem, launches, name)
+        except BuildError:
+            self.planner.at_once = True
+            raise
+
+    def _chosen(self, problem: Problem, algorithm: str | None = None) -> tuple[Chosen, Any]:
+        """Return what serves a problem, and the C runtime's handle of its plan."""
+        at_once = self.planner.at_once
+        try:
+            chosen = self.choose(problem, algorithm)
+            return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
+        except BuildError:
+            if at_once:
+                raise
+        chosen = self.choose(problem, algorithm)
+        return chosen, self.hand_over(problem, chosen.launches, chosen.algorithm)
+
+    def serves(self, problem: Problem, algorithm: str) -> bool:
+        """Return whether the implementation of a name serves a problem; nothing is built to find out."""
+        try:
+            choose(problem, self.planner.dry(), None, algorithm)
+        except ProblemError:
+            return False
+        return True
+
     def launches(self, problem: Problem, choice: Choice) -> Launches:
         """Return the launches of one choice (see `planning.choose.plan_choice`)."""
         return plan_choice(problem, self.planner, choice)
@@ -112,8 +150,7 @@ class Context(DeviceContext):
         """Plan a problem and return the C runtime's handle of the plan, which the caller owns."""
         self.expect_possible(problem)
         began = self.plan_began()
-        chosen = self.choose(problem)
-        handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+        chosen, handle = self._chosen(problem)
         self.plan_ended(problem, chosen.algorithm, began)
         return handle
 
@@ -149,20 +186,30 @@ class Context(DeviceContext):
         """
         found = self._plans.get((problem, algorithm))
         if found is not None:
+            with contextlib.suppress(KeyError):  # another thread may have forgotten it just now
+                self._plans.move_to_end((problem, algorithm))
             return found
         with self._lock:
             found = self._plans.get((problem, algorithm))
             if found is None:
+                refuse_after_fork()
                 self.expect_possible(problem)
                 began = self.plan_began()
-                chosen = self.choose(problem, algorithm)
-                handle = self.hand_over(problem, chosen.launches, chosen.algorithm)
+                chosen, handle = self._chosen(problem, algorithm)
                 found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
                 self._plans[problem, algorithm] = found
+                if len(self._plans) > MOST_PLANS:
+                    self._plans.popitem(last=False)
                 self.plan_ended(problem, chosen.algorithm, began)
             return found
 
-    def compile(self, graph: Any, passes: str | None = None, constants: Mapping[str, Any] | None = None) -> Any:
+    def compile(
+        self,
+        graph: Any,
+        passes: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        memory: int | None = None,
+    ) -> Any:
         """Return a graph prepared for this device, to be run as one call.
 
         Parameters
@@ -173,21 +220,24 @@ class Context(DeviceContext):
         constants : mapping of str to array, optional
             Inputs that never change, such as the parameters of a net for inference. They are sent to the device once,
             what follows from them alone is computed once, and runs do not take them.
+        memory : int, optional
+            Most bytes for values inside of the graph. Where they need more, cheap ones are computed again in backward
+            instead of being kept. By default the memory of the device.
 
         Raises
         ------
         ProblemError
-            If the device cannot serve a dtype.
+            If the device cannot serve a dtype. When a run or a report plans the graph: if `memory` is too little.
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return self.compiler(graph, self, passes, constants)
+        return self.compiler(graph, self, passes, constants, memory)
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems that were planned so far, each once."""
+        """Return the problems whose plans are kept, each once."""
         with self._lock:
             return tuple(dict.fromkeys(problem for problem, _ in self._plans))

@@ -1,7 +1,8 @@
 // In front of every kernel: the stored and the arithmetic type, and how tensors are passed.
 //
 // STORAGE  32, 64: float, double in memory and in arithmetic; 16: half in memory, float in arithmetic.
-// VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors.
+// VL       lanes of the vector type realv (2, 4, 8, 16); left undefined where a kernel has no vectors. A kernel with
+//          vectors runs in work-groups of one item, except for the GPUs' products, which say so by SCALAR_ITEMS.
 
 #ifndef STORAGE
 #define STORAGE 32
@@ -22,6 +23,9 @@ typedef float real;
 #define REAL(x) x##f
 #endif
 
+// A kernel that runs in work-groups of one item.
+#define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 
@@ -40,6 +44,11 @@ typedef float real;
 typedef CAT(double, VL) realv;
 #else
 typedef CAT(float, VL) realv;
+#endif
+#ifndef SCALAR_ITEMS
+// What is computed in vectors already need not be turned into vectors of several work-items: Intel's compiler takes up
+// to nine times as long over that, for code that a work-group of one item never reaches.
+#define kernel __kernel __attribute__((vec_type_hint(realv)))
 #endif
 #if STORAGE == 16
 #define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))

@@ -6,6 +6,7 @@
 // `grid` has y's pixels over x, in every direction. Sums are nested (row, plane, channel) so that rounding grows with
 // the longest of them and not with their product.
 
+#include "common/epilogue.cl"
 #include "conv/grid.cl"
 
 #define CHANNELS const int in_channels, const int out_channels, const int groups
@@ -18,7 +19,8 @@
     const long inner = in_channels / groups, outer = out_channels / groups;
 
 kernel void conv_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-                         CHANNELS, const Grid grid) {
+                         CHANNELS, const Grid grid EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     PLANES
     global stored *ys = OPEN(y);
     const long at = get_global_id(0), row = at / grid.size_w, plane = at / pixels;
@@ -46,6 +48,7 @@ kernel void conv_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENS
         sum += part;
     }
     if (has_bias) sum += LOAD(OPEN(b), o);
+    sum = EPILOGUE_ELEMENT(sum, o, at);
     if (accumulate) sum += LOAD(ys, at);
     STORE(ys, at, sum);
 }

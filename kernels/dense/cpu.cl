@@ -10,6 +10,7 @@
 // scratch. MR results of the batch times NV rows of the weights are one register tile. In dense_rows its lanes are
 // partial sums of one result, added up at the end.
 
+#include "common/epilogue.cl"
 #include "common/register_tile.cl"
 
 // The first `count` of a vector's elements, and zeros.
@@ -44,19 +45,22 @@ void pack_batch(local real *packed, global const stored *a, const long step, con
     }
 }
 
-// Writes or adds one row of results, `values` of whole vectors `step` elements apart.
+// Writes or adds one row of results, `values` of whole vectors `step` elements apart. It begins at the bias' element
+// `first` and at the result's element `start`.
 void store_row(global stored *c, local const real *values, const int step, const int count, global const stored *bias,
-               const bool has_bias, const bool accumulate) {
+               const bool has_bias, const bool accumulate, const long first, const long start TAKE_EPILOGUE) {
     int at = 0;
     for (; at + VL <= count; at += VL) {
         realv value = LOAD_REALS(values + at / VL * step);
         if (has_bias) value += VLOAD(bias, at);
+        value = EPILOGUE_CHANNELS(value, first + at, start + at);
         if (accumulate) value += VLOAD(c, at);
         VSTORE(c, at, value);
     }
     for (; at < count; at++) {
         real value = values[at / VL * step + at % VL];
         if (has_bias) value += LOAD(bias, at);
+        value = EPILOGUE_ELEMENT(value, first + at, start + at);
         if (accumulate) value += LOAD(c, at);
         STORE(c, at, value);
     }
@@ -78,7 +82,8 @@ void store_row(global stored *c, local const real *values, const int step, const
 kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                        const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
                        const int item_rows, const int item_batch, const int part_columns, const int chunk,
-                       local real *packed, local real *sums) {
+                       local real *packed, local real *sums EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int first = get_global_id(0) * item_rows, count = min(item_rows, rows - first);
     const int batch_first = get_global_id(1) * item_batch, batch_count = min(item_batch, batch - batch_first);
     const int part = get_global_id(2), parts = get_global_size(2);
@@ -141,7 +146,8 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
                 global real *to = OPEN(partial) + (long)part * batch * rows + at + r;
                 for (int i = 0; i < lanes; i++) to[i] = values[i];
             } else {
-                store_row(OPEN(c) + at + r, values, VL, lanes, OPEN(bias) + first + r, has_bias, accumulate);
+                store_row(OPEN(c) + at + r, values, VL, lanes, OPEN(bias) + first + r, has_bias, accumulate, first + r,
+                          at + r PASS_EPILOGUE);
             }
         }
     }
@@ -152,7 +158,9 @@ kernel void dense_rows(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TEN
 // from memory.
 kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                           const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
-                          const int item_columns, const int part_rows, const int chunk, local real *sums) {
+                          const int item_columns, const int part_rows, const int chunk, local real *sums
+                          EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int first = get_global_id(0) * item_columns, count = min(item_columns, columns - first);
     const int part = get_global_id(1), parts = get_global_size(1);
     const int begin = part * part_rows, end = min(begin + part_rows, rows);
@@ -214,7 +222,8 @@ kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), 
         local const real *values = sums + (n / MR * vectors * MR + n % MR) * VL;
         const long at = (long)n * columns + first;
         if (parts == 1) {
-            store_row(OPEN(c) + at, values, MR * VL, count, OPEN(bias) + first, has_bias, accumulate);
+            store_row(OPEN(c) + at, values, MR * VL, count, OPEN(bias) + first, has_bias, accumulate, first,
+                      at PASS_EPILOGUE);
             continue;
         }
         global real *to = OPEN(partial) + (long)part * batch * columns + at;
@@ -225,7 +234,8 @@ kernel void dense_columns(CONST_TENSOR(a), CONST_TENSOR(b), CONST_TENSOR(bias), 
 
 // c[n][i] (+)= bias[i] + sum over parts of partial[part][n][i]. One work-item: a range of one row.
 kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR(c), const int has_bias, const int accumulate,
-                      const int size, const int parts, const int range) {
+                      const int size, const int parts, const int range EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int first = get_global_id(0) * range, count = min(range, size - first), n = get_global_id(1);
     const long at = (long)n * size + first, all = (long)get_global_size(1) * size;
     for (int i = 0; i < count; i += VL) {
@@ -243,6 +253,7 @@ kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR
         }
         if (lanes == VL) {
             if (has_bias) sum += VLOAD(OPEN(bias), first + i);
+            sum = EPILOGUE_CHANNELS(sum, first + i, at + i);
             if (accumulate) sum += VLOAD(OPEN(c), at + i);
             VSTORE(OPEN(c), at + i, sum);
             continue;
@@ -252,6 +263,7 @@ kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR
         for (int l = 0; l < lanes; l++) {
             real value = values[l];
             if (has_bias) value += LOAD(OPEN(bias), first + i + l);
+            value = EPILOGUE_ELEMENT(value, first + i + l, at + i + l);
             if (accumulate) value += LOAD(OPEN(c), at + i + l);
             STORE(OPEN(c), at + i + l, value);
         }

@@ -9,6 +9,7 @@
 // A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns
 // at a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
 
+#include "common/epilogue.cl"
 #include "common/register_tile.cl"
 
 kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns, const int range) {
@@ -34,7 +35,9 @@ kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const 
 
 kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),
                         const int has_bias, const int accumulate, const int batch, const int rows, const int columns,
-                        const int item_rows, const int part_columns, const int chunk, local real *sums) {
+                        const int item_rows, const int part_columns, const int chunk, local real *sums
+                        EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int first = get_global_id(0) * item_rows, count = min(item_rows, rows - first);
     const int block = get_global_id(1), part = get_global_id(2), parts = get_global_size(2);
     const int begin = part * part_columns, end = min(begin + part_columns, columns);
@@ -70,6 +73,7 @@ kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONS
                 OPEN(partial)[(long)part * batch * rows + at + r] = value;
             } else {
                 if (has_bias) value += LOAD(OPEN(bias), first + r);
+                value = EPILOGUE_ELEMENT(value, first + r, at + r);
                 if (accumulate) value += LOAD(OPEN(c), at + r);
                 STORE(OPEN(c), at + r, value);
             }

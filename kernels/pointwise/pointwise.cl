@@ -24,6 +24,7 @@
 #if defined(POINTWISE_VECTORS)
 #define HOLD_0(n, kind) const VALUE held_##n = SPLAT(LOAD_##kind(xs##n, from_##n));
 #define HOLD_1(n, kind)
+#define HOLD_2(n, kind) HOLD_0(n, kind)
 #define HOLD(n, kind, unit) HOLD_##unit(n, kind)
 #define FETCH_0(n, kind) const VALUE x##n = held_##n;
 #define FETCH_1(n, kind) const VALUE x##n = VLOAD_##kind(xs##n, from_##n + column);
@@ -49,6 +50,24 @@
 #define WRITE_LAST(n, kind) \
     if (wanted_##n) VSTORE_##kind(ys##n, to + end - VL, last_##n);
 
+// A row's piece. The last, overlapping vector is computed before anything is written and stored after everything else.
+#define COLUMNS(READ)                                                   \
+    if (ragged) {                                                       \
+        const ulong column = end - VL;                                  \
+        READ(FETCH)                                                     \
+        OUTPUTS(DECLARE_OUTPUT)                                         \
+        BODY                                                            \
+        OUTPUTS(BLEND_VECTOR)                                           \
+        OUTPUTS(KEEP_LAST)                                              \
+    }                                                                   \
+    for (ulong column = begin; column + VL <= end; column += VL) {      \
+        READ(FETCH)                                                     \
+        OUTPUTS(DECLARE_OUTPUT)                                         \
+        BODY                                                            \
+        OUTPUTS(BLEND_VECTOR)                                           \
+        OUTPUTS(WRITE)                                                  \
+    }
+
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
     PARAMETERS const ulong rows, const ulong length, const ulong pieces, const ulong rows_per_item) {
     INPUTS(OPEN_INPUT)
@@ -62,27 +81,22 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
         ulong rest = row;
         INPUTS(START)
         ROW_AXES(SPLIT_AXIS, LAST_AXIS)
-        STRIDES(ADVANCE)
+        ROW_STRIDES(ADVANCE)
         INPUTS(HOLD)
         const ulong to = row * length;
         OUTPUTS(ALIGN)
         OUTPUTS(DECLARE_LAST)
-        // The last, overlapping vector is computed before anything is written and stored after everything else.
-        if (ragged) {
-            const ulong column = end - VL;
-            INPUTS(FETCH)
-            OUTPUTS(DECLARE_OUTPUT)
-            BODY
-            OUTPUTS(BLEND_VECTOR)
-            OUTPUTS(KEEP_LAST)
+#ifdef INPUTS_11
+        if (stride_0_inner && stride_1_inner) {
+            COLUMNS(INPUTS_11)
+        } else if (stride_0_inner) {
+            COLUMNS(INPUTS_10)
+        } else {
+            COLUMNS(INPUTS_01)
         }
-        for (ulong column = begin; column + VL <= end; column += VL) {
-            INPUTS(FETCH)
-            OUTPUTS(DECLARE_OUTPUT)
-            BODY
-            OUTPUTS(BLEND_VECTOR)
-            OUTPUTS(WRITE)
-        }
+#else
+        COLUMNS(INPUTS)
+#endif
         if (ragged) {
             OUTPUTS(WRITE_LAST)
         }

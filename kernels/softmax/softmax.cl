@@ -83,6 +83,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_forward(
             store_last(ys, channels, RESULT(end), accumulate);
         }
     }
+#undef RESULT
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_rows_backward(

@@ -24,7 +24,9 @@ from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
 # are propagated one after another, such as those of several devices
 BACKWARDS = 64
 
-_SECOND_ORDER = re.compile(r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable")
+_SECOND_ORDER = re.compile(
+    r"Operator _backward_(squeeze|Custom|mul_scalar) is non-differentiable|CachedOp does not support higher order"
+)
 
 _lock = threading.Lock()
 _recording = threading.local()  # op_types: of the calls recorded in this thread since its last backward
@@ -38,9 +40,9 @@ def announce(arrays: Iterable[Any]) -> None:
             mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)
 
 
-def remember(op_type: str, arrays: Iterable[Any]) -> None:
-    """Keep the name and the auxiliary states of a recorded call until its backward comes."""
-    _recording.__dict__.setdefault("op_types", {})[op_type] = True
+def remember(op_types: Iterable[str], arrays: Iterable[Any]) -> None:
+    """Keep the names and the auxiliary states of a recorded call until its backward comes."""
+    _recording.__dict__.setdefault("op_types", {}).update(dict.fromkeys(op_types, True))
     with _lock:
         for array in arrays:
             _recorded[array.handle.value] = [array, BACKWARDS]
@@ -74,18 +76,28 @@ def state_names(symbol: mx.sym.Symbol) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def grafted_types(symbol: mx.sym.Symbol) -> list[str]:
+    """Return the ``op_type`` of each operator of this package in a symbol, once."""
+    text = symbol.tojson()
+    if '"ocl_' not in text:
+        return []
+    found = (node.get("attrs", {}).get("op_type") for node in json.loads(text)["nodes"] if node["op"] == "Custom")
+    return list(dict.fromkeys(op_type for op_type in found if op_type in FAMILIES))
+
+
 class CachedOp(mx.nd.CachedOp):  # type: ignore[misc]
-    """MXNet's cached graph; it remembers the states of its recorded calls."""
+    """MXNet's cached graph; it remembers the operators and the states of its recorded calls."""
 
     def __init__(self, sym: mx.sym.Symbol, *arguments: Any, **kwargs: Any) -> None:
         super().__init__(sym, *arguments, **kwargs)
         names = sym.list_inputs()
         self._states = [names.index(name) for name in state_names(sym)]
+        self._op_types = grafted_types(sym)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = super().__call__(*args, **kwargs)
-        if self._states and mx.autograd.is_recording():
-            remember("ocl_batchnorm", (args[place] for place in self._states))
+        if self._op_types and mx.autograd.is_recording():
+            remember(self._op_types, (args[place] for place in self._states))
         return result
 
 
@@ -96,11 +108,17 @@ def _recorded_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(*args, **kwargs)
         except mx.MXNetError as failure:
-            if not op_types or not _SECOND_ORDER.search(str(failure)):
+            found = _SECOND_ORDER.search(str(failure))
+            if not op_types or not found:
                 raise
-            raise OperatorError(
-                f"[{op_types}] got a gradient of a gradient, expected the first order: "
+            _recording.__dict__.pop("op_types", None)
+            reason = (
                 "MXNet's Custom operators have no other (leave these operators to MXNet with select)"
+                if found[1]
+                else "MXNet's hybridized nets have no other, nor have its Custom operators"
+            )
+            raise OperatorError(
+                f"[{op_types}] got a gradient of a gradient, expected the first order: {reason}"
             ) from failure
         if original.__name__ != "grad":  # the graph of `grad` may be differentiated again
             _recording.__dict__.pop("op_types", None)

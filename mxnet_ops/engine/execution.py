@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, O
 # a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
 REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
 _numbers = itertools.count(1)
+_contexts: list[core.Context] = []  # that plan steps, by their numbers in C
+_lock = threading.Lock()
 
 
 class Work(NamedTuple):
@@ -27,10 +30,22 @@ class Work(NamedTuple):
     owners: tuple[Any, ...]
 
 
+def _number(context: core.Context) -> int:
+    with _lock:
+        if context not in _contexts:
+            _contexts.append(context)
+        return _contexts.index(context)
+
+
+def plan_step(problem: str, number: int) -> int:
+    """Return the address of a step's plan; C asks for it when the step is first run."""
+    return _contexts[number].plan(core.parse(problem)).address
+
+
 def _step(context: core.Context, call: Call, written: int, owners: list[Any]) -> dict[str, Any]:
-    plan = context.plan(call.problem)
+    context.expect_possible(call.problem)
     arguments, always = [], False
-    for argument, array in zip(plan.arguments, call.arrays):
+    for argument, array in zip(call.problem.arguments(), call.arrays):
         group, place = array or (-1, 0)
         requested = argument.role == "out" and group == written
         always = always or (argument.role != "in" and group != -1 and not requested)
@@ -38,15 +53,15 @@ def _step(context: core.Context, call: Call, written: int, owners: list[Any]) ->
     text = ffi.new("char[]", str(call.problem).encode())
     block = ffi.new("clg_mx_argument[]", arguments)
     scalars = ffi.new("double[]", [float(value) for value in call.scalars])
-    owners += [plan, text, block, scalars]
+    owners += [text, block, scalars]
     return {
-        "plan": ffi.cast("void *", plan.address),
         "problem": text,
         "arguments": block,
         "scalars": scalars,
         "argument_count": len(arguments),
         "scalar_count": len(call.scalars),
         "always": always,
+        "context": _number(context),
     }
 
 
@@ -66,7 +81,7 @@ def _out_bytes(operator: Operator, graft: Graft, shapes: tuple[Shape, ...], dtyp
 
 @lru_cache(maxsize=4096)
 def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...], dtype: str) -> Work:
-    """Plan everything that an operator does for its inputs' shapes.
+    """Write down everything that an operator does for its inputs' shapes; it is planned when it is first run.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from clgraft.core import ClgraftError, ProblemError
 from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
-from clgraft.mxnet_ops.engine.execution import REGIONS, prepare
+from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
@@ -152,6 +152,11 @@ def work(
     found = prepare(core.context(), operator, tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])  # type: ignore[arg-type]
     if not lib.clg_mx_add_work(call, key, key_count, device, found.struct):
         raise MemoryError
+
+
+@_answer
+def plan(problem: Any, context: int, found: Any) -> None:
+    found[0] = ffi.cast("void *", plan_step(ffi.string(problem).decode(), context))
 
 
 @_answer

@@ -107,7 +107,7 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if not recording:
             return outputs
-        backward_writes.remember(operator.op_type, inputs[len(operator.arguments) :])
+        backward_writes.remember((operator.op_type,), inputs[len(operator.arguments) :])
         if not guarded:
             return outputs
         if not isinstance(outputs, (list, tuple)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -255,7 +254,7 @@ class _Writer:
         """Return the gradient of a value as one value; empty if it has none."""
         parts = self.parts.get(entry, [])
         if len(parts) > 1:
-            shape = (math.prod(self.lowering.shapes[entry]),)
+            shape = self.lowering.shapes[entry] or (1,)
             text = "y0 = " + " + ".join(f"x{i}" for i in range(len(parts))) + ";"
             problem = PointwiseProblem((shape,) * len(parts), text, dtype=self.lowering.dtype)
             name = self._define(shape, self.lowering.dtype)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Callable
 
-from clgraft.mxnet_ops.engine.attributes import TRUE
+from clgraft.mxnet_ops.engine.attributes import TRUE, Attributes
 
 Given = Mapping[str, str]
 Translated = tuple[str, dict[str, str]]  # op_type and attributes of Custom
@@ -71,6 +71,12 @@ def _stacked(given: Given) -> Translated:
     return "ocl_concat", {"num_args": given["num_args"], "dim": given.get("axis", "0"), "new_axis": "True"}
 
 
+def _split(given: Given) -> Translated:
+    if given["num_outputs"] == "1":
+        raise Kept("its one output has the name of one of several")
+    return "ocl_split", pick(given, "num_outputs", "axis", "squeeze_axis")
+
+
 def _upsampled(given: Given) -> Translated:
     if given.get("sample_type") != "nearest" or given.get("num_args", "1") != "1":
         raise Kept("it is not nearest upsampling of one input")
@@ -85,6 +91,14 @@ def _repeated(given: Given) -> Translated:
 
 def _reduced(name: str) -> Callable[[Given], Translated]:
     return lambda given: ("ocl_reduce", {"operation": name, **pick(given, "axis", "exclude", "keepdims")})
+
+
+def _pooled(given: Given) -> Translated:
+    attributes = Attributes("ocl_pooling", given)
+    kernel, pad = attributes.sizes("kernel", ()), attributes.sizes("pad", ())
+    if given.get("global_pool", "False") not in TRUE and any(p >= k for p, k in zip(pad, kernel)):
+        raise Kept(f"its padding {pad} is not less than its kernel {kernel}")
+    return "ocl_pooling", dict(given)
 
 
 def _averaged(given: Given) -> Translated:
@@ -122,19 +136,14 @@ def _regression(name: str) -> Callable[[Given], Translated]:
     return lambda given: ("ocl_regression_output", {"loss": name, **given})
 
 
+# what MXNet computes with real numbers alone
 READERS: dict[str, Callable[[Given], Translated]] = {
     "Activation": lambda given: plain(given, given["act_type"]),
     "LeakyReLU": _leaky,
-    "add_n": lambda given: ("ocl_eltwise", {"operation": "add", "num_args": given["num_args"], "broadcast": "False"}),
-    "clip": lambda given: plain(given, "clip", **pick(given, "a_min", "a_max")),
     "hard_sigmoid": lambda given: plain(given, "hard_sigmoid", **pick(given, "alpha", "beta")),
-    "smooth_l1": lambda given: plain(given, "smooth_l1", sigma_squared=repr(_scalar(given) ** 2)),
-    "log2": _logarithm(2),
-    "log10": _logarithm(10),
+    "Pooling": _pooled,
     "_contrib_AdaptiveAvgPooling2D": _averaged,
     "_contrib_SyncBatchNorm": _synchronous,
-    "Concat": _joined,
-    "stack": _stacked,
     "softmax": _softmax("softmax"),
     "log_softmax": _softmax("log_softmax"),
     "softmin": _softmax("softmin"),
@@ -143,9 +152,19 @@ READERS: dict[str, Callable[[Given], Translated]] = {
     "LinearRegressionOutput": _regression("linear"),
     "LogisticRegressionOutput": _regression("logistic"),
     "MAERegressionOutput": _regression("mae"),
+    "Crop": lambda given: ("ocl_crop", dict(given)),
+    "Pad": lambda given: ("ocl_pad", pick(given, "mode", "pad_width", "constant_value")),
+    "UpSampling": _upsampled,
 }
-# what moves or folds elements of any type, or computes with a scalar
+# what MXNet computes with elements of any type, whole numbers too
 TYPELESS: dict[str, Callable[[Given], Translated]] = {
+    "add_n": lambda given: ("ocl_eltwise", {"operation": "add", "num_args": given["num_args"], "broadcast": "False"}),
+    "clip": lambda given: plain(given, "clip", **pick(given, "a_min", "a_max")),
+    "smooth_l1": lambda given: plain(given, "smooth_l1", sigma_squared=repr(_scalar(given) ** 2)),
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "Concat": _joined,
+    "stack": _stacked,
     "_plus_scalar": _linear(lambda s: 1.0, lambda s: s),
     "_minus_scalar": _linear(lambda s: 1.0, lambda s: -s),
     "_rminus_scalar": _linear(lambda s: -1.0, lambda s: s),
@@ -156,32 +175,14 @@ TYPELESS: dict[str, Callable[[Given], Translated]] = {
     "_minimum_scalar": lambda given: plain(given, "at_most", level=repr(_scalar(given))),
     "_power_scalar": _power,
     "_rpower_scalar": _power_of_scalar,
-    "SliceChannel": lambda given: ("ocl_split", pick(given, "num_outputs", "axis", "squeeze_axis")),
+    "SliceChannel": _split,
     "slice_axis": lambda given: ("ocl_slice", pick(given, "axis", "begin", "end")),
     "slice": lambda given: ("ocl_slice", pick(given, "begin", "end", "step")),
-    "Crop": lambda given: ("ocl_crop", dict(given)),
-    "Pad": lambda given: ("ocl_pad", pick(given, "mode", "pad_width", "constant_value")),
     "transpose": lambda given: ("ocl_transpose", pick(given, "axes")),
     "SwapAxis": lambda given: ("ocl_transpose", {"swap": f"({given.get('dim1', '0')}, {given.get('dim2', '0')})"}),
-    "UpSampling": _upsampled,
     "depth_to_space": lambda given: ("ocl_depth_to_space", pick(given, "block_size")),
     "space_to_depth": lambda given: ("ocl_depth_to_space", {**pick(given, "block_size"), "inverse": "True"}),
     "tile": lambda given: ("ocl_repeat", {"times": given["reps"], "whole": "True"}),
     "repeat": _repeated,
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
-}
-READERS.update(TYPELESS)
-# operators whose output has the type of their input
-PASSING = {
-    *TYPELESS,
-    "BlockGrad",
-    "Flatten",
-    "Reshape",
-    "_copy",
-    "expand_dims",
-    "flatten",
-    "identity",
-    "reshape",
-    "slice_like",
-    "squeeze",
 }

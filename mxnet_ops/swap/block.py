@@ -15,7 +15,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.symbol import swap_symbol
+from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
@@ -186,7 +186,7 @@ def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
     if isinstance(block, gluon.SymbolBlock):
         inputs, out = block._cached_graph
         block._clear_cached_op()
-        block._cached_graph = inputs, swap_symbol(out, **options)[0]
+        block._cached_graph = inputs, swap_known(out, _parameter_dtypes(block), **options)[0]
     elif isinstance(block, gluon.HybridBlock):
         kind = type(block)
         if kind not in _classes.values():
@@ -195,12 +195,19 @@ def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
         block._clear_cached_op()
 
 
+def _parameter_dtypes(block: gluon.Block) -> dict[str, Any]:
+    """Return the dtypes of the parameters that hold arrays already."""
+    return {name: p.dtype for name, p in block.collect_params().items() if p._data is not None}
+
+
 def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
     """Trace what can be traced, from the top down, and say what a swap of the traced graphs does."""
     report = Report()
     if isinstance(block, gluon.HybridBlock):
         try:
-            out = block._cached_graph[1] if isinstance(block, gluon.SymbolBlock) else block(mx.sym.var("data"))
+            if isinstance(block, gluon.SymbolBlock):
+                return swap_known(block._cached_graph[1], _parameter_dtypes(block), **options)[1]
+            out = block(mx.sym.var("data"))
             outputs = list(out) if isinstance(out, (list, tuple)) else [out]
             return swap_symbol(mx.sym.Group(outputs), **options)[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell

@@ -8,12 +8,12 @@ nothing else does, so no value that anybody sees is lost.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from clgraft.core.operators.pointwise.chain import Formula, Outer, Source, join
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
@@ -22,31 +22,10 @@ from clgraft.mxnet_ops.operators.batchnorm import FOLLOWING, BatchNorm
 from clgraft.mxnet_ops.operators.eltwise import Eltwise
 from clgraft.mxnet_ops.swap.report import Report
 
-IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*\b")
 MOST_INPUTS = 8
 MOST_OPERATORS = 24
 
 Entry = tuple[int, int]  # a node and its output
-
-
-@dataclass(frozen=True)
-class Formula:
-    """What one operator computes.
-
-    Attributes
-    ----------
-    names : tuple of str
-        How the texts call the inputs; ``y`` is the value, ``dy`` its gradient.
-    value : str
-    gradients : tuple of str
-        Of the inputs.
-    scalars : mapping of str to float
-    """
-
-    names: tuple[str, ...]
-    value: str
-    gradients: tuple[str, ...]
-    scalars: Mapping[str, float]
 
 
 def formula_of(node: Mapping[str, Any]) -> Formula | None:
@@ -58,18 +37,10 @@ def formula_of(node: Mapping[str, Any]) -> Formula | None:
     if isinstance(operator, Activation):
         if operator.act_type not in FUNCTIONS:
             return None  # it has learned or random slopes
-        found = activation.find(FUNCTIONS[operator.act_type][0])
-        scalars = {name: value for (name, _), value in zip(found.scalars, operator.scalars)}
-        return Formula(("x",), found.forward, (f"dy * ({found.backward})",), scalars)
+        return activation.formula(FUNCTIONS[operator.act_type][0], operator.scalars)
     if not isinstance(operator, Eltwise) or operator.broadcast or operator.coefficients:
         return None
-    if operator.num_args == 2:
-        binary = eltwise.find_binary(operator.operation)
-        return Formula(("a", "b"), binary.forward, (binary.da, binary.db), {})
-    if operator.operation != "add":
-        return None
-    names = tuple(f"a{i}" for i in range(operator.num_args))
-    return Formula(names, " + ".join(names), ("dy",) * len(names), {})
+    return eltwise.formula(operator.operation, operator.num_args)
 
 
 def fuse(graph: dict[str, Any], report: Report) -> None:
@@ -153,39 +124,19 @@ def _grow(
 
 
 def _fused(group: Sequence[int], nodes: Sequence[Mapping[str, Any]], formulas: Sequence[Any]) -> dict[str, Any]:
+    """Return operators of a graph as one, with the name and the scope of the last."""
     inputs = _inputs(group[-1], set(group), nodes)
-    scalars: dict[str, float] = {}
-    values: list[str] = []
-    flows: dict[Any, list[str]] = defaultdict(list)  # operator of the group, or input -> what adds to its gradient
-    back: list[str] = []
-    sources: list[list[Any]] = []
-    words: list[dict[str, str]] = []
-    for place, (number, formula) in enumerate(zip(group, formulas)):
-        final = place == len(group) - 1
-        of_inputs: list[Any] = []
-        for node, output, *_ in nodes[number]["inputs"]:
-            of_inputs.append(group.index(node) if node in group else (node, output))
-        names = [f"v{s}" if isinstance(s, int) else f"x{inputs.index(s)}" for s in of_inputs]
-        word = {**dict(zip(formula.names, names)), "y": "y0" if final else f"v{place}", "dy": f"g{place}"}
-        for name, value in formula.scalars.items():
-            word[name] = f"s{place}_{name}"
-            scalars[word[name]] = value
-        sources.append(of_inputs)
-        words.append(word)
-        values.append(f"{'y0' if final else f'real v{place}'} = {_put(formula.value, word)};")
-    flows[len(group) - 1] = ["dy0"]
-    for place in reversed(range(len(group))):
-        back.append(f"real g{place} = {' + '.join(flows[place])};")
-        for source, text in zip(sources[place], formulas[place].gradients):
-            flows[source].append(f"({_put(text, words[place])})")
-    back += [f"dx{i} = {' + '.join(flows[entry])};" for i, entry in enumerate(inputs)]
-    last = nodes[group[-1]]
+    sources: list[list[Source]] = [
+        [group.index(node) if node in group else Outer(inputs.index((node, output))) for node, output, *_ in entries]
+        for entries in (nodes[number]["inputs"] for number in group)
+    ]
+    chain, last = join(formulas, sources, len(inputs)), nodes[group[-1]]
     hidden = {key: value for key, value in last["attrs"].items() if key.startswith("__")}
     attributes = {
-        "expression": " ".join(values),
-        "gradient": " ".join([*values[:-1], *back]),
+        "expression": chain.expression,
+        "gradient": chain.gradient,
         "num_args": str(len(inputs)),
-        "scalars": repr(scalars),
+        "scalars": repr(chain.scalars),
     }
     return {
         "op": "Custom",
@@ -202,10 +153,6 @@ def _inputs(last: int, group: set[int], nodes: Sequence[Mapping[str, Any]]) -> l
         entries = _inputs(node, group, nodes) if node in group else [(node, output)]
         found += [entry for entry in entries if entry not in found]
     return found
-
-
-def _put(text: str, words: Mapping[str, str]) -> str:
-    return IDENTIFIER.sub(lambda found: words.get(found[0], found[0]), text)
 
 
 def _tell(report: Report, names: set[str], graft: str) -> None:

@@ -40,11 +40,16 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
         inputs, auxiliary = _inputs(group, nodes)
         if not outputs or len(outputs) > MOST_OUTPUTS or set(inputs) & set(auxiliary):
             continue
-        name = nodes[outputs[0][0]]["name"]
+        first = nodes[outputs[0][0]]
+        name = first["name"]
         region = {
             "op": "Custom",
             "name": name,
-            "attrs": {"graph": _text(group, nodes, inputs + auxiliary, outputs), "op_type": REGION},
+            "attrs": {
+                **_hidden(first),
+                "graph": _text(group, nodes, inputs + auxiliary, outputs),
+                "op_type": REGION,
+            },
             "inputs": [[*entry, 0] for entry in inputs + auxiliary],
         }
         made.append((group, region, outputs))
@@ -55,6 +60,11 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
 def _operator(node: Mapping[str, Any]) -> Any:
     attributes = dict(node["attrs"])
     return find_operator(attributes.pop("op_type"), attributes)
+
+
+def _hidden(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of a node's scope, such as the layout of its output."""
+    return {key: value for key, value in node.get("attrs", {}).items() if key.startswith("__")}
 
 
 def _is_grafted(node: Mapping[str, Any]) -> bool:
@@ -165,7 +175,8 @@ def _put(graph: dict[str, Any], made: Sequence[tuple[list[int], dict[str, Any], 
         key = (entry[0], entry[1])
         if key not in copies:
             copies[key] = len(nodes)
-            nodes.append({"op": "_copy", "name": old[entry[0]]["name"], "inputs": [found]})
+            source = old[entry[0]]
+            nodes.append({"op": "_copy", "name": source["name"], "attrs": _hidden(source), "inputs": [found]})
         return [copies[key], 0, 0]
 
     def visit(number: int) -> None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import ast
 import copy
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
-from clgraft.mxnet_ops.swap.attributes import PASSING
+from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, is_typeless, translate
-
-FLOATS = ("float32", "float16", "float64")
-DENSE = ("0", "-1", None)
+from clgraft.mxnet_ops.swap.shapes import passing_back
+from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, translate
 
 
 def swap_symbol(
@@ -50,11 +48,18 @@ def swap_symbol(
     report : Report
         What was replaced, what was left alone and why.
     """
+    return swap_known(symbol, {}, select=select, fuse=fuse, regions=regions)
+
+
+def swap_known(
+    symbol: mx.sym.Symbol, given: Mapping[str, Any], *, select: Select, fuse: bool, regions: bool
+) -> tuple[mx.sym.Symbol, Report]:
+    """Do what `swap_symbol` does, with the dtypes of variables whose arrays are there, by name."""
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
-    types = _known_types(symbol)
+    dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
     used = _used_outputs(graph)
-    unsized = unsized_nodes(nodes)
+    unsized, back = unsized_nodes(nodes), passing_back(nodes)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):
@@ -64,13 +69,14 @@ def swap_symbol(
             if not is_selected(select, seen):
                 raise Kept("not selected")
             sources = [nodes[entry[0]] for entry in node["inputs"]]
-            _expect_plain(sources, types)
+            dtypes.expect_reals(number)
+            if number in back:
+                raise Kept("the shapes of variables before it follow from operators after it")
             _expect_sizes(node, number, unsized)
-            if is_typeless(node["op"]):
-                _expect_reals(nodes, node, types)
             op_type, translated = translate(seen, _weight_shape(node["op"], sources))
             _expect_inputs(op_type, translated, len(sources))
             _expect_outputs(op_type, translated, used.get(number, 0))
+            dtypes.expect_nothing_else(number)
         except Kept as reason:
             report.rows.append(Row(seen.name, seen.operator, reason=str(reason)))
             continue
@@ -101,48 +107,10 @@ def _with_regions(graph: dict[str, Any], report: Report) -> dict[str, Any]:
     return joined
 
 
-def _known_types(symbol: mx.sym.Symbol) -> dict[str, Any]:
-    """Return the dtypes that follow from the graph alone: those of casts, indices and constants.
-
-    Some operators refuse to be asked while the type of an input is open: variables count as float32, and as not known.
-    """
-    internals = symbol.get_internals()
-    given = symbol.attr_dict()
-    open_ = [name for name in symbol.list_inputs() if "__dtype__" not in given.get(name, {})]
-    try:
-        _, found, _ = internals.infer_type_partial(**dict.fromkeys(open_, np.float32))
-    except mx.MXNetError:
-        _, found, _ = internals.infer_type_partial()
-    known = dict(zip(internals.list_outputs(), found or ()))
-    for name in open_:
-        known.pop(name, None)
-    return known
-
-
-def _expect_plain(sources: list[dict[str, Any]], types: dict[str, Any]) -> None:
-    for source in sources:
-        name = source["name"]
-        dtype = types.get(name if source["op"] == "null" else f"{name}_output")
-        if dtype is not None and np.dtype(dtype).name not in FLOATS:
-            raise Kept(f"its inputs are {np.dtype(dtype).name}")
-        if source.get("attrs", {}).get("__storage_type__") not in DENSE:
-            raise Kept("its inputs are sparse")
-
-
 def _expect_sizes(node: dict[str, Any], number: int, unsized: set[int]) -> None:
     reads_unsized = any(entry[0] in unsized for entry in node["inputs"])
     if reads_unsized and (number in unsized or not shares_shape(node)):
         raise Kept("the sizes of its inputs follow from operators after it")
-
-
-def _expect_reals(nodes: list[dict[str, Any]], node: dict[str, Any], types: dict[str, Any]) -> None:
-    """Keep an operator whose input may be whole numbers: it comes from a variable, and nothing says of what type."""
-    while node["op"] != "null" and node["inputs"]:
-        if node["op"] not in PASSING and not is_typeless(node["op"]):
-            return
-        node = nodes[node["inputs"][0][0]]
-    if types.get(node["name"]) is None:
-        raise Kept(f"it may be of whole numbers: the dtype of {node['name']!r} is not known")
 
 
 def _expect_inputs(op_type: str, attributes: dict[str, str], count: int) -> None:

@@ -52,7 +52,6 @@ SAME = {
     "L2Normalization": "ocl_l2_normalization",
     "LRN": "ocl_lrn",
     "LayerNorm": "ocl_layer_norm",
-    "Pooling": "ocl_pooling",
     "_contrib_BilinearResize2D": "ocl_bilinear_resize",
     "softmax_cross_entropy": "ocl_softmax_cross_entropy",
 }
@@ -110,6 +109,8 @@ ALIASES = {
     "max_axis": "max",
     "min_axis": "min",
 }
+# operators that MXNet has for real numbers alone; none of the others says what its inputs are
+REAL_ONLY = {"Convolution", *SAME, *READERS}
 # attributes that may be given by position, after the arrays
 POSITIONAL = {
     "clip": ("a_min", "a_max"),
@@ -148,8 +149,8 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
         found = _convolution(attributes, weight)
     elif name in SAME:
         found = SAME[name], dict(attributes)
-    elif name in READERS:
-        found = READERS[name](attributes)
+    elif name in READERS or name in TYPELESS:
+        found = {**READERS, **TYPELESS}[name](attributes)
     elif name in UNARY:
         found = plain(attributes, UNARY[name])
     elif name in BINARY:
@@ -166,9 +167,15 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 def is_translatable(operator: str) -> bool:
     """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
-    return name == "Convolution" or any(name in table for table in (SAME, READERS, UNARY, BINARY))
+    return name in REAL_ONLY or is_typeless(name)
+
+
+def plain_name(operator: str) -> str:
+    """Return the one name of an operator of MXNet that has several."""
+    return ALIASES.get(operator, operator)
 
 
 def is_typeless(operator: str) -> bool:
     """Whether an operator of MXNet may as well stand for whole numbers, such as indices and shapes."""
-    return ALIASES.get(operator, operator) in TYPELESS
+    name = plain_name(operator)
+    return name in TYPELESS or name in UNARY or name in BINARY

@@ -16,6 +16,8 @@ from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
 _TYPES = {"relu": "ReLU", "sigmoid": "Sigmoid", "tanh": "TanH", "softrelu": "BNLL", "sum": "Eltwise"}
 
+MODE = "each layer in a net"
+
 
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""

@@ -17,8 +17,9 @@ from clgraft.plugins.command_line.bench import command as bench
 from clgraft.plugins.command_line.check import command as check
 from clgraft.plugins.command_line.profile import command as profile
 from clgraft.plugins.command_line.tune import command as tune
+from clgraft.plugins.command_line.warm import command as warm
 
-_COMMANDS = (swap, check, bench, tune, profile, device_list, cache, completion)
+_COMMANDS = (swap, check, bench, tune, profile, warm, device_list, cache, completion)
 _EXAMPLES = (
     "clgraft devices",
     "clgraft check",
@@ -26,6 +27,7 @@ _EXAMPLES = (
     "clgraft bench --nets resnet18,mobilenet",
     "clgraft tune resnet50 --budget 600",
     "CLGRAFT_VERBOSE=run python train.py 2> lines.txt; clgraft tune lines.txt",
+    "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
 )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, TextIO
+
+from clgraft.core.runtime import building
 
 RIGHT, LEFT = "right", "left"
 
@@ -30,6 +33,7 @@ class Progress:
         self._bar: Any = None
         self._total = total
         self._task: Any = None
+        self._silence = contextlib.ExitStack()  # of the line that tells of built kernels
 
     @property
     def drawn(self) -> bool:
@@ -38,6 +42,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._stream is not None:
+            self._silence.enter_context(building.silenced())
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -64,6 +69,7 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._silence.close()
 
     def show(self, description: str, done: int | None = None, total: int | None = None) -> None:
         """Show what is being done, and how much is done already."""

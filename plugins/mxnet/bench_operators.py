@@ -16,6 +16,8 @@ from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side, random
 
+MODE = "each operator in an executor, training; nets hybridized, static"
+
 
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""

@@ -1,4 +1,4 @@
-"""PyTorch's CPU operators on NCHW tensors, against our core without an adapter."""
+"""PyTorch's CPU operators in both of its layouts, against our core without an adapter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+
+MODE = "eager, the faster of channels first and channels last; ours without an adapter"
+FIRST, LAST = "channels first", "channels last"
+FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of an image's axes
 
 
 def sides(case: Case) -> dict[str, Side]:
@@ -28,13 +32,30 @@ def sides(case: Case) -> dict[str, Side]:
         arrays = {name: random(arguments[name], i) for i, name in enumerate(inputs)}
         shape = arguments["y"]
     arrays["dy"] = random(shape, 99)
-    return {"native": _native(work, inputs, arrays), "clgraft": core_operators.side(case, arrays)}
+    found = {layout: _native(work, inputs, arrays, layout) for layout in layouts(work)}
+    return {**found, "clgraft": core_operators.side(case, arrays)}
 
 
-def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray]) -> Side:
-    tensors = [torch.from_numpy(arrays[name]) for name in inputs]
+def layouts(work: Any) -> list[str]:
+    """Return the layouts in which PyTorch has a problem: one alone where they are the same."""
+    ndim = getattr(work, "ndim", 2 if isinstance(work, BatchNormProblem) else 0)
+    return [FIRST, LAST] if ndim in FORMATS else [FIRST]
+
+
+def _laid_out(array: np.ndarray, layout: str) -> Any:
+    """Return an array as a tensor whose memory has a layout; vectors have but one."""
+    tensor = torch.from_numpy(array)
+    form = FORMATS.get(tensor.ndim - 2)
+    return tensor.contiguous(memory_format=form) if layout == LAST and form is not None else tensor
+
+
+def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout: str) -> Side:
+    shapes = [arrays["dy"].shape, *(arrays[name].shape for name in inputs)]
+    if isinstance(work, BatchNormProblem):  # as images of one column
+        arrays = {name: value[..., None] if value.ndim == 3 else value for name, value in arrays.items()}
+    tensors = [_laid_out(arrays[name], layout) for name in inputs]
     learning = [tensor.clone().requires_grad_() for tensor in tensors]
-    dy = torch.from_numpy(arrays["dy"])
+    dy = _laid_out(arrays["dy"], layout)
     kept: dict[str, Any] = {}
     recorded = _apply(work, learning)
 
@@ -46,7 +67,12 @@ def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray]) -> Side
         kept["gradients"] = torch.autograd.grad(recorded, learning, dy, retain_graph=True)
 
     backwards = None if isinstance(work, Element) and work.function == "sum" else backward
-    return Side(forward, backwards, lambda: [t.numpy() for t in (kept["y"], *kept.get("gradients", ()))])
+
+    def results() -> list[np.ndarray]:
+        found = (kept["y"], *kept.get("gradients", ()))
+        return [tensor.numpy().reshape(shape) for tensor, shape in zip(found, shapes)]
+
+    return Side(forward, backwards, results)
 
 
 def _apply(work: Any, tensors: list[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,34 @@ def test_staging_gives_the_same_bits_and_reuses_buffers(context, staged, rng):
     second = staged.counters()
     assert second["buffers_created"] == first["buffers_created"]
     assert second["buffers_reused"] == first["buffers_reused"] + 2  # one for what is sent, one for what goes both ways
+
+
+def test_two_plans_of_the_same_launches(context, rng):
+    """A kernel that both use keeps the arguments of the last run, whichever plan made it."""
+    launches = context.choose(PROBLEM).launches
+    first, second = (context.plan_launches(PROBLEM, launches, name) for name in ("first", "second"))
+    arrays, others = arrays_of(PROBLEM, rng), arrays_of(PROBLEM, rng)
+    for plan, given in ((first, arrays), (second, others)):
+        plan.run(**given)
+    expected = arrays["y"].copy()
+    arrays["y"][...] = np.nan
+    first.run(**arrays)
+    np.testing.assert_array_equal(arrays["y"], expected)
+
+
+def test_arguments_are_set_again_where_memory_changed(context, rng):
+    """Arrays that take turns, and results in arrays that are new in every run."""
+    plan = context.plan(PROBLEM)
+    sets = [arrays_of(PROBLEM, rng) for _ in range(3)]
+    for arrays in sets:
+        plan.run(**arrays)
+    expected = [arrays["y"].copy() for arrays in sets]
+    assert not np.array_equal(expected[0], expected[1])
+    for turn in range(9):
+        arrays = sets[turn % 3]
+        y = np.full_like(expected[0], np.nan)
+        plan.run(**{**arrays, "y": y})
+        np.testing.assert_array_equal(y, expected[turn % 3])
 
 
 def test_misaligned_host_memory(context, rng):
@@ -177,14 +206,22 @@ def test_threads_share_a_context(context, rng):
     assert not wrong
 
 
-def _child(pipe, plan, arrays, kind):
+def _child(pipe, plan, arrays, context, kind):
     messages = []
-    for attempt in (lambda: plan.run(**arrays), lambda: core.context(kind)):
+    unplanned = replace(PROBLEM, batch=PROBLEM.batch + 5)
+    attempts = (
+        lambda: plan.run(**arrays),
+        lambda: core.context(kind),
+        lambda: context.plan(unplanned),
+        lambda: context._check(context.lib.clg_plan_create(context.handle, str(unplanned).encode(), place)),
+    )
+    place = context.ffi.new("clg_plan *")
+    for attempt in attempts:
         try:
             attempt()
             messages.append("ran")
         except core.ExecutionError as error:
-            messages.append(str(error))
+            messages.append(f"{error!s} {error.status == context.lib.CLG_FORKED}")
     pipe.send(messages)
 
 
@@ -193,13 +230,36 @@ def test_fork_after_use_is_refused_clearly(context, rng):
     plan.run(**arrays)
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
-    child = fork.Process(target=_child, args=(theirs, plan, arrays, "cpu" if context.device.is_cpu else "gpu"))
+    child = fork.Process(target=_child, args=(theirs, plan, arrays, context, "cpu" if context.device.is_cpu else "gpu"))
     child.start()
     assert ours.poll(60), "the child hangs"
-    assert all("fork()" in message for message in ours.recv())
+    for message in ours.recv():
+        assert "fork()" in message and message.endswith("True"), message
     child.join(60)
     assert child.exitcode == 0
     plan.run(**arrays)  # the parent goes on
+
+
+@pytest.mark.parametrize("text", ["conv forward n1 ic2 ih5 iw5 oc2 kh3 kw3 ph1 pw1", "dense forward n3 i4 o4"])
+def test_an_output_on_an_input_is_refused(context, rng, text):
+    """In host memory and on the device; whole and in part. Inputs may be one array, and outputs may be skipped."""
+    problem = core.parse(text)
+    plan, arrays = context.plan(problem), arrays_of(problem, rng)
+    shape, size = arrays["y"].shape, arrays["y"].size
+    memory = np.full(2 * size, 7, np.float32)
+    for start in (0, 1, size - 1):
+        x, y = memory[:size].reshape(arrays["x"].shape), memory[start : start + size].reshape(shape)
+        with pytest.raises(core.ArgumentError, match="got y in the memory of x, expected memory of its own"):
+            plan.run(**{**arrays, "x": x, "y": y})
+    assert (memory == 7).all()
+    import pyopencl.array as device_array
+
+    x = device_array.to_device(context.queue, arrays["x"])
+    with pytest.raises(core.ArgumentError, match="got y in the memory of x"):
+        plan.run(**{**arrays, "x": x, "y": x.reshape(shape)})
+    y = memory[size:].reshape(shape)
+    plan.run(**{**arrays, "x": memory[:size].reshape(arrays["x"].shape), "y": y})
+    assert not (y == 7).all()
 
 
 def test_hundreds_of_arrays_are_staged(staged, rng):

@@ -7,7 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder, Node, Value, parse_graph
-from clgraft.core.graph.passes import PASSES
+from clgraft.core.graph.passes import NAMES
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample, small_net
 
@@ -73,7 +73,7 @@ def test_bad_heads_are_refused(text, message):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("passes", ["-all", *(f"-all,{name}" for name in PASSES), ""])
+@pytest.mark.parametrize("passes", ["-all", *(f"-all,{name}" for name in NAMES), ""])
 def test_results_equal_float64(context, rng, training, passes):
     graph = small_net(training)
     arrays = sample(graph, rng)

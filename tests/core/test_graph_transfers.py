@@ -212,3 +212,21 @@ def test_arrays_of_the_last_run_may_go(context, rng):
     result.flags.writeable = False
     with pytest.raises(core.ArgumentError, match="read-only array"):
         compiled.run({"x": x, "w": x, y: result})
+
+
+def test_too_large_an_arena_is_refused_and_the_context_goes_on(context, staged, rng):
+    size = 2**22  # an intermediate value of 64 TiB, between arrays of 16 MiB
+    on = GraphBuilder()
+    (y,) = on.add(
+        f"pointwise x0[{size},1] x1[1,{size}] : y0 = x0 + x1;", on.input("x", (size, 1)), on.input("z", (1, size))
+    )
+    (z,) = on.add(f"pointwise x0[{size},{size}] y0=sum[1] : y0 = x0;", y)
+    for each in (context, staged):
+        with pytest.raises(
+            core.ExecutionError, match=r"no memory on .* for an arena of 7036874417766\d bytes"
+        ) as caught:
+            each.compile(on.graph(z), "-all").report()
+        assert caught.value.status == core.abi.lib.CLG_OUT_OF_MEMORY
+        graph, w = sums(700_000)
+        arrays = {"x": whole(rng, 700_000), "w": whole(rng, 700_000)}
+        assert np.array_equal(each.compile(graph).run(arrays)[w], arrays["x"] + arrays["w"])

@@ -309,6 +309,29 @@ def test_kernels_are_shared_between_shapes() -> None:
     context = core.context()
     for size in (1000, 1003):
         run(context, PointwiseProblem(((size,),), "y0 = 3 * x0;"), {"x0": np.ones(size, "float32")})
-    before = len(context._programs)
+    before = len(context.programs)
     run(context, PointwiseProblem(((40, 51),), "y0 = 3 * x0;"), {"x0": np.ones((40, 51), "float32")})
-    assert len(context._programs) == before
+    assert len(context.programs) == before
+
+
+def test_kernels_are_shared_between_broadcasts(context, monkeypatch) -> None:
+    """Operands that are broadcast on other axes, of other numbers of axes, need no other program on CPUs."""
+    if not context.device.is_cpu:
+        pytest.skip("on GPUs the kernels' axes are those of the shape")
+    shapes = [
+        ((64, 1), (3, 64, 40)),
+        ((1, 1), (1, 7, 33)),
+        ((5, 1), (2, 5, 100)),
+        ((4, 1, 1), (4, 3, 50)),
+        ((4, 1, 1, 1), (2, 4, 3, 7, 9)),
+        ((1, 40), (3, 64, 40)),
+        ((40,), (64, 40)),
+    ]
+    keys = set()
+    for small, large in shapes:
+        problem = PointwiseProblem((large, small), "y0 = x0 * x1;")
+        keys |= {launch.kernel.key for launch in context.choose(problem).launches.launches}
+        x, w = np.random.default_rng(3).standard_normal((2, *large)).astype("float32")
+        w = np.ascontiguousarray(w[tuple(slice(0, size) for size in (1,) * (len(large) - len(small)) + small)])
+        run(context, problem, {"x0": x, "x1": w.reshape(small)})
+    assert len(keys) == 1

@@ -19,6 +19,12 @@ from tests.logs import logged
 SOURCE = "kernel void answer(global int *out) { out[0] = %d; }"
 
 
+@pytest.fixture(autouse=True)
+def no_other_cache(monkeypatch):
+    """Otherwise PoCL keeps programs, and the folder stays empty."""
+    monkeypatch.setenv("POCL_KERNEL_CACHE", "0")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A cache folder of this test's own."""
@@ -210,6 +216,15 @@ def test_the_least_recently_used_programs_go_first(context, folder, compiled, mo
     assert sum(sizes(folder).values()) <= total + largest // 2
     assert [answer(context, 1), answer(context, 3), answer(context, 2)] == [1, 3, 2]
     assert len(compiled) == 2
+
+
+def test_pocl_keeps_its_programs_itself(context, folder, compiled, monkeypatch):
+    """It would compile every kernel twice for a binary; where its own cache is off, programs are kept here."""
+    if "portable" not in context.device.platform.lower():
+        pytest.skip("of PoCL")
+    monkeypatch.delenv("POCL_KERNEL_CACHE")
+    assert [answer(context, 101), answer(context, 101)] == [101, 101]
+    assert len(compiled) == 2 and not folder.exists()
 
 
 def key(path: Path) -> str:

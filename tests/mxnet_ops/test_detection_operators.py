@@ -55,7 +55,7 @@ def test_blocks_of_pixels_as_channels(name, channels, rng):
 
 @pytest.mark.parametrize("name", ["log2", "log10"])
 def test_functions_of_an_element(name, rng):
-    native = getattr(mx.sym, name)(mx.sym.var("data"), name="o")
+    native = getattr(mx.sym, name)(mx.sym.var("data", dtype="float64"), name="o")
     arrays = {"data": 0.1 + np.abs(random(rng, 4, 37, dtype="float64"))}
     compare(swapped(native, "ocl_activation"), native, arrays, rng, dtype="float64")
 

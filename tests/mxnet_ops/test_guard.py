@@ -217,7 +217,7 @@ def test_names_are_those_that_a_native_operator_would_have():
 
 def test_graphs_look_like_native_ones():
     """No guard is seen by those who list, count or print the operators of a net."""
-    x = mx.sym.relu(mx.sym.var("x"))
+    x = mx.sym.relu(mx.sym.var("x", dtype="float32"))
     for native in (
         mx.sym.BatchNorm(x, output_mean_var=True, name="b"),
         mx.sym.SliceChannel(x, num_outputs=3, name="s"),

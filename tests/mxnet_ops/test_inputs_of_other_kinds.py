@@ -5,8 +5,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.gluon import nn
 
-from clgraft.mxnet_ops import swap_symbol
+from clgraft import core
+from clgraft.mxnet_ops import swap_block, swap_symbol
 from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 
@@ -75,3 +77,23 @@ def test_gradients_of_gradients_name_the_operator():
         y = mx.nd.Custom(x, op_type="ocl_activation", act_type="tanh")
         (mx.autograd.grad(y, [x], create_graph=True)[0] ** 2).sum().backward()
     assert str(error.value).startswith("[ocl_activation] got a gradient of a gradient"), error.value
+
+
+@pytest.mark.parametrize("regions", [False, True], ids=["operators", "regions"])
+@pytest.mark.parametrize("static", [False, True], ids=["hybrid", "static"])
+def test_gradients_of_gradients_of_a_hybridized_net_name_its_operators(static, regions):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3), nn.Activation("tanh"))
+    net.initialize()
+    swap_block(net, regions=regions)
+    net.hybridize(static_alloc=static, static_shape=static)
+    x = mx.nd.ones((2, 4))
+    x.attach_grad()
+    with pytest.raises(core.ProblemError) as error, mx.autograd.record():
+        (mx.autograd.grad(net(x), [x], create_graph=True)[0] ** 2).sum().backward()
+    named = "ocl_region" if regions else "ocl_fully_connected, ocl_activation"
+    assert str(error.value).startswith(f"[{named}] got a gradient of a gradient"), error.value
+    with mx.autograd.record():  # the names of the failed call are gone
+        y = net(x)
+    y.backward()
+    assert np.isfinite(x.grad.asnumpy()).all()

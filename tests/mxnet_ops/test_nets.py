@@ -11,7 +11,7 @@ import pytest
 
 import clgraft.mxnet_ops as ops
 from tests.mxnet_ops.graft_checks import random
-from tests.mxnet_ops.zoo_comparison import NETS, compare_net, image_size, make, worst
+from tests.mxnet_ops.zoo_comparison import NETS, compare_net, filled, image_size, make, worst
 
 # a net of each family, with its number of images; all of them: zoo_comparison.py
 TRAINED = {
@@ -27,6 +27,8 @@ TRAINED = {
 }
 SINGLE = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1", "densenet121", "mobilenetv2_0.25"]
 ROUNDING_GROWTH = 1e-10
+DEPTH_ROUNDING = 1e-3  # of the largest output, after up to 200 layers
+SWAPS = ({"regions": False}, {"fuse": True, "regions": True})
 UNITS = 8  # relative to MXNet's own error: Winograd's method rounds more than the direct one
 
 
@@ -59,6 +61,20 @@ def test_swap_of_a_net_keeps_names_and_shapes_and_leaves_nothing_that_computes(n
     assert swapped.list_outputs() == native.list_outputs()
     shape = (2, 3, image_size(name), image_size(name))
     assert swapped.infer_shape(data=shape) == native.infer_shape(data=shape)
+
+
+@pytest.mark.parametrize("name", [name for name in NETS if name not in TRAINED])
+def test_every_other_net_of_the_zoo_binds_and_runs(name):
+    native = make(name)(mx.sym.var("data"))
+    arrays, states = filled(native, (1, 3, image_size(name), image_size(name)), 3)
+    outputs = []
+    for symbol in (native, *(ops.swap_symbol(native, **options)[0] for options in SWAPS)):
+        given, kept = ({k: mx.nd.array(v) for k, v in found.items()} for found in (arrays, states))
+        executor = symbol.bind(mx.cpu(), given, None, "null", kept)
+        outputs.append(executor.forward(is_train=False)[0].asnumpy())
+    assert np.ptp(outputs[0]) > 0
+    for output in outputs[1:]:
+        assert np.abs(output - outputs[0]).max() <= DEPTH_ROUNDING * np.abs(outputs[0]).max()
 
 
 LOAD = """

@@ -66,14 +66,42 @@ def test_numeric_gradients(name, keys, rng):
     numeric_gradients(pair(name, **keys)[0], values(rng, (3, 4, 6), None if "L2" in name else 1, "float64"), rng)
 
 
-def test_a_mean_far_from_the_values(rng):
-    """The variance is that of differences: single precision keeps its digits."""
-    x = (1e4 + random(rng, 4, 300, dtype="float64")).astype("float32")
-    arrays = [mx.nd.array(value) for value in (x, np.ones(300), np.zeros(300))]
-    got = mx.nd.Custom(*arrays, op_type="ocl_layer_norm").asnumpy()
-    exact = x.astype("float64") - x.astype("float64").mean(1, keepdims=True)
-    exact /= np.sqrt((exact**2).mean(1, keepdims=True) + 1e-5)
-    assert np.abs(got - exact).max() < 2e-3
+# the axes of mean and variance of data (2, 3, ...), and of gamma
+FAR = {
+    "ocl_layer_norm": ({"axis": 1}, (1,), (3, 1, 1)),
+    "ocl_group_norm": ({"num_groups": 1}, (1, 2, 3), (1, 1, 1)),
+    "ocl_instance_norm": ({}, (2, 3), (3, 1, 1)),
+    "ocl_batchnorm": ({"fix_gamma": False}, (0, 2, 3), (3, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("size", [(7, 9), (56, 56)], ids=str)
+@pytest.mark.parametrize("op_type", FAR)
+def test_a_mean_far_from_the_values(op_type, size, rng):
+    """The variance is that of differences: single precision keeps its digits in every norm."""
+    keys, axes, spread = FAR[op_type]
+    x = (1e4 + random(rng, 2, 3, *size, dtype="float64")).astype("float32")
+    dy = random(rng, *x.shape)
+    gamma, beta = (random(rng, *spread) for _ in range(2))
+    symbol = mx.sym.Custom(*(mx.sym.var(n) for n in ("x", "g", "b")), op_type=op_type, eps=1e-5, name="n", **keys)
+    states = {"n_moving_mean": np.zeros(3, "float32"), "n_moving_var": np.ones(3, "float32")}
+    found = evaluate(
+        symbol,
+        {"x": x, "g": gamma.ravel(), "b": beta.ravel()},
+        [dy],
+        auxiliary=states if op_type == "ocl_batchnorm" else None,
+    )
+    wide = x.astype("float64")
+    difference = wide - wide.mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt((difference**2).mean(axes, keepdims=True) + np.float32(1e-5))
+    normed, flow = difference * inverse, dy.astype("float64") * gamma
+    along = (flow * normed).mean(axes, keepdims=True)
+    gradient = inverse * (flow - flow.mean(axes, keepdims=True) - normed * along)
+    expected = normed * gamma + beta
+    assert np.abs(found.outputs[0] - expected).max() <= 1e-6 * np.abs(expected).max()
+    # a batch norm keeps its mean in single precision until backward
+    allowed = 1e-4 if op_type == "ocl_batchnorm" else 1e-6
+    assert np.abs(found.gradients["x"] - gradient).max() <= allowed * np.abs(gradient).max()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clgraft.core.tuning import problem_sets
-from clgraft.plugins.command_line.bench import operators, peaks, peers, report
+from clgraft.core import parse
+from clgraft.core.tuning import problem_sets, rows
+from clgraft.plugins.command_line.bench import operators, peaks, peers, report, timing
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
 from clgraft.plugins.command_line.bench.named import LoneCase, named
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
@@ -67,10 +71,12 @@ def test_both_sides_compute_the_same(peer):
             side.forward()
             if side.backward:
                 side.backward()
-        native, ours = (sides[name].results() for name in ("native", "clgraft"))
-        assert len(native) == len(ours)
-        assert all(np.isfinite(array).all() and array.any() for array in (*native, *ours)), case.name
-        assert peers.disagreement(sides["native"], sides["clgraft"]) < 1e-5, case.name
+        ours = sides.pop("clgraft")
+        for native in sides.values():
+            found = native.results(), ours.results()
+            assert [array.shape for array in found[0]] == [array.shape for array in found[1]]
+            assert all(np.isfinite(array).all() and array.any() for both in found for array in both), case.name
+            assert peers.disagreement(native, ours) < 1e-5, case.name
     assert not missing
 
 
@@ -85,8 +91,81 @@ def test_a_side_that_computes_something_else_is_not_measured(monkeypatch):
 
 def test_timing_is_interleaved():
     calls = []
-    compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=5, settle=0.001)
-    assert "".join(calls) == "ab" + 2 * ("aaaaa" + "bbbbb")  # the first of each five is not timed
+    contenders = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    compare(contenders, seconds=0, least=5, settle=0)
+    # in turn; of each turn's two calls in a row the first is not timed
+    assert "".join(calls) == "ab" + 5 * ("aa" + "bb")
+
+
+def test_calls_follow_one_another_without_a_pause(monkeypatch):
+    clock = iter(np.arange(0, 1000, 0.01))  # each look at the clock takes 10 ms
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: pytest.fail("a pause"))
+    calls = []
+    compare({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, least=2, settle=0.03)
+    turns = "".join(calls)[2:].replace("ab", "a b").replace("ba", "b a").split()
+    assert [turn[0] for turn in turns[:2]] == ["a", "b"] and all(len(turn) >= 4 for turn in turns)  # 3 to warm up
+
+
+def test_the_faster_layout_of_a_peer_is_taken(monkeypatch):
+    case = next(c for c in cases(["elements"], batch=1) if c.name == "relu-64-56")
+    side = peers.sides("numpy", case)["native"]
+    monkeypatch.setattr(peers, "sides", lambda peer, case: {"one": side, "other": side, "clgraft": side})
+    median = {"one": 3.0, "other": 2.0, "clgraft": 1.0}
+    monkeypatch.setattr(
+        operators, "compare", lambda calls, seconds: {n: timing.Timing(median[n], 0.5, 0.1) for n in calls}
+    )
+    (only,) = operators.measure([case], ["numpy"], 0.01)
+    assert (only.native, only.ours, only.layout) == (2.0, 1.0, "other")
+    assert report.line(only, peaks.Peaks(1e11, 1e10)).endswith("other")
+    both = [dataclasses.replace(only, peer="mxnet", layout=layout) for layout in ("one", "other")]
+    table = report.markdown([results(both)])
+    assert "the faster layout of mxnet: one in 1, other in 1." in table
+
+
+@pytest.mark.skipif("torch" not in INSTALLED, reason="PyTorch is not installed")
+def test_pytorchs_layouts():
+    torch_side = pytest.importorskip("clgraft.plugins.torch.bench_operators")
+    found = {case.name: torch_side.layouts(case.work) for case in cases(["classic", "norms", "poolings", "elements"])}
+    assert found["3x3-64-56"] == found["max-3x3-s2-64-112"] == ["channels first", "channels last"]
+    assert all(layouts == ["channels first"] for name, layouts in found.items() if name.startswith("relu"))
+    case = next(c for c in cases(["classic"], batch=1) if c.name == "1x1-2048-512-7")
+    sides = peers.sides("torch", case)
+    assert list(sides) == ["channels first", "channels last", "clgraft"]
+    for side in sides.values():
+        side.forward()
+        side.backward()
+    natives = [sides[name].results() for name in found["3x3-64-56"]]
+    assert all(np.allclose(one, other, atol=1e-3) for one, other in zip(*natives))
+
+
+def test_no_tuned_row_names_what_is_unseen():
+    unseen = {str(case.work): case for case in cases(["unseen"])}
+    known = {str(case.work) for name in problem_sets.names() if name != "unseen" for case in cases([name])}
+    assert not unseen.keys() & known
+    lines = [line for path in Path(rows.__file__).parent.glob("*.txt") for line in path.read_text().splitlines()]
+    tuned = {parse(line.split(" -> ")[0]) for line in lines if " -> " in line and not line.startswith("#")}
+    assert tuned and not tuned & {
+        problem for case in unseen.values() for d in DIRECTIONS for problem in case.problems(d)
+    }
+    work = [case.work for case in unseen.values()]
+    assert {one.batch for one in work} == {1, 2, 32}
+    assert {(35, 35), (17, 17), (5, 5), (61, 61)} == {one.in_size for one in work}
+    assert {(1, 7), (7, 1)} <= {one.kernel for one in work} and 992 in {one.in_channels for one in work}
+
+
+def test_every_table_says_where_and_how(capfd):
+    run = dataclasses.replace(
+        results([row("x", 2.0), row("net", 4.0, group="net")]),
+        device="0:0 A runtime / a device",
+        processor="A processor",
+        modes={"mxnet": "in an executor"},
+    )
+    said = "easured on A processor, 2 cores; A runtime; float32; mxnet: in an executor"
+    assert report.markdown([run]).count(f"M{said}.") == 2  # operators and nets
+    report.print_sums(run, sys.stdout)
+    assert f"m{said}\n" in capfd.readouterr().out
+    assert all(peers.mode(peer) for peer in INSTALLED)
 
 
 def test_sums_by_group():

@@ -12,18 +12,42 @@ from clgraft.core.errors import ArgumentError
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
+from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
-from clgraft.core.graph.structure import Some, Structure
+from clgraft.core.graph.passes.norms import join_norms
+from clgraft.core.graph.passes.recompute import recompute
+from clgraft.core.graph.structure import Fits, Some, Structure
+from clgraft.core.operators.pointwise import PointwiseProblem
 
 VARIABLE = "CLGRAFT_GRAPH"
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
     "fold": fold_batch_norms,
+    "norms": join_norms,
     "chains": join_chains,
 }
+# these ask a device which problems its kernels serve; they run after the others
+FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues}
+# the memory plan asks for these: copies as views, and values that are computed again where memory is short
+PLANNED = ("views", "recompute")
+NAMES = (*PASSES, *FITTING, *PLANNED)
 
-__all__ = ["PASSES", "drop_dead", "drop_duplicates", "fold_batch_norms", "join_chains", "optimise"]
+__all__ = [
+    "FITTING",
+    "NAMES",
+    "PASSES",
+    "PLANNED",
+    "drop_dead",
+    "drop_duplicates",
+    "fold_batch_norms",
+    "fuse_epilogues",
+    "join_chains",
+    "join_norms",
+    "optimise",
+    "recompute",
+    "switched_on",
+]
 
 
 def switched_on(switches: str | None = None) -> tuple[str, ...]:
@@ -41,18 +65,42 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
         If a name is unknown.
     """
     text = os.environ.get(VARIABLE, "") if switches is None else switches
-    on = dict.fromkeys(PASSES, True)
+    on = dict.fromkeys(NAMES, True)
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = word.lstrip("-")
-        if name not in (*PASSES, "all"):
-            raise ArgumentError(f"[graph] got pass {word!r} in {text!r}, expected names of {[*PASSES, 'all']} or -name")
-        for each in PASSES if name == "all" else (name,):
+        if name not in (*NAMES, "all"):
+            raise ArgumentError(f"[graph] got pass {word!r} in {text!r}, expected names of {[*NAMES, 'all']} or -name")
+        for each in NAMES if name == "all" else (name,):
             on[each] = not word.startswith("-")
     return tuple(name for name, runs in on.items() if runs)
 
 
-def optimise(graph: Some, switches: str | None = None) -> Some:
-    """Return the graph after all passes that are switched on (see `switched_on`)."""
+def optimise(
+    graph: Some, switches: str | None = None, fits: Fits | None = None, counts: dict[str, int] | None = None
+) -> Some:
+    """Return the graph after all passes that are switched on, but for those of the memory plan.
+
+    Parameters
+    ----------
+    graph : Graph
+    switches : str, optional
+        See `switched_on`.
+    fits : callable, optional
+        Whether kernels of a device serve a problem as well as its parts; without it, passes that ask do not run.
+    counts : dict, optional
+        Gets the number of problems that each pass joined to others or dropped.
+    """
     for name in switched_on(switches):
-        graph = PASSES[name](graph)  # type: ignore[assignment]
+        before = graph
+        if name in PASSES:
+            graph = PASSES[name](graph)  # type: ignore[assignment]
+        elif name in FITTING and fits is not None:
+            graph = FITTING[name](graph, fits)  # type: ignore[assignment]
+        if counts is not None and graph is not before:
+            counts[name] = _size(before, name) - _size(graph, name)
     return graph
+
+
+def _size(graph: Structure, name: str) -> int:
+    """Return the number of a graph's problems; those on weights, which `fold` adds, do not count there."""
+    return sum(name != "fold" or not isinstance(node.problem, PointwiseProblem) for node in graph.nodes)

@@ -98,7 +98,7 @@ def _shapes(one: PointwiseProblem, two: PointwiseProblem, places: list[int]) -> 
     whole = math.prod(common)
     folded = any(reduction is not None for reduction in two.reductions)
     if not folded and all(math.prod(shape) == whole for shape in (*one.inputs, *two.inputs)):
-        return [[(whole,)] * len(one.inputs), [(whole,)] * len(two.inputs)]
+        return [[common] * len(one.inputs), [common] * len(two.inputs)]  # the output keeps its shape
     return None
 
 

@@ -10,6 +10,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.dense.matrices import DenseProduct, product_of
 from clgraft.core.operators.dense.problem import DenseProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import ITEMS_PER_UNIT, MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
@@ -50,8 +51,8 @@ class _Shape:
     item_rows: int
     packed_bytes: int
 
-    def defines(self) -> dict[str, int]:
-        return RegisterTile(self.batch, self.rows, self.lanes).defines()
+    def defines(self, epilogue: Epilogue | None = None) -> dict[str, int | str]:
+        return {**RegisterTile(self.batch, self.rows, self.lanes).defines(), **epilogue_defines(epilogue)}
 
 
 def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -67,7 +68,17 @@ def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str,
             yield {"packed": packed, "rows": rows}
 
 
-def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: DenseProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: DenseProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan one product and, where its sums are split, the launch that adds the parts."""
     device = planner.device
     chosen = {"packed": PACKED_KIB, "rows": ITEM_ROWS, **{k: int(v) for k, v in (settings or {}).items()}}
@@ -89,9 +100,9 @@ def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | s
         *(chosen["rows"], chosen["packed"] * 1024),
     )
     if product.form == "nt":
-        return _rows(problem, planner, product, shape)
+        return _rows(problem, planner, product, shape, epilogue)
     if product.form == "nn":
-        return _columns(problem, planner, product, shape)
+        return _columns(problem, planner, product, shape, epilogue)
     return _outer(problem, planner, product, shape)
 
 
@@ -124,6 +135,7 @@ def finish(
     partial: Workspace,
     parts: int,
     size: int,
+    epilogue: Epilogue | None,
 ) -> Launches:
     """Return the launches of a product, with the sum of its parts where there are several.
 
@@ -137,12 +149,13 @@ def finish(
     if parts == 1:
         return Launches(launches, layout.nbytes)
     total = Launch(
-        planner.kernel(FILE, "dense_sum", {"VL": lanes}, problem.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "dense_sum", {"VL": lanes, **epilogue_defines(epilogue)}, problem.dtype, MAD_ENABLE),
         (ceil_div(size, SUM_RANGE), product.r),
         (1, 1),
         (
             *(partial, Buffer("b" if problem.bias else product.a), Buffer(product.c)),
             *(*ints(problem.bias), Accumulate(product.c), *ints(size, parts, SUM_RANGE)),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (product.c,),
     )
@@ -157,7 +170,9 @@ def _operands(problem: DenseProblem, product: DenseProduct, partial: Workspace) 
     )
 
 
-def _rows(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:
+def _rows(
+    problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape, epilogue: Epilogue | None
+) -> Launches:
     vector = shape.lanes * shape.size
     chunk = max(shape.packed_bytes // (vector * shape.batch), 1) * shape.lanes
     chunk = min(chunk, round_up(product.t, shape.lanes))
@@ -173,20 +188,23 @@ def _rows(problem: DenseProblem, planner: Planner, product: DenseProduct, shape:
     layout = WorkspaceLayout()
     partial = take_parts(layout, product, parts, product.s, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_rows", shape.defines(), problem.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "dense_rows", shape.defines(epilogue), problem.dtype, MAD_ENABLE),
         (*blocks, parts),
         (1, 1, 1),
         (
             *_operands(problem, product, partial),
             *ints(item_rows, item_batch, length, chunk),
             *(Local(packed), Local(sums)),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (product.c,),
     )
-    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.s)
+    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.s, epilogue)
 
 
-def _columns(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:
+def _columns(
+    problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape, epilogue: Epilogue | None
+) -> Launches:
     if product.r > MOST_COLUMN_BATCH:
         raise Declined(f"is for batches of at most {MOST_COLUMN_BATCH}")
     batch = round_up(product.r, shape.batch)
@@ -198,17 +216,18 @@ def _columns(problem: DenseProblem, planner: Planner, product: DenseProduct, sha
     layout = WorkspaceLayout()
     partial = take_parts(layout, product, parts, product.t, shape.size)
     launch = Launch(
-        planner.kernel(FILE, "dense_columns", shape.defines(), problem.dtype, MAD_ENABLE),
+        planner.kernel(FILE, "dense_columns", shape.defines(epilogue), problem.dtype, MAD_ENABLE),
         (blocks, parts),
         (1, 1),
         (
             *_operands(problem, product, partial),
             *ints(item_columns, length, 16 * shape.rows),
             Local(sums),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (product.c,),
     )
-    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.t)
+    return finish(problem, planner, product, shape.lanes, (launch,), layout, partial, parts, product.t, epilogue)
 
 
 def _outer(problem: DenseProblem, planner: Planner, product: DenseProduct, shape: _Shape) -> Launches:

@@ -12,6 +12,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.dense.cpu import even_blocks, finish, parts_of, take_parts
 from clgraft.core.operators.dense.matrices import product_of
 from clgraft.core.operators.dense.problem import DenseProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
@@ -47,7 +48,17 @@ def candidates(problem: DenseProblem, planner: Planner) -> Iterator[Mapping[str,
                 yield {"vectors": vectors, "rows": rows, "chunk": chunk}
 
 
-def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: DenseProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: DenseProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan the transposition of the batch, the product and, where sums are split, the launch that adds the parts."""
     device = planner.device
     chosen = {name: int(value) for name, value in (settings or {}).items()}
@@ -67,7 +78,7 @@ def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | s
     if chosen or vectors not in tiles or wanted < 1 or chunk_bytes < 1:
         raise Declined(f"got settings {settings}, expected vectors of {list(tiles)}, rows and chunk from 1")
     rows, columns = tiles[vectors][0], vectors * lanes
-    defines = {"VL": lanes, "NV": vectors, "MR": rows}
+    defines = {"VL": lanes, "NV": vectors, "MR": rows, **epilogue_defines(epilogue)}
     blocks = ceil_div(product.r, columns)
     item_rows = even_blocks(product.s, rows, wanted, device.compute_units)
     row_blocks = ceil_div(product.s, item_rows)
@@ -91,7 +102,8 @@ def plan(problem: DenseProblem, planner: Planner, settings: Mapping[str, int | s
             *(*ints(problem.bias), Accumulate(product.c), *ints(product.r, product.s, product.t)),
             *ints(item_rows, length, max(chunk_bytes // (columns * size), 16)),
             Local(item_rows * columns * size),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (product.c,),
     )
-    return finish(problem, planner, product, lanes, (transpose, multiply), layout, partial, parts, product.s)
+    return finish(problem, planner, product, lanes, (transpose, multiply), layout, partial, parts, product.s, epilogue)

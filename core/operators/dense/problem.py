@@ -44,6 +44,7 @@ class DenseProblem(Problem):
 
     kind: ClassVar[str] = "dense"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    apart: ClassVar[bool] = True
     sizes: ClassVar[tuple[str, ...]] = ("n", "i", "o")
     minor: ClassVar[tuple[str, ...]] = ("b",)
     examples: ClassVar[tuple[str, ...]] = ("n8 i257 o129 b1", "n1 i1000 o60 b1", "n70 i120 o50 b1", "n8 i130 o70 t1 b1")

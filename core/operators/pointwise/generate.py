@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ VALUES_PER_PART = 16384
 LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than there are
 MOST_PARTS = 1024
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
+SHARED = (0, 2, 4, 8)  # axes besides the innermost one that a CPU's kernels are made for
+MOST_SHARED = SHARED[-1]
 SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
 
 
@@ -123,15 +125,20 @@ class _Generator:
         inner: Axis | None = None,
         lanes: int = 0,
         partial: bool = False,
+        any_inner: bool = False,
     ) -> dict[str, Any]:
-        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any."""
+        """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any.
+
+        With `any_inner` an argument says of every input whether it walks that axis.
+        """
         places = list(self.inputs)
+        rows, kept = self.shared(rows), self.shared(kept, len(self.axes) + MOST_SHARED)
         defines: dict[str, Any] = {}
         if lanes:
             defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
         defines["INPUTS(F)"] = " ".join(
-            f"F({n}, {operand.kind}, {int(inner is not None and inner.strides[i] != 0)})"
+            f"F({n}, {operand.kind}, {2 if any_inner else int(inner is not None and inner.strides[i] != 0)})"
             for i, (n, operand) in enumerate(self.inputs.items())
         )
         defines["OUTPUTS(F)"] = " ".join(
@@ -144,9 +151,17 @@ class _Generator:
             split = " ".join(f"S({a})" for a in reversed(numbers[1:]))
             defines[f"{name}_AXES(S, L)"] = f"{split} L({numbers[0]})" if numbers else ""
             defines[f"{name}_STRIDES(F)"] = " ".join(
-                f"F({n}, {a})" for a in numbers for i, n in enumerate(places) if self.axes[a].strides[i]
+                f"F({n}, {axis.number})"
+                for axis in group
+                for i, n in enumerate(places)
+                if self.is_cpu or axis.strides[i]
             )
         defines["STRIDES(F)"] = "ROW_STRIDES(F) KEPT_STRIDES(F)"
+        if any_inner:
+            defines["STRIDES(F)"] += " F(0, inner) F(1, inner)"
+            kinds = [self.inputs[n].kind for n in places]
+            for first, second in ((1, 1), (1, 0), (0, 1)):
+                defines[f"INPUTS_{first}{second}(F)"] = f"F(0, {kinds[0]}, {first}) F(1, {kinds[1]}, {second})"
         defines["BODY"] = self.loop.program.c_text(self.numbers)
         for n in self.numbers:
             fold = self.loop.outputs[n].fold
@@ -174,11 +189,25 @@ class _Generator:
                 bound += [result.binding, Accumulate(result.name) if result.name else Constant(np.int32(0))]
         bound += [Scalar(name, self.real) for name in self.loop.scalars]
         bound += [Constant(np.dtype(self.real).type(value)) for value in self.loop.constants.values()]
+        rows, kept = self.shared(rows), self.shared(kept)
         bound += _ulongs(*(axis.size for axis in (*kept, *rows)))
         for group in (rows, kept):
             for axis in group:
-                bound += _ulongs(*(stride for stride in axis.strides if stride))
+                bound += _ulongs(*(stride for stride in axis.strides if self.is_cpu or stride))
         return bound
+
+    def shared(self, group: Sequence[Axis], first: int = 0) -> Sequence[Axis]:
+        """Return axes as kernels see them, numbered from `first` on.
+
+        On CPUs there are axes of size 1 in front of them, up to the next of `SHARED`, and strides of 0 are arguments,
+        too: kernels then serve shapes and broadcasts of all kinds. A GPU's work-item walks one element, for which
+        more axes are more work.
+        """
+        if not self.is_cpu:
+            return group
+        missing = next((count - len(group) for count in SHARED if count >= len(group)), 0)
+        ones = [Axis(1, False, (0,) * len(self.inputs))] * missing
+        return [replace(axis, number=first + number) for number, axis in enumerate((*ones, *group))]
 
     def launch(
         self, file: str, name: str, defines: dict[str, Any], size: int, local: int | None, arguments: list[Any]
@@ -204,14 +233,18 @@ class _Generator:
 
     def map_vectors(self) -> Launch:
         outer = self.axes[:-1]
+        if not outer and not all(self.inner.strides):
+            outer = (Axis(1, False, (0,) * len(self.inputs)),)  # one row, in the kernel of other broadcasts
         rows, length = count(outer), self.inner.size
         items = max(1, min(ITEMS_PER_UNIT[True] * self.units, rows * length // VALUES_PER_ITEM))
         pieces, rows_per_item = 1, ceil_div(rows, items)
         if rows < items:
             pieces = max(1, min(ceil_div(items, rows), length // (2 * self.lanes)))
-        arguments = [*self.arguments(outer), *_ulongs(rows, length, pieces, rows_per_item)]
+        any_inner = bool(outer) and tuple(self.inputs) == (0, 1)  # of more inputs there are too many patterns
+        inner_strides = self.inner.strides if any_inner else ()
+        arguments = [*self.arguments(outer), *_ulongs(*inner_strides, rows, length, pieces, rows_per_item)]
         size = ceil_div(rows, rows_per_item) * pieces
-        defines = self.defines(outer, inner=self.inner, lanes=self.lanes)
+        defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner)
         if self.loop.dtype != "float16" and outgrows_caches(self.planner, rows * length * self.itemsize):
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)

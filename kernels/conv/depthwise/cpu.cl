@@ -6,6 +6,7 @@
 // A work-item takes one tile of `item_planes` planes, one after the other; cpu_scratch.cl says how a tile lies in
 // scratch. `planes` is batch * channels; tiles are of y, and for the data of the lines of a phase of x.
 
+#include "common/epilogue.cl"
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/planes.cl"
 
@@ -26,7 +27,8 @@ void input_offsets(local int *offsets, const int phases_w, const Grid grid, cons
 kernel void depthwise_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                               const int accumulate, const int channels, const int multiplier, const Grid grid,
                               const PlaneTile tile, const int item_planes, local real *scratch, local real *result,
-                              local real *weights, local int *offsets) {
+                              local real *weights, local int *offsets EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     SIZES
     const int pitch = tile.pitch, plane_size = tile.plane_size;
     const int taps = grid.taps_h * grid.taps_w, reach_h = (grid.taps_h - 1) * dh, reach_w = (grid.taps_w - 1) * dw;
@@ -46,6 +48,10 @@ kernel void depthwise_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b),
             for (int t = 0; t < taps; t++) weights[t] = LOAD(OPEN(w), o * taps + t);
             correlate(result, scratch, offsets, weights, taps, (rows - 1) * pitch + columns, false,
                       has_bias ? LOAD(OPEN(b), o) : 0);
+#ifdef EPILOGUE
+            for (int i = 0; i < (rows - 1) * pitch + columns; i += VL)
+                VSTORE_REAL(result + i, EPILOGUE_VECTOR(VLOAD_REAL(result + i), o, 0));
+#endif
             const long plane = (p * multiplier + m) * y_size;
             const long end = columns < ow ? 0 : rows < oh ? plane + (row + rows) * (long)ow : last * multiplier * y_size;
             for (int u = 0; u < rows; u++) {

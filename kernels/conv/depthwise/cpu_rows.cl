@@ -6,6 +6,7 @@
 // and a loaded vector serves all of the R rows. Vectors at a plane's border mask what is not of their row; a block that
 // would reach out of the tensor itself is summed by elements. Strides are 1 with any dilation, or 2 (SH, SW) without.
 
+#include "common/epilogue.cl"
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/depthwise/planes.cl"
@@ -28,7 +29,9 @@ real sum_element(global const stored *plane, local const real *weights, const in
 
 kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                            const int accumulate, const PlaneSums planes, const Grid grid, const int tile_h,
-                           const int item_planes, local real *all_weights, local real *spare, local real *narrow) {
+                           const int item_planes, local real *all_weights, local real *spare, local real *narrow
+                           EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int channels = planes.channels, sums = planes.sums, shared = planes.shared, flip = planes.flip;
     SIZES
     const long targets = (long)grid.batch * channels;
@@ -82,6 +85,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                 for (int k = 0; k < R; k++) {
                     const int u = u0 + k * dh;
                     if (u >= bottom) continue;
+                    sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
                     if (ow < VL) {
                         VSTORE_REAL(narrow + (u - top) * VL, sum[k]);
                     } else {

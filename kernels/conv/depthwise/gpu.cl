@@ -33,6 +33,7 @@
 #define UNROLLED(times) PRAGMA(unroll times)
 #define UNROLL 64
 
+#include "common/epilogue.cl"
 #include "conv/depthwise/planes.cl"
 
 bool inside(const int at, const int size) { return (uint)at < (uint)size; }
@@ -42,8 +43,9 @@ int first_row(const int strip, const int dh) { return strip / dh * dh * R + stri
 #if MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_rows(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-    const PlaneSums planes, const Grid grid, const uint items, const int strips) {
+    const PlaneSums planes, const Grid grid, const uint items, const int strips EPILOGUE_PARAMETERS) {
     SIZES
+    OPEN_EPILOGUE
     const uint item = get_global_id(0);
     if (item >= items) return;
     const int v = item % ow, strip = item / ow % strips;
@@ -78,7 +80,8 @@ UNROLLED(R)
         const int u = u0 + k * dh;
         if (u >= oh) continue;
         const long at = (long)u * ow + v;
-        STORE(to, at, accumulate ? LOAD(to, at) + sum[k] : sum[k]);
+        const real value = EPILOGUE_ELEMENT(sum[k], channel, (long)t * oh * ow + at);
+        STORE(to, at, accumulate ? LOAD(to, at) + value : value);
     }
 }
 

@@ -10,6 +10,7 @@
 // groups take turns in scratch: one is copied while the other is summed, and no load waits for a store. Each work-group
 // is one work-item.
 
+#include "common/epilogue.cl"
 #include "conv/depthwise/planes.cl"
 
 #define TAPS (KH * KW)
@@ -98,7 +99,8 @@ void copy_group(local real *scratch, global const stored *planes, const long lef
 kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                            const int accumulate, const int groups, const int flip, const Grid grid,
                            const GroupScratch in_scratch, const int item_groups, local real *scratch,
-                           local real *shared_weights) {
+                           local real *shared_weights EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
 #if OUTPUTS * S == 1
     real weights[TAPS];  // in registers
 #else
@@ -166,6 +168,7 @@ kernel void grouped_planes(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
 #pragma unroll
                     for (int k = 0; k < R; k++) {
                         const int f = (block * R + k) * VL, u = f / P, v = f % P;
+                        sum[o][k] = EPILOGUE_VECTOR(sum[o][k], group * OUTPUTS + o0 + o, 0);  // lanes of a channel only
                         global stored *to = OPEN(y) + target * size + u * ow + v;
                         const long room = end - u * ow - v;
 #if P < VL

@@ -16,7 +16,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                         const int has_bias, const int accumulate, const int channels, const int m_count,
                         const int outputs, const Grid grid, const Target target, const int block_tiles,
                         const int block_rows, const int part, local real *panel, local real *pieces, local int *runs,
-                        local real *kept) {
+                        local real *kept EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int group = get_global_id(2), groups = get_global_size(2);
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
     const long first = get_global_id(0) * (long)(block_tiles * COLS);
@@ -36,7 +37,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     for (int from = 0; from < max(source_rows, 1); from += part) {
         const int to = min(from + part, source_rows);
         const int k_count = (to - from) * grid.taps_w;
-#if STORAGE == 16
+#if KEEP_SUMS
         const bool add = accumulate;
 #else
         const bool add = accumulate || from;
@@ -55,9 +56,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
 #pragma unroll
                     for (int v = 0; v < NV; v++) acc[i][v] = start;
                 }
-#if STORAGE == 16
-                // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each
-                // time
+#if KEEP_SUMS
                 local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                 if (from > 0) {
                     TILE_LOAD(acc, sums, COLS)
@@ -70,7 +69,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                     a += MR;
                     b += COLS;
                 }
-#if STORAGE == 16
+#if KEEP_SUMS
                 if (to < source_rows) {
                     TILE_STORE(acc, sums, COLS)
                     continue;
@@ -85,7 +84,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
 #pragma unroll
                         for (int v = 0; v < NV; v++) {
                             const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
-                            VSTORE(ys, v * VL, acc[i][v] + old);
+                            const realv value = EPILOGUE_VECTOR(acc[i][v], group * m_count + m + i, ys + v * VL - OPEN(y));
+                            VSTORE(ys, v * VL, value + old);
                         }
                         ys += row_size;
                     }
@@ -101,6 +101,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                     if (dense) {
                         length = (int)min((long)(columns - at), pixels - rest);
                         for (int i = 0; i < m_rows; i++) {
+                            finish_run(tile_out + i * COLS + at, length, group * m_count + m + i,
+                                       images + (m + i) * row_size + rest - OPEN(y) PASS_EPILOGUE);
                             store_run(images + (m + i) * row_size + rest, tile_out + i * COLS + at, length, 1, add);
                         }
                     } else {

@@ -55,7 +55,8 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
 kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                        const int accumulate, const int batch, const int channels, const int m_count, const long pixels,
                        const int item_tiles, const int block_tiles, const int block_rows, const int part,
-                       local real *panel, local real *tile_out, local real *kept) {
+                       local real *panel, local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int group = get_global_id(2), groups = get_global_size(2);
     const int m_tiles = (m_count + MR - 1) / MR;
     const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
@@ -69,7 +70,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
         const int count = (int)min(item_last - first, block);
         for (int from = 0; from < max(channels, 1); from += part) {
             const int to = min(from + part, channels), k_count = to - from;
-#if STORAGE == 16
+#if KEEP_SUMS
             const bool add = accumulate;
 #else
             const bool add = accumulate || from;
@@ -94,9 +95,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
 #pragma unroll
                         for (int v = 0; v < NV; v++) acc[i][v] = start;
                     }
-#if STORAGE == 16
-                    // between the parts of the sum, tiles are kept in local memory: half precision would lose bits each
-                    // time
+#if KEEP_SUMS
                     local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {
                         TILE_LOAD(acc, sums, COLS)
@@ -128,7 +127,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         }
                         MULTIPLY(vector_[v_] = LOAD_REALS(b + v_ * VL))
                     }
-#if STORAGE == 16
+#if KEEP_SUMS
                     if (!last_part) {
                         TILE_STORE(acc, sums, COLS)
                         continue;
@@ -141,7 +140,9 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
 #pragma unroll
                             for (int v = 0; v < NV; v++) {
                                 const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
-                                VSTORE(ys, v * VL, acc[i][v] + old);
+                                const realv value =
+                                    EPILOGUE_VECTOR(acc[i][v], group * m_count + m + i, ys + v * VL - OPEN(y));
+                                VSTORE(ys, v * VL, value + old);
                             }
                             ys += pixels;
                         }
@@ -153,7 +154,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         const int length = (int)min((long)(columns - at), pixels - rest);
                         global stored *ys = OPEN(y) + ((q_image * groups + group) * m_count + m) * pixels + rest;
                         for (int r = 0; r < m_rows; r++) {
-                            local const real *values = tile_out + r * COLS + at;
+                            local real *values = tile_out + r * COLS + at;
+                            finish_run(values, length, group * m_count + m + r, ys - OPEN(y) PASS_EPILOGUE);
                             if (add) {
                                 store_run(ys, values, length, 1, true);
                             } else {

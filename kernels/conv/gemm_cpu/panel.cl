@@ -7,8 +7,17 @@
 // Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
 
+#include "common/epilogue.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
+
+// 1: sums are kept in local memory between the parts of a panel: half precision would lose bits each time, and an
+// epilogue has to come after the last one.
+#if STORAGE == 16 || defined(EPILOGUE)
+#define KEEP_SUMS 1
+#else
+#define KEEP_SUMS 0
+#endif
 
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
@@ -109,6 +118,15 @@ void fill_panel(local real *panel, const int pitch, local real *pieces, local co
             }
         }
     }
+}
+
+// Computes the epilogue of `length` values of a channel, which belong to the result's elements from `at` on.
+void finish_run(local real *values, const int length, const long channel, const long at TAKE_EPILOGUE) {
+#ifdef EPILOGUE
+    int l = 0;
+    for (; l + VL <= length; l += VL) STORE_REALS(values + l, EPILOGUE_VECTOR(LOAD_REALS(values + l), channel, at + l));
+    for (; l < length; l++) values[l] = EPILOGUE_ELEMENT(values[l], channel, at + l);
+#endif
 }
 
 // Writes or adds `length` values to every `step`th element from y on.

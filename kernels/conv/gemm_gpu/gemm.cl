@@ -90,9 +90,14 @@
 
 #include "conv/gemm_gpu/tile.cl"
 
+// With SPLIT the epilogue is conv_sum's.
 #if SPLIT
+#define STORE_PARAMETERS
+#define OPEN_STORE
 #define TARGET_TENSORS TENSOR_OF(real, sums)
 #else
+#define STORE_PARAMETERS EPILOGUE_PARAMETERS
+#define OPEN_STORE OPEN_EPILOGUE
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
 
@@ -149,7 +154,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #else
 kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const int accumulate, const int rows,
                       const int columns, const int depth, const int parts, const int steps_of_part, const int groups,
-                      const Grid grid, const Target target) {
+                      const Grid grid, const Target target STORE_PARAMETERS) {
     LOADER_LOCALS;
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
     uint id = get_group_id(0);
@@ -161,6 +166,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
     const int first = part * steps_of_part;
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif
+    OPEN_STORE
     local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
 
     real sums_of_item[ITEM_M][ITEM_N];
@@ -222,7 +228,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #if SPLIT
             leave4(sum, to + (long)row * columns, columns - column);
 #else
-            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate);
+            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
 #endif
         }
     }
@@ -230,7 +236,9 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 
 // Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
 kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,
-                     const int rows, const int columns, const int parts, const int groups, const Target target) {
+                     const int rows, const int columns, const int parts, const int groups, const Target target
+                     EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int column = get_global_id(0), row = get_global_id(1), group = get_global_id(2);
     global const real *from = OPEN(sums) + ((long)group * rows + row) * columns + column;
     const long next = (long)groups * rows * columns;
@@ -238,5 +246,5 @@ kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(tar
     for (int part = 0; part < parts; part++) sum += from[part * next];
     if (has_bias) sum += LOAD(OPEN(bias), group * rows + row);
     const Destination to = destination_of(column, group, groups, rows, columns, target);
-    finish(sum, OPEN(target), to.first[0] + row * to.row_step, accumulate);
+    finish(sum, OPEN(target), group * rows + row, to.first[0] + row * to.row_step, accumulate PASS_EPILOGUE);
 }

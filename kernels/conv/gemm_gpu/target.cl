@@ -3,6 +3,8 @@
 // TARGET 1, pixels: pixel u of the grid is position u * stride + begin of the target tensor.
 // TARGET 2, filter: the product of each group, as it is.
 
+#include "common/epilogue.cl"
+
 // A pixel of the grid that is a column of the product.
 typedef struct {
     int w, h, d, image;
@@ -62,18 +64,20 @@ Destination destination_of(const int column, const int group, const int groups, 
     return to;
 }
 
-void finish(real sum, global stored *target, const long at, const int accumulate) {
+void finish(real sum, global stored *target, const long channel, const long at, const int accumulate TAKE_EPILOGUE) {
+    sum = EPILOGUE_ELEMENT(sum, channel, at);
     if (accumulate) sum += LOAD(target, at);
     STORE(target, at, sum);
 }
 
 // Finishes four columns of a row, with one access to memory where its alignment allows that.
 void finish4(realv sum, const Destination *to, const int row, const int channel, global const stored *bias,
-             global stored *target, const int has_bias, const int accumulate) {
+             global stored *target, const int has_bias, const int accumulate TAKE_EPILOGUE) {
     if (has_bias) sum += LOAD(bias, channel);
     const long at = to->first[0] + row * to->row_step;
 #if STORAGE == 16
     if (to->together) {
+        sum = EPILOGUE_VECTOR(sum, channel, at);
         if (accumulate) sum += VLOAD(target, at);
         VSTORE(target, at, sum);
         return;
@@ -81,15 +85,17 @@ void finish4(realv sum, const Destination *to, const int row, const int channel,
 #else
     if (to->together && (ulong)(target + at) % sizeof(realv) == 0) {
         global realv *vector = (global realv *)(target + at);
+        sum = EPILOGUE_VECTOR(sum, channel, at);
         if (accumulate) sum += *vector;
         *vector = sum;
         return;
     }
 #endif
-    finish(sum.s0, target, at, accumulate);
-    if (to->count > 1) finish(sum.s1, target, to->first[1] + row * to->row_step, accumulate);
-    if (to->count > 2) finish(sum.s2, target, to->first[2] + row * to->row_step, accumulate);
-    if (to->count > 3) finish(sum.s3, target, to->first[3] + row * to->row_step, accumulate);
+    const long row_at = row * to->row_step;
+    finish(sum.s0, target, channel, at, accumulate PASS_EPILOGUE);
+    if (to->count > 1) finish(sum.s1, target, channel, to->first[1] + row_at, accumulate PASS_EPILOGUE);
+    if (to->count > 2) finish(sum.s2, target, channel, to->first[2] + row_at, accumulate PASS_EPILOGUE);
+    if (to->count > 3) finish(sum.s3, target, channel, to->first[3] + row_at, accumulate PASS_EPILOGUE);
 }
 
 // Leaves four columns of a row to conv_sum.

@@ -15,8 +15,6 @@
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 
-#define SINGLE kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-
 // Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each.
 #define TILES_H ((grid.size_h + TILE - 1) / TILE)
 #define TILES_W ((grid.size_w + TILE - 1) / TILE)

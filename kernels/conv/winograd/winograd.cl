@@ -14,10 +14,13 @@
 // winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
 // goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
 
+#include "common/epilogue.cl"
 #include "conv/winograd/transforms.cl"
 
-// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane].
-void store_pixels(global stored *y, const long plane, const int lanes, local const real *pixels, const int count, const int accumulate) {
+// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane]. The first is of channel `channel` and
+// element `start` of the result.
+void store_pixels(global stored *y, const long plane, const int lanes, local const real *pixels, const int count,
+                  const int accumulate, const long channel, const long start TAKE_EPILOGUE) {
     int at = 0;
     for (; at + VL <= count; at += VL) {
         realv a[VL], b[VL];
@@ -26,7 +29,11 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
         TRANSPOSE(a, b, VL)
 #pragma unroll
         for (int i = 0; i < VL; i++) {
-            if (i < lanes) VSTORE(y, i * plane + at, accumulate ? a[i] + VLOAD(y, i * plane + at) : a[i]);
+            if (i < lanes) {
+                const long to = i * plane + at;
+                const realv value = EPILOGUE_VECTOR(a[i], channel + i, start + to);
+                VSTORE(y, to, accumulate ? value + VLOAD(y, to) : value);
+            }
         }
         // the rest is covered by a last block that overlaps; with accumulate, the rest is added one by one,
         // otherwise some sums would be added twice
@@ -35,7 +42,7 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
     for (; at < count; at++) {
         for (int i = 0; i < lanes; i++) {
             const long to = i * plane + at;
-            STORE(y, to, pixels[at * VL + i] + (accumulate ? LOAD(y, to) : 0));
+            STORE(y, to, EPILOGUE_ELEMENT(pixels[at * VL + i], channel + i, start + to) + (accumulate ? LOAD(y, to) : 0));
         }
     }
 }
@@ -113,7 +120,7 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
 // y of tile rows [first, first + count), of VL outputs from m on. M points to the first tile and to m's lane.
 void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
                         const int has_bias, const int accumulate, const int m_count, const Grid grid, const int m,
-                        const int first, const int count) {
+                        const int first, const int count TAKE_EPILOGUE) {
     const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = grid.size_h, ow = grid.size_w;
     const long plane = (long)oh * ow;
     realv start = 0;
@@ -132,8 +139,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 #undef PRODUCT
 #undef PUT
         }
-        store_pixels(y + ((long)image * m_count + m) * plane + (long)h * TILE * ow, plane, lanes, pixels,
-                     min(group * TILE, oh - h * TILE) * ow, accumulate);
+        const long at = ((long)image * m_count + m) * plane + (long)h * TILE * ow;
+        store_pixels(y + at, plane, lanes, pixels, min(group * TILE, oh - h * TILE) * ow, accumulate, m, at PASS_EPILOGUE);
         row += group;
     }
 }
@@ -148,7 +155,9 @@ typedef struct {
 // y (batch, m_count, grid.size...) from x (batch, channels, grid.source...).
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate, const int channels,
-                     const int m_count, const Grid grid, const TileSplit split, local real *pixels) {
+                     const int m_count, const Grid grid, const TileSplit split, local real *pixels
+                     EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int tile_w = TILES_W, block_rows = split.block_rows, own_weights = split.own_weights;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
@@ -175,7 +184,7 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
             }
             for (int m = block * COLS; m < last_m; m += VL) {
                 transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
-                                   m, first, count);
+                                   m, first, count PASS_EPILOGUE);
             }
         }
     }
@@ -193,9 +202,10 @@ SINGLE void winograd_product(TENSOR_OF(const real, V), TENSOR_OF(const real, U),
 
 // One work-item computes VL outputs of block_rows of the tile rows.
 SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
-                            const int m_count, const Grid grid, const TileRows part, local real *pixels) {
+                            const int m_count, const Grid grid, const TileRows part, local real *pixels EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
     const long m_size = (long)part.tiles * COLS + PAD;
     transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size, pixels, OPEN(bias),
-                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row));
+                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row) PASS_EPILOGUE);
 }

@@ -38,13 +38,13 @@ typedef struct clg_mx_argument {
 
 /* A problem to run. */
 typedef struct clg_mx_step {
-    void *plan; /* clg_plan */
+    void *plan; /* clg_plan; NULL until the step is first run, and again once the plan was destroyed */
     const char *problem;
     const clg_mx_argument *arguments;
     const double *scalars;
     uint32_t argument_count, scalar_count;
-    int32_t always; /* it writes something that no request rules */
-    int32_t reserved;
+    int32_t always;  /* it writes something that no request rules */
+    int32_t context; /* Python's number of the context that plans it */
 } clg_mx_step;
 
 typedef struct clg_mx_state {

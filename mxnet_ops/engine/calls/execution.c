@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-enum { ALIGNMENT = 128 };
+enum { ALIGNMENT = 128, ATTEMPTS = 4 };
 
 int clg_mx_fail(const char *op_type, const char *what) {
     fprintf(stderr, "clgraft: [%s] %s\n", op_type, what);
@@ -40,13 +40,31 @@ void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, con
     return given->addresses[given->first[argument->group] + argument->place];
 }
 
-/* Runs a step whose buffers are set, with copies for them or NULL. */
+/* Runs the step of a region, whose buffers are set, with copies for them or NULL. */
 bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
     const clg_buffer *buffers = execution->buffers;
     clg_status status =
         copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
                : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
     if (!status) return true;
+    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
+    fflush(stderr);
+    return false;
+}
+
+/* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient, and
+ * again if it was destroyed meanwhile, as plans of many shapes are. */
+static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
+    void **place = (void **)&step->plan; /* the steps are this library's own copy */
+    for (int attempt = 0;; attempt++) {
+        void *plan = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+        clg_status status = CLG_INVALID_HANDLE;
+        if (plan) status = mx.plan_run(plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+        if (!status) return true;
+        if (status != CLG_INVALID_HANDLE || attempt == ATTEMPTS) break;
+        if (!clg_mx_py_plan(step->problem, step->context, &plan)) return false;
+        __atomic_store_n(place, plan, __ATOMIC_RELEASE);
+    }
     fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
     fflush(stderr);
     return false;
@@ -62,7 +80,7 @@ static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step,
         execution->buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
                                              .handle = address, .bytes = address ? a->bytes : 0};
     }
-    return !wanted || clg_mx_run_step(execution, step, NULL);
+    return !wanted || run_plan(step, execution->buffers);
 }
 
 static bool run_all(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {

@@ -118,6 +118,7 @@ int clg_mx_py_shapes(clg_mx_call *call, const char *op_type, int count, const ch
 int clg_mx_py_refuse_types(const char *op_type, int count, const char **attributes, const int *types);
 int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char **attributes, const char *where,
                    const char *device, const int32_t *key, uint32_t key_count);
+int clg_mx_py_plan(const char *problem, int context, void **plan);
 int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
                             const int32_t *key, uint32_t key_count);
 int clg_mx_py_draw(clg_mx_execution *execution, int train);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -26,7 +28,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="measure the operators, or whole nets, against the frameworks' own",
         description="Measure against every framework that is installed, both sides in this process, in turn. Sets hold "
         "problems of common networks: alexnet, classic, depthwise, elements, mobilenet, norms, poolings, resnet50, "
-        f"vgg16 (default: {' '.join(SETS)}). Above 1 ours is faster.",
+        f"vgg16 (default: {' '.join(SETS)}), and unseen those that no tuned row names. Above 1 ours is faster.",
     )
     bench.add_argument(
         "sets",
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.earlier:
         runs = [Results.read(path) for path in options.earlier]
         for one in runs:
-            report.print_sums(one.rows, sys.stdout)
+            report.print_sums(one, sys.stdout)
     else:
         runs = [_measure(options)]
         if options.json:
@@ -83,6 +85,16 @@ def run(options: argparse.Namespace) -> int:
             for path in plots.draw(one, options.plots / str(i) if len(runs) > 1 else options.plots):
                 print(path)
     return 0 if all(one.rows for one in runs) else 1
+
+
+def _processor() -> str:
+    """Return the name of the machine's processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def _measure(options: argparse.Namespace) -> Results:
@@ -103,6 +115,8 @@ def _measure(options: argparse.Namespace) -> Results:
         found.flops,
         found.bandwidth,
         {name: peers.describe(name) for name in names},
+        processor=_processor(),
+        modes={name: peers.mode(name) for name in names},
     )
     print(f"on {device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
     total = operators.pairs(work, names)
@@ -115,7 +129,7 @@ def _measure(options: argparse.Namespace) -> Results:
             progress.print(report.line(row, found))
         if options.nets:
             _measure_nets(options, names, results, found, progress)
-    report.print_sums(results.rows, sys.stdout)
+    report.print_sums(results, sys.stdout)
     return results
 
 

@@ -19,6 +19,8 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softrelu": lambda x: np.logaddexp(x, np.float32(0)),
 }
 
+MODE = "NumPy on the same arrays"
+
 
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""

@@ -64,7 +64,7 @@ def _flops(on: Context) -> float:
     width, chains = (max(on.device.vector_width, 4), CPU_CHAINS) if cpu else (GPU_WIDTH, GPU_CHAINS)
     items = on.device.compute_units * (16 if cpu else 2048)
     rounds = 200_000 if cpu else 4_000
-    kernel = on.kernel("benchmarks/peaks.cl", "fma_chains", {"WIDTH": width, "CHAINS": chains})
+    kernel = on.kernel("benchmarks/peaks.cl", "fma_chains", {"WIDTH": width, "CHAINS": chains}).built
     sums = cl.Buffer(on.cl_context, cl.mem_flags.READ_WRITE, items * width * 4)
     kernel.set_args(sums, np.float32(0.999), np.int32(rounds))
     local = (1,) if cpu else (256,)
@@ -78,7 +78,7 @@ def _bandwidth(on: Context) -> float:
     cpu = on.device.is_cpu
     width = max(on.device.vector_width, 4) if cpu else 4
     vectors = 4096 if cpu else 1
-    kernel = on.kernel("benchmarks/peaks.cl", "copy_lines", {"WIDTH": width})
+    kernel = on.kernel("benchmarks/peaks.cl", "copy_lines", {"WIDTH": width}).built
     flags = cl.mem_flags
     buffers = [cl.Buffer(on.cl_context, flags.READ_WRITE, COPY_BYTES) for _ in range(2)]
     for buffer in buffers:  # the system allocates pages when they are first touched

@@ -68,7 +68,7 @@ def available(names: Sequence[str] | None = None) -> list[str]:
 
 
 def sides(peer: str, case: Case) -> dict[str, Side]:
-    """Return a case's calls: ``native`` and ``clgraft``, on the same random data.
+    """Return a case's calls: ``clgraft`` and the peer's, ``native`` or one for each of its layouts, on the same data.
 
     Raises
     ------
@@ -77,6 +77,11 @@ def sides(peer: str, case: Case) -> dict[str, Side]:
     """
     found: dict[str, Side] = importlib.import_module(known()[peer].operators).sides(case)
     return found
+
+
+def mode(peer: str) -> str:
+    """Return how a peer's operators are called, in words."""
+    return str(getattr(importlib.import_module(known()[peer].operators), "MODE", ""))
 
 
 def random(shape: Sequence[int], seed: int) -> np.ndarray:

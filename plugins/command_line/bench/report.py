@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -30,6 +31,8 @@ def line(row: Row, peaks: Peaks) -> str:
         share = share_of_peak(row, peaks)
         peak = "-" if share is None else f"{share:.0%}"
         text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {peak:>8}"
+    if row.layout:
+        text += f"  {row.layout}"
     disturbed = max(row.native_spread, row.ours_spread)
     return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
 
@@ -44,8 +47,11 @@ def share_of_peak(row: Row, peaks: Peaks) -> float | None:
     return share if share <= 1 else None
 
 
-def print_sums(rows: Sequence[Row], output: TextIO) -> None:
-    """Print the sums: a table on a terminal, lines in a pipe."""
+def print_sums(run: Results, output: TextIO) -> None:
+    """Print the sums and where they were measured: a table on a terminal, lines in a pipe."""
+    rows = run.rows
+    if rows:
+        print(f"measured on {run.conditions()}", file=output)
     if not output.isatty():
         print(sums(rows), file=output)
         return
@@ -77,16 +83,27 @@ def markdown(runs: Sequence[Results]) -> str:
 
     A cell of the groups is ``forward / backward (worst)``; a column stands for a peer and a runtime.
     """
-    parts = ["| device | cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
+    parts = ["| device | processor, cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
         peaks, peers = Peaks(run.peak_flops, run.peak_bandwidth), ", ".join(run.peers.values())
-        parts.append(f"| {run.device} | {run.threads} | {peaks} | {peers} | `{run.command}` |")
-    return "\n".join([*parts, "", *_groups(runs), *_nets(runs)])
+        parts.append(f"| {run.device} | {run.processor or '-'}, {run.threads} | {peaks} | {peers} | `{run.command}` |")
+    measured = [f"Measured on {text}." for text in dict.fromkeys(run.conditions() for run in runs)]
+    layouts = _layouts(runs)
+    tables = [[*measured, *layouts, "", *table] for table in (_groups(runs), _nets(runs)) if table]
+    return "\n".join([*parts, "", *(line for table in tables for line in table)])
 
 
-def _runtime(run: Results) -> str:
-    """Return the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
-    return run.device.split(" ", 1)[-1].split(" /")[0]
+def _layouts(runs: Sequence[Results]) -> list[str]:
+    """Return a sentence for each peer of several layouts: in how many rows which of them was the faster."""
+    counts: dict[str, Counter[str]] = {}
+    for row in (row for run in runs for row in run.rows if row.layout):
+        counts.setdefault(row.peer, Counter())[row.layout] += 1
+    return [
+        f"Each row takes the faster layout of {peer}: "
+        + ", ".join(f"{n} in {c}" for n, c in sorted(found.items()))
+        + "."
+        for peer, found in counts.items()
+    ]
 
 
 def _groups(runs: Sequence[Results]) -> list[str]:
@@ -94,7 +111,7 @@ def _groups(runs: Sequence[Results]) -> list[str]:
     for run in runs:
         for (group, direction, peer), found in summaries(run.rows).items():
             if group in GROUPS:
-                columns.setdefault((peer, _runtime(run)), {})[group, direction] = found
+                columns.setdefault((peer, run.runtime), {})[group, direction] = found
     if not columns:
         return []
     order = sorted(columns, key=lambda column: [peer for run in runs for peer in run.peers].index(column[0]))
@@ -113,9 +130,9 @@ def _groups(runs: Sequence[Results]) -> list[str]:
 
 
 def _nets(runs: Sequence[Results]) -> list[str]:
-    names = list(dict.fromkeys(_runtime(run) for run in runs))
+    names = list(dict.fromkeys(run.runtime for run in runs))
     found = {
-        (row.peer, row.name, row.direction, _runtime(run)): row
+        (row.peer, row.name, row.direction, run.runtime): row
         for run in runs
         for row in run.rows
         if row.group not in GROUPS and row.peer != NO_PEER

@@ -32,6 +32,8 @@ class Row:
         Operations and bytes at least; 0 if not counted.
     difference : float
         Relative difference between both sides' results.
+    layout : str
+        The peer's faster layout, where it has several.
     """
 
     set: str
@@ -47,6 +49,7 @@ class Row:
     flops: float = 0.0
     nbytes: float = 0.0
     difference: float = 0.0
+    layout: str = ""
 
     @property
     def ratio(self) -> float:
@@ -68,6 +71,9 @@ class Results:
     threads : int
         Cores of the process.
     command : str
+    processor : str
+    modes : dict of str to str
+        How the operators of each peer were called.
     """
 
     device: str
@@ -77,6 +83,18 @@ class Results:
     peak_bandwidth: float
     peers: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    processor: str = ""
+    modes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runtime(self) -> str:
+        """Return the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
+        return self.device.split(" ", 1)[-1].split(" /")[0]
+
+    def conditions(self) -> str:
+        """Return where and how it was measured: what every table of its figures says."""
+        where = f"{self.processor or 'processor not recorded'}, {self.threads} cores; {self.runtime}; float32"
+        return "; ".join([where, *(f"{peer}: {mode}" for peer, mode in self.modes.items() if mode)])
 
     def to_json(self) -> str:
         """Return everything as JSON."""

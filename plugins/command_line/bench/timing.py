@@ -29,11 +29,10 @@ class Timing:
 def compare(
     contenders: Mapping[str, Callable[[], object]], seconds: float = 1.0, least: int = 7, settle: float = SETTLE
 ) -> dict[str, Timing]:
-    """Time calls in turn: A A, B B, A A, ..., after one warm-up each.
+    """Time calls in turn, back to back: A A A, B B B, A A A, ...
 
-    At each turn a contender waits until the other's threads have gone to sleep, and is called once untimed: thread
-    pools keep a core busy for a while after their last work, which would slow down the next contender, and sleeping
-    threads take their time to wake up.
+    Each turn begins with untimed calls, until the other contenders' threads have gone to sleep (thread pools keep a
+    core busy for a while after their last work) and the contender's own threads and caches are warm.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ def compare(
     least : int
         The least number of timed calls of each.
     settle : float
-        Seconds to wait at each turn.
+        Seconds of untimed calls at each turn, one at least.
 
     Returns
     -------
@@ -56,8 +55,10 @@ def compare(
     end = time.perf_counter() + seconds
     while min(map(len, times.values())) < least or time.perf_counter() < end:
         for name, call in contenders.items():
-            time.sleep(settle)
+            warm = time.perf_counter() + settle
             call()
+            while time.perf_counter() < warm:
+                call()
             stop = time.perf_counter() + settle
             while True:
                 start = time.perf_counter()

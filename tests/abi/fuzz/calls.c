@@ -234,7 +234,7 @@ static void arrays(input *in) {
     case 1: judge(clg_array_write(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
     case 2: judge(clg_array_read(pick(in), byte(in) < 240 ? at : number(in), byte(in) < 250 ? data : NULL, count)); break;
     default:
-        if (bytes > UINT32_MAX) bytes = UINT64_MAX / 4; /* what no machine has */
+        if (bytes >= UINT32_MAX) bytes = UINT64_MAX / 4; /* what no machine has */
         judge(clg_array_create(pick(in), byte(in) < 200 ? 2048 : bytes, byte(in) < 250 ? &array : NULL));
         keep(array);
     }

@@ -8,7 +8,8 @@
 
 #define TABLE_SIZE 140
 #define MAX_ARGUMENTS 64
-#define LARGEST (1u << 21) /* bytes of a buffer; more is out of memory */
+#define LARGEST (1u << 20) /* bytes of a buffer; more is out of memory */
+#define MEMORY (5u << 19)  /* bytes of all buffers */
 
 typedef struct argument {
     int kind; /* 0 not set, 1 bytes, 2 a mem or NULL, 3 a pointer */
@@ -30,6 +31,7 @@ typedef struct object {
 static void *table[TABLE_SIZE];
 static object *living;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static size_t taken; /* bytes of all buffers */
 static _Thread_local unsigned fail_in;
 static _Thread_local int32_t fail_code;
 
@@ -86,7 +88,10 @@ static int32_t release(void *pointer) {
     while (*place != o) place = &(*place)->next;
     *place = o->next;
     pthread_mutex_unlock(&mutex);
-    if (o->owns_data) free(o->data);
+    if (o->owns_data) {
+        __atomic_fetch_sub(&taken, o->bytes, __ATOMIC_RELAXED);
+        free(o->data);
+    }
     free(o);
     return 0;
 }
@@ -98,6 +103,10 @@ static void *create_buffer(void *context, uint64_t flags, size_t bytes, void *ho
     *code = failure();
     if (!*code && bytes > LARGEST) *code = -61;
     if (!*code && !bytes) *code = -61;
+    if (!*code && !host && __atomic_add_fetch(&taken, bytes, __ATOMIC_RELAXED) > MEMORY) {
+        __atomic_fetch_sub(&taken, bytes, __ATOMIC_RELAXED);
+        *code = -4;
+    }
     if (*code) return NULL;
     object *mem = fake_new(FAKE_MEM, context);
     mem->bytes = bytes;
@@ -223,6 +232,12 @@ static int32_t queue_info(void *queue, uint32_t name, size_t bytes, void *value,
     return failure();
 }
 
+static int32_t kernel_info(void *kernel, uint32_t name, size_t bytes, void *value, size_t *used) {
+    uint32_t references = (uint32_t)__atomic_load_n(&expect(kernel, FAKE_KERNEL)->references, __ATOMIC_ACQUIRE);
+    memcpy(value, &references, sizeof references);
+    return failure();
+}
+
 static int32_t event_info(void *event, uint32_t name, size_t bytes, void *value, size_t *used) {
     expect(event, FAKE_EVENT);
     memset(value, 0, bytes); /* CL_COMPLETE */
@@ -252,6 +267,7 @@ static void fill_table(void) {
     table[14] = (void *)create_buffer;
     table[20] = (void *)mem_info;
     table[38] = (void *)set_argument;
+    table[39] = (void *)kernel_info;
     table[41] = (void *)wait_events;
     table[42] = (void *)event_info;
     table[46] = table[47] = (void *)wait_queue;

@@ -93,7 +93,9 @@ static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t co
     uint8_t sum = 0;
     expect(plan == (clg_plan)0x10 || plan == (clg_plan)0x20, "the plan that Python gave");
     if (plan == (clg_plan)0x20) expect(scalar_count == 1 && scalars[0] == asked, "the pass for the write requests");
-    else for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
+    if (plan == (clg_plan)0x10 && fails()) return CLG_INVALID_HANDLE; /* it was destroyed: Python is asked again */
+    if (plan == (clg_plan)0x10)
+        for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *memory = buffers[i].handle;
         expect(buffers[i].size == sizeof(clg_buffer) && (buffers[i].mode == CLG_SKIP) == !memory, "memory unless it is left out");
@@ -209,7 +211,7 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
             arguments[made][2] = back && f.reads_outputs ? fill(&f, key, CLG_MX_OUT, h, false)
                                                          : fill(&f, key, CLG_MX_STATE, h, false);
             arguments[made][3] = fill(&f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, h, true);
-            steps[made] = (clg_mx_step){(void *)0x10, "problem", arguments[made], SCALARS, MOST, h % 4, h % 8 == 0 && !back, 0};
+            steps[made] = (clg_mx_step){h % 3 ? NULL : (void *)0x10, "problem", arguments[made], SCALARS, MOST, h % 4, h % 8 == 0 && !back, 0};
         }
     uint8_t content[16 * STATES];
     memset(content, 7, sizeof content);
@@ -228,6 +230,12 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
         work.number = remember_region(&f, key, key_count);
     }
     return clg_mx_add_work(call, key, key_count, device, &work);
+}
+
+int clg_mx_py_plan(const char *problem, int context, void **plan) {
+    expect(!strcmp(problem, "problem") && !context, "a step's problem and context");
+    *plan = (void *)0x10;
+    return !fails();
 }
 
 static long streams;

@@ -19,6 +19,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
 )
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
@@ -91,7 +92,12 @@ def choose_tile(
     raise Declined(f"a line of {width.reach} elements' reach does not fit {most_bytes} bytes of local memory")
 
 
-def plan(problem: ConvProblem, planner: Planner) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: forward, without inputs as large as the result."""
+    return problem.direction == "forward" and WHOLE not in epilogue.extras
+
+
+def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
@@ -107,7 +113,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         *ints(channels, multiplier),
         *(grid_argument(problem.batch, height, width), PLANE_TILE.pack({**sizes, **low})),
     )
-    defines = {"VL": lanes, "NV": VECTORS, **GRID.defines(), **PLANE_TILE.defines()}
+    defines = {"VL": lanes, "NV": VECTORS, **GRID.defines(), **PLANE_TILE.defines(), **epilogue_defines(epilogue)}
     kernel = planner.kernel(FILE, f"depthwise_{problem.direction}", defines, problem.dtype, MAD_ENABLE)
     scratch = (Local(tile.scratch * size), Local(tile.results * size))
     if problem.direction == "backward_filter":
@@ -141,6 +147,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
             *(Buffer("x"), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
             *(Buffer("y"), *ints(problem.bias), Accumulate("y")),
             *(*shape, *ints(item_planes), *scratch, Local(taps * size), Local(taps * 4)),
+            *epilogue_arguments(epilogue, problem.dtype),
         )
     else:
         output = "dx"

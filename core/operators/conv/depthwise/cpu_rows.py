@@ -19,6 +19,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
     sums_argument,
 )
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
@@ -50,7 +51,17 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
             yield {"rows": rows, "items": items}
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: forward, without inputs as large as the result."""
+    return problem.direction == "forward" and WHOLE not in epilogue.extras
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     rows, items = chosen.pop("rows", ROWS), chosen.pop("items", 0)
@@ -68,7 +79,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, rows)
     if problem.direction == "forward":
-        return _rows(problem, planner, height, width, rows, items)
+        return _rows(problem, planner, height, width, rows, items, epilogue)
     if strides == (1, 1):
         height, width = (a.turned for a in (height, width))
         return _rows(problem, planner, height, width, rows, items)
@@ -103,7 +114,13 @@ def _planes(planes: int, tiles: int, plane_bytes: int, planner: Planner, items: 
 
 
 def _rows(
-    problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int, items: int
+    problem: ConvProblem,
+    planner: Planner,
+    height: PlaneAxis,
+    width: PlaneAxis,
+    rows: int,
+    items: int,
+    epilogue: Epilogue | None = None,
 ) -> Launches:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
@@ -116,8 +133,9 @@ def _rows(
     tiles = ceil_div(height.size, tile_h)
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     item_planes = _planes(targets, tiles, plane_bytes, planner, items)
+    with_epilogue = {**defines, **epilogue_defines(epilogue)}
     launch = Launch(
-        planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", defines, problem.dtype, MAD_ENABLE),
+        planner.kernel("conv/depthwise/cpu_rows.cl", "depthwise_rows", with_epilogue, problem.dtype, MAD_ENABLE),
         (tiles, ceil_div(targets, item_planes)),
         (1, 1),
         (
@@ -126,6 +144,7 @@ def _rows(
             *(sums_argument(problem), grid_argument(problem.batch, height, width), *ints(tile_h, item_planes)),
             *(Local(sums * height.taps * width.taps * size), Local(lanes * size)),
             Local((tile_h * lanes if width.size < lanes else 1) * size),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (target,),
     )

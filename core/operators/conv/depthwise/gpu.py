@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, long, sums_argument
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, ints
@@ -39,7 +40,17 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         yield {"rows": rows}
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward, where taps are unrolled."""
+    return problem.direction == "forward" and prod(problem.kernel) <= MOST_TAPS
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
     wanted = int((settings or {}).get("rows", 0))
     if settings and (set(settings) != {"rows"} or wanted not in ROWS):
@@ -51,7 +62,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, wanted)
     if problem.direction == "forward":
-        return _rows(problem, planner, height, width, wanted)
+        return _rows(problem, planner, height, width, wanted, epilogue)
     if height.stride == width.stride == 1:
         height, width = (a.turned for a in (height, width))
         return _rows(problem, planner, height, width, wanted)
@@ -109,7 +120,14 @@ def _strips(height: PlaneAxis, rows: int) -> int:
     return ceil_div(height.size, rows * height.step) * height.step
 
 
-def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int) -> Launches:
+def _rows(
+    problem: ConvProblem,
+    planner: Planner,
+    height: PlaneAxis,
+    width: PlaneAxis,
+    rows: int,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
@@ -125,7 +143,9 @@ def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Plan
         items = _checked(problem.batch * channels * strips[0] * width.size)
         file, name, more = FILE, "depthwise_gpu_rows", {"R": rows}
     launch = Launch(
-        _kernel(problem, planner, file, name, ROWS_KERNEL, _defines(height, width), **more),
+        _kernel(
+            problem, planner, file, name, ROWS_KERNEL, {**_defines(height, width), **epilogue_defines(epilogue)}, **more
+        ),
         (round_up(items, GROUP),),
         (GROUP,),
         (
@@ -133,6 +153,7 @@ def _rows(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Plan
             *(Buffer(target), *ints(problem.bias), Accumulate(target)),
             *(sums_argument(problem), grid_argument(problem.batch, height, width)),
             *(Constant(np.uint32(items // each)), *ints(*strips)),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (target,),
     )

@@ -6,6 +6,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, GROUP_SCRATCH
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of_groups, grid_argument, planes_per_item
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
@@ -20,7 +21,12 @@ VECTORS = 4  # vectors of a plane that are summed together
 OUTPUTS = 4  # planes that are summed together
 
 
-def plan(problem: ConvProblem, planner: Planner) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: forward, without inputs as large as the result."""
+    return problem.direction == "forward" and WHOLE not in epilogue.extras
+
+
+def plan(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> Launches:
     """Plan one launch."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
@@ -69,12 +75,13 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
     group_bytes = (sums * height.source * width.source + outputs * height.size * width.size) * size
     all_groups = problem.batch * problem.groups
     item_groups = planes_per_item(all_groups, 1, group_bytes, planner)
-    defines = {
+    defines: dict[str, int | str] = {
         **{"VL": lanes, "P": pitch, "R": vectors, "O": together, "KH": height.taps, "KW": width.taps},
         **{"S": sums, "OUTPUTS": outputs, "SH": height.stride, "SW": width.stride, "DH": height.step, "DW": width.step},
         **{**GRID.defines(), **GROUP_SCRATCH.defines()},
         **{"BH": above * height.stride - height.pad, "BW": before * width.stride - width.pad},
     }
+    defines.update(epilogue_defines(epilogue))
     in_scratch = GROUP_SCRATCH.pack(
         {"first_tap": -above * pitch - before, "lead": lead, "blocks": blocks, "phase_size": phase_size}
     )
@@ -87,6 +94,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
             *(Buffer(target), *ints(problem.bias), Accumulate(target)),
             *(*ints(problem.groups, not forward), grid_argument(problem.batch, height, width), in_scratch),
             *(*ints(item_groups), Local(scratch), Local(weights)),
+            *epilogue_arguments(epilogue, problem.dtype),
         ),
         (target,),
     )

@@ -41,6 +41,7 @@ def _blockings(
     channels: int,
     size: int,
     keep: bool,
+    late: bool,
     local_memory: int,
     panel_bytes: int,
 ) -> Iterator[Blocking]:
@@ -51,12 +52,15 @@ def _blockings(
         elements += (runs + 1) * (grid.phases + 1) * tile.lanes
         pieces = max(elements, tile.rows * tile.columns) * size
         for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
-            kept = row_tiles * tiles * tile.rows * tile.columns * size if keep else size
-            rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
-            part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+            sums = row_tiles * tiles * tile.rows * tile.columns * size
+            for kept in (sums,) if keep else (size, sums) if late else (size,):
+                rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
+                part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+                parts = max(ceil_div(rows, max(part, 1)), 1)
+                if parts == 1:
+                    break
             if part < 1 and rows:
                 continue
-            parts = max(ceil_div(rows, max(part, 1)), 1)
             part = max(ceil_div(rows, parts), 1)
             panel = tiles * (part * row_size + tile.lanes) * size
             yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
@@ -81,7 +85,8 @@ def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[
 class Work:
     """One grid's product, as far as its blocking depends on it: row tiles, channels, groups, bytes of an element.
 
-    `keep` says whether sums are kept in arithmetic precision between the parts of a panel.
+    `keep` says whether sums are kept in arithmetic precision between the parts of a panel; `late`, whether something
+    follows the last part, so that they are kept where there are several.
     """
 
     grid: Grid
@@ -90,6 +95,7 @@ class Work:
     groups: int
     size: int
     keep: bool
+    late: bool = False
 
 
 def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
@@ -102,7 +108,7 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
     found: list[tuple[float, int, int, Blocking]] = []
     local_memory = device.local_memory
     panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
-    for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, local_memory, panel_bytes):
+    for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, work.late, local_memory, panel_bytes):
         blocks = ceil_div(grid.pixels, b.tiles * tile.columns)
         items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
         parts = ceil_div(grid.source_rows * work.channels, b.part)

@@ -20,6 +20,7 @@ from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blocki
 from clgraft.core.operators.conv.grid import Grid, backward_data_grids, forward_grid, merged_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
@@ -73,7 +74,17 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         yield {"vectors": vectors, "panel": panel, "tiles": tiles, "row_tiles": row_tiles}
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan the packing of the weights and a product of matrices for each grid; filters are `backward_filter`'s."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
@@ -82,7 +93,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     chosen = {name: int(value) for name, value in (settings or {}).items()}
-    builder = _Builder(problem, planner, chosen)
+    builder = _Builder(problem, planner, chosen, epilogue)
     if problem.direction == "forward":
         return builder.launches([builder.product(forward_grid(problem))])
     apart = [builder.product(grid) for grid in backward_data_grids(problem)]
@@ -112,8 +123,14 @@ def merging_pays(merged: _GridProduct, apart: list[_GridProduct]) -> bool:
 class _Builder:
     """What the launches of one problem share."""
 
-    def __init__(self, problem: ConvProblem, planner: Planner, chosen: Mapping[str, int] | None = None) -> None:
-        self.problem, self.planner, self.chosen = problem, planner, chosen or {}
+    def __init__(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        chosen: Mapping[str, int] | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> None:
+        self.problem, self.planner, self.chosen, self.epilogue = problem, planner, chosen or {}, epilogue
         self.tile = product_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
         phased = problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
         expected = {"vectors", "merged"} if phased else {"vectors", "panel", "tiles", "row_tiles"}
@@ -134,8 +151,8 @@ class _Builder:
 
     def work(self, grid: Grid, rows: int) -> Work:
         """Describe a grid's product for the choice of its blocking."""
-        keep = self.problem.dtype == "float16"
-        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep)
+        keep, late = self.problem.dtype == "float16", self.epilogue is not None
+        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep, late)
 
     def product(self, grid: Grid, phases: int = 1) -> _GridProduct:
         """Choose the blocking of a grid's product, or take it from the settings."""
@@ -163,7 +180,12 @@ class _Builder:
 
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
-        return self.planner.kernel(file, name, {**STRUCTS, **self.tile.defines()}, self.problem.dtype, MAD_ENABLE)
+        defines = {**STRUCTS, **self.tile.defines()}
+        if name in ("pack_weights", "pack_rows"):
+            file = "conv/gemm_cpu/pack.cl"
+        else:
+            defines = {**defines, **epilogue_defines(self.epilogue)}
+        return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
         problem, grid = self.problem, product.grid
@@ -229,6 +251,7 @@ class _Builder:
                     Constant(np.int64(prod(grid.values("size")))),
                     *ints(item_tiles, blocking.tiles, blocking.row_tiles, blocking.part),
                     *map(Local, (panel, tile_out, kept)),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
                 ),
                 (self.target,),
             )
@@ -244,6 +267,7 @@ class _Builder:
                 *(grid.argument(), grid.target_argument()),
                 *ints(blocking.tiles, blocking.row_tiles, blocking.part),
                 *map(Local, blocking.local_bytes),
+                *epilogue_arguments(self.epilogue, problem.dtype),
             ),
             (self.target,),
         )

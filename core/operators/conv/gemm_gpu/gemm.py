@@ -21,6 +21,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, GroupTile, Produ
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
@@ -60,7 +61,17 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
             yield {"tile": tile.name, "parts": parts}
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan the products of one direction."""
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
@@ -68,7 +79,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     _check_sizes(problem)
     taps = prod(problem.kernel)
     group_stride = out_channels * in_channels * taps
-    builder = _Builder(problem, planner, settings or {})
+    builder = _Builder(problem, planner, settings or {}, epilogue)
     if problem.direction == "backward_filter":
         builder.filter_product(forward_grid(problem), out_channels, in_channels)
     elif problem.direction == "forward":
@@ -115,8 +126,14 @@ def _inside(grid: Grid) -> bool:
 class _Builder:
     """Collects the launches of a plan and lays out their workspace."""
 
-    def __init__(self, problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str]) -> None:
-        self.problem, self.planner, self.settings = problem, planner, settings
+    def __init__(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        settings: Mapping[str, int | str],
+        epilogue: Epilogue | None = None,
+    ) -> None:
+        self.problem, self.planner, self.settings, self.epilogue = problem, planner, settings, epilogue
         if settings and set(settings) != {"tile", "parts"}:
             raise Declined(f"got settings {sorted(settings)}, expected tile and parts")
         self.size = arithmetic_bytes(problem.dtype)
@@ -260,9 +277,9 @@ class _Builder:
         """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
-        if device.is_cpu and "Intel" in device.platform:
-            defines = {**defines, "SCALAR_ITEMS": 1}
-        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines}, self.problem.dtype, options)
+        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform)}
+        defines = {**STRUCTS, **defines, **items, **epilogue_defines(self.epilogue)}
+        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
 
     def _gemm(
         self,
@@ -278,6 +295,7 @@ class _Builder:
         bias = Buffer("b" if has_bias else target)  # without a bias, this is never read
         finish = (bias, Buffer(target), *ints(has_bias), Accumulate(target))
         groups, where = ints(problem.groups), (grid.target_argument(),)
+        last = epilogue_arguments(self.epilogue, problem.dtype)
         sums: tuple[Any, ...] = ()
         split = defines["SPLIT"]
         if split:
@@ -295,7 +313,8 @@ class _Builder:
                     + ints(product.rows, product.columns, product.depth, parts, choice.chunks)
                     + groups
                     + (grid.argument(),)
-                    + where,
+                    + where
+                    + (() if split else last),
                     (target,),
                 )
             )
@@ -305,7 +324,7 @@ class _Builder:
                     self._kernel("conv_sum", defines, tile),
                     (product.columns, product.rows, product.groups),
                     None,
-                    sums + finish + ints(product.rows, product.columns, parts) + groups + where,
+                    sums + finish + ints(product.rows, product.columns, parts) + groups + where + last,
                     (target,),
                 )
             )

@@ -57,7 +57,8 @@ def plan_filter(
     product = layout.take(g.elements * (blocks * g.channels * tile.columns + PAD) * 4)
 
     def launch(name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
-        kernel = planner.kernel("conv/winograd/backward_filter.cl", name, defines, problem.dtype, options)
+        file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/backward_filter.cl"
+        kernel = planner.kernel(file, name, defines, problem.dtype, options)
         return Launch(kernel, size, (1,) * len(size), arguments, ("dw",))
 
     launches = []

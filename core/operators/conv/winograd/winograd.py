@@ -18,6 +18,7 @@ from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.split import TileSplit
 from clgraft.core.operators.conv.winograd.tiles import PAD, Geometry, allowed_tiles, group_rows, winograd_tile
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
@@ -66,7 +67,17 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
             yield from winograd_split.settings_of(geometry, register, planner.device.compute_units)
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan the transforms and the products, in slices of the workspace or as a launch per stage."""
     _check(problem, planner)
     chosen = {name: int(value) for name, value in (settings or {}).items()}
@@ -86,17 +97,26 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
         split = winograd_split.given(chosen, geometry, register)
     else:
         split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
-    return _Builder(problem, planner, geometry, register).plan(split)
+    return _Builder(problem, planner, geometry, register, epilogue).plan(split)
 
 
 class _Builder:
     """What the launches of one problem share."""
 
-    def __init__(self, problem: ConvProblem, planner: Planner, geometry: Geometry, register: RegisterTile) -> None:
+    def __init__(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        geometry: Geometry,
+        register: RegisterTile,
+        epilogue: Epilogue | None = None,
+    ) -> None:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
         self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile, **STRUCTS}
+        self.defines.update(epilogue_defines(epilogue))
+        self.last = epilogue_arguments(epilogue, problem.dtype)
         self.blocks = ceil_div(geometry.outputs, register.columns)
         self.source, self.target = NAMES[problem.direction]
         self.flip = problem.direction == "backward_data"
@@ -109,7 +129,8 @@ class _Builder:
         return self.fused(split)
 
     def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
-        kernel = self.planner.kernel("conv/winograd/winograd.cl", name, self.defines, self.problem.dtype, MAD_ENABLE)
+        file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/winograd.cl"
+        kernel = self.planner.kernel(file, name, self.defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
     def weights(self) -> tuple[Launch, Workspace]:
@@ -152,6 +173,7 @@ class _Builder:
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
                 *(*ints(g.channels, g.outputs), g.argument(), TILE_SPLIT.pack(split._asdict()), self.pixels),
+                *self.last,
             )
         )
         return Launches(tuple(launches), self.layout.nbytes)
@@ -187,7 +209,7 @@ class _Builder:
                 *(product, self.bias, Buffer(self.target)),
                 *ints(self.problem.bias),
                 Accumulate(self.target),
-                *(*ints(g.outputs), g.argument(), rows, self.pixels),
+                *(*ints(g.outputs), g.argument(), rows, self.pixels, *self.last),
             ),
         )
         return Launches(launches, self.layout.nbytes)

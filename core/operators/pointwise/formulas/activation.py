@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise.chain import Formula
 
 SELU_ALPHA, SELU_SCALE = (
     1.6732632423543772,
@@ -161,6 +162,13 @@ def find(name: str) -> Activation:
     if name not in ACTIVATIONS:
         raise ProblemError(f"[activation] got {name!r}, expected one of {sorted(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+def formula(name: str, scalars: Sequence[float] = ()) -> Formula:
+    """Return an activation of x as a part of a chain; `scalars` in order."""
+    found = find(name)
+    values = {scalar: value for (scalar, _), value in zip(found.scalars, scalars)}
+    return Formula(("x",), found.forward, (f"dy * ({found.backward})",), values)
 
 
 def forward(name: str, shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:

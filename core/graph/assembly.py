@@ -1,0 +1,112 @@
+"""Binds the launches of a graph's problems to the graph's arguments and to one arena for all values inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.graph.graph import Graph
+from clgraft.core.graph.homes import Homes
+from clgraft.core.graph.memory import Life, place
+from clgraft.core.graph.structure import SKIPPED, Node
+from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.planning.choose import Chosen
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
+from clgraft.core.problem import Problem
+
+VIEW = "view"  # the algorithm of a copy that has nothing to do
+
+
+class Chooser(Protocol):
+    """What chooses implementations: a `clgraft.core.session.Context`."""
+
+    def choose(self, problem: Problem) -> Chosen:
+        """Return the implementation that serves a problem, with its launches."""
+
+
+class Assembly:
+    """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena."""
+
+    def __init__(self, graph: Graph, context: Chooser, added: frozenset[str], views: bool = True) -> None:
+        self.graph, self.context = graph, context
+        self.algorithms: list[tuple[str, str]] = []
+        given = {value.name for value in (*graph.inputs, *graph.states)}
+        # an output that is added to holds the sum: what later nodes read stays in the arena
+        copied = {name for name in graph.outputs if name in added and graph.readers[name]}
+        self.arguments = given | (set(graph.outputs) - copied)
+        self.copied = tuple(name for name in graph.outputs if name in copied)
+        self.homes = Homes.of(graph, self.arguments, self.copied, views)
+        self.planned = [self._planned(i, node) for i, node in enumerate(graph.nodes)]
+
+    def _planned(self, i: int, node: Node) -> Launches:
+        if i in self.homes.views:
+            self.algorithms.append((str(node.problem), VIEW))
+            return Launches(())
+        chosen = self.context.choose(node.problem)
+        self.algorithms.append((str(node.problem), chosen.algorithm))
+        return chosen.launches
+
+    def launches(self) -> tuple[Launches, int]:
+        """Return all launches, and the size of the arena in bytes."""
+        offsets, arena = place(self._lives())
+        bound: list[Launch] = []
+        for i, (node, planned) in enumerate(zip(self.graph.nodes, self.planned)):
+            for launch in planned.launches:
+                if launch.writes and all(node.named(name) == SKIPPED for name in launch.writes):
+                    continue
+                arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
+                bound.append(replace(launch, arguments=arguments, writes=()))
+        for name in self.copied:
+            home = self.homes.places[name]
+            bound += self._copy(name, offsets[home.name] + home.offset)
+        return Launches(tuple(bound), arena), arena
+
+    def _lives(self) -> list[Life]:
+        graph, lives = self.graph, self.homes.lives(self.graph)
+        for i, (node, planned) in enumerate(zip(graph.nodes, self.planned)):
+            if planned.workspace_bytes:
+                lives.append(Life(f"{i} workspace", planned.workspace_bytes, i, i))
+            for argument, name in zip(node.problem.arguments(), node.arguments):
+                if name == SKIPPED:
+                    lives.append(Life(f"{i} {argument.name}", argument.nbytes, i, i))
+        return lives
+
+    def _bind(self, item: Any, i: int, node: Node, offsets: Mapping[str, int]) -> Any:
+        if isinstance(item, (Buffer, Accumulate)):
+            name = node.named(item.name)
+            inside = name not in self.arguments
+            if isinstance(item, Accumulate):
+                return Constant(np.int32(0)) if inside else Accumulate(name)
+            if not inside:
+                return Buffer(name)
+            dtype = next(a.dtype for a in node.problem.arguments() if a.name == item.name)
+            if name == SKIPPED:
+                return Workspace(offsets[f"{i} {item.name}"], np.dtype(dtype).itemsize)
+            home = self.homes.places[name]
+            return Workspace(offsets[home.name] + home.offset, np.dtype(dtype).itemsize)
+        if isinstance(item, Workspace):
+            return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
+        if isinstance(item, Scalar):
+            value = node.scalars[node.problem.scalars().index(item.name)]
+            return Scalar(value, item.dtype) if isinstance(value, str) else Constant(np.dtype(item.dtype).type(value))
+        return item
+
+    def _copy(self, name: str, offset: int) -> list[Launch]:
+        """Return the launches that add a value in the arena to the output of its name."""
+        value = self.graph.values[name]
+        problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
+        source = Workspace(offset, np.dtype(value.dtype).itemsize)
+
+        def bind(item: Any) -> Any:
+            if isinstance(item, Buffer):
+                return source if item.name == "x0" else Buffer(name)
+            if isinstance(item, Workspace):
+                raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
+            return Accumulate(name) if isinstance(item, Accumulate) else item
+
+        launches = self.context.choose(problem).launches.launches
+        return [replace(launch, arguments=tuple(map(bind, launch.arguments)), writes=()) for launch in launches]

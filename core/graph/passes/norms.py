@@ -1,0 +1,157 @@
+"""Makes an activation part of the batch norm in front of it, and its gradient part of the batch norm's gradient."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from clgraft.core.graph.structure import SKIPPED, Node, Number, Some, Structure
+from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.batchnorm.problem import FOLLOWING, KEPT
+from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.pointwise.formulas import activation
+
+X = re.compile(r"\bx\b")
+
+
+def join_norms(graph: Some) -> Some:
+    """Return the graph with batch norms that compute the activation after them, forward and backward.
+
+    The norm's value is computed again by the gradient instead of being kept. It may have no other readers than the
+    activation and the activation's gradient.
+    """
+    nodes: list[Node | None] = list(graph.nodes)
+    taken = set(graph.values)
+    for i, norm in enumerate(graph.nodes):
+        found = _match(graph, i) if isinstance(norm.problem, BatchNormProblem) else None
+        if found is not None and norm.problem.direction == "forward_training" and found.gradient is not None:
+            kept = tuple(_fresh(f"{found.result}.{word}", taken) for word in KEPT.split())
+        else:
+            kept = (SKIPPED,) * len(KEPT.split())
+        if found is None:
+            continue
+        names = {**_named(norm), "y": found.result, **dict(zip(KEPT.split(), kept))}
+        nodes[i] = _with_activation(norm, found, names)
+        nodes[found.activation] = None
+        if found.gradient is not None:
+            back = graph.nodes[found.norm_gradient]
+            nodes[found.gradient] = None
+            backward = {
+                **_named(back),
+                "dy": found.incoming,
+                "beta": norm.named("beta"),
+                **dict(zip(KEPT.split(), kept)),
+            }
+            nodes[found.norm_gradient] = _with_activation(back, found, backward)
+    return graph.with_nodes(node for node in nodes if node is not None)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """An activation after a norm: its name and scalars, the numbers of the nodes, the values of both sides.
+
+    `gradient` is the activation's gradient, `norm_gradient` the norm's, which alone reads that; `incoming` is the
+    gradient of the activation's result.
+    """
+
+    name: str
+    scalars: tuple[Number, ...]
+    activation: int
+    result: str
+    gradient: int | None = None
+    norm_gradient: int = 0
+    incoming: str = ""
+
+
+def _match(graph: Structure, i: int) -> _Match | None:
+    """Return what follows a norm, if that can become a part of it."""
+    norm = graph.nodes[i]
+    if norm.problem.activation or norm.problem.direction not in ("forward_training", "forward_inference"):
+        return None
+    y = norm.named("y")
+    if y == SKIPPED or y in graph.outputs or not 1 <= len(graph.readers[y]) <= 2:
+        return None
+    first, *others = graph.readers[y]
+    node = graph.nodes[first]
+    name = _activation(node)
+    if name is None or node.problem.dtype != norm.problem.dtype or norm.problem.dtype == "float16":
+        return None
+    found = _Match(name, node.scalars, first, node.writes[0])
+    readers = set(graph.readers[found.result])
+    gradients = [number for number in sorted({*others, *readers}) if _gradient_of(graph, node, number) is not None]
+    if others and gradients != others:
+        return None
+    if not gradients:
+        return found
+    (gradient,) = gradients[:1]
+    incoming = _gradient_of(graph, node, gradient)
+    passed = graph.nodes[gradient].writes[0]
+    if passed in graph.outputs or len(graph.readers[passed]) != 1:
+        return None if others else found
+    (back,) = graph.readers[passed]
+    if not _is_gradient(norm, graph.nodes[back], passed):
+        return None if others else found
+    return replace(found, gradient=gradient, norm_gradient=back, incoming=incoming or "")
+
+
+def _activation(node: Node) -> str | None:
+    """Return the name of the activation that a node computes, if a batch norm can have it."""
+    problem = node.problem
+    if not isinstance(problem, PointwiseProblem) or len(problem.inputs) != 1 or problem.alpha or problem.beta:
+        return None
+    if any(problem.reductions) or problem.program.outputs != 1:
+        return None
+    for name in FOLLOWING:
+        formula = activation.find(name)
+        scalars = tuple(scalar for scalar, _ in formula.scalars)
+        if scalars != problem.parameters:
+            continue
+        program = read_program(f"y0 = {X.sub('x0', formula.forward)};", 1, scalars)
+        if program.c_text((0,)) == problem.program.c_text((0,)):
+            return name
+    return None
+
+
+def _gradient_of(graph: Structure, node: Node, number: int) -> str | None:
+    """Return the gradient that comes in where a node is an activation's gradient; None if it is not."""
+    other = graph.nodes[number]
+    forward = _named(node)
+    for gradient in node.problem.gradients():
+        if gradient.problem != other.problem or len(other.writes) != 1 or other.scalars != node.scalars:
+            continue
+        incoming = None
+        for argument, name in zip(other.problem.arguments(), other.arguments):
+            symbol = gradient.arguments[argument.name]
+            if symbol == "dy0":
+                incoming = name
+            elif argument.role == "in" and forward.get(symbol) != name:
+                return None
+        return incoming
+    return None
+
+
+def _is_gradient(norm: Node, back: Node, dy: str) -> bool:
+    problem = norm.problem
+    if back.problem != problem.with_direction(problem.direction.replace("forward", "backward")):
+        return False
+    same = all(back.named(name) == norm.named(name) for name in ("x", "gamma", "mean", "var"))
+    return same and back.named("dy") == dy and back.scalars == norm.scalars
+
+
+def _named(node: Node) -> dict[str, str]:
+    return {argument.name: name for argument, name in zip(node.problem.arguments(), node.arguments)}
+
+
+def _with_activation(node: Node, found: _Match, names: Mapping[str, str]) -> Node:
+    problem = replace(node.problem, activation=found.name)
+    arguments = tuple(names[argument.name] for argument in problem.arguments())
+    return Node(problem, arguments, (*node.scalars, *found.scalars))
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

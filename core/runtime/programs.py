@@ -1,0 +1,115 @@
+"""The programs of a device: built when a plan is handed over, all that it needs at once, and kept within a bound."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clgraft.core.runtime import building, drivers, program_cache
+
+MOST_PROGRAMS = 256  # that are kept although no plan may use them any more
+
+
+class PlannedKernel:
+    """A kernel that a plan asks for; its program is built when the kernel is first used.
+
+    Attributes
+    ----------
+    source : str
+    options : tuple of str
+    function_name : str
+    key : bytes
+        Of its program.
+    """
+
+    def __init__(self, programs: Programs, source: str, options: tuple[str, ...], function_name: str) -> None:
+        self._programs = programs
+        self.source, self.options, self.function_name = source, options, function_name
+        self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
+        self._built: Any = None
+
+    @property
+    def built(self) -> Any:
+        """The pyopencl kernel, with arguments of its own.
+
+        Raises
+        ------
+        BuildError
+            With the compiler's log.
+        """
+        if self._built is None:
+            self._built = self._programs.kernel(self)
+        return self._built
+
+    @property
+    def program(self) -> Any:
+        """The pyopencl program."""
+        return self._programs.of(self)
+
+    @property
+    def int_ptr(self) -> int:
+        """The address of the `cl_kernel`."""
+        return int(self.built.int_ptr)
+
+
+class Programs:
+    """Programs of one device, by source and options. What was not asked for lately is forgotten.
+
+    A forgotten program lives on in the kernels that were made from it.
+    """
+
+    def __init__(self, cl_context: Any, cl_device: Any) -> None:
+        self._cl_context, self._cl_device = cl_context, cl_device
+        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def build(self, kernels: Iterable[PlannedKernel]) -> None:
+        """Build the programs of several kernels that are not there yet.
+
+        Raises
+        ------
+        BuildError
+            With the compiler's log.
+        """
+        with self._lock, drivers.affinity_kept():
+            missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
+            for key, kernel in list(missing.items()):
+                program = program_cache.load(self._cl_context, self._cl_device, kernel.source, kernel.options)
+                if program is not None:
+                    self._kept[key] = program
+                    del missing[key]
+            if missing:
+                self._compile(missing)
+            while len(self._kept) > MOST_PROGRAMS:
+                self._kept.popitem(last=False)
+
+    def _compile(self, missing: Mapping[bytes, PlannedKernel]) -> None:
+        with building.told(self._cl_device.name.strip(), len(missing)) as step:
+            for key, kernel in missing.items():
+                step(kernel.function_name)
+                self._kept[key] = program_cache.build(self._cl_context, self._cl_device, kernel.source, kernel.options)
+
+    def of(self, kernel: PlannedKernel) -> Any:
+        """Return a kernel's program."""
+        with self._lock:
+            if kernel.key not in self._kept:
+                self.build([kernel])
+            self._kept.move_to_end(kernel.key)
+            return self._kept[kernel.key]
+
+    def kernel(self, planned: PlannedKernel) -> Any:
+        """Return a new pyopencl kernel."""
+        import pyopencl as cl
+
+        with drivers.affinity_kept():
+            program = self.of(planned)
+            if not drivers.caches_can_grow():
+                # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
+                cl._PYOPENCL_NO_CACHE = True
+            return cl.Kernel(program, planned.function_name)

@@ -1,0 +1,193 @@
+"""What the swap knows of the dtypes of a graph: grafted operators take real numbers, many of MXNet's also whole ones.
+
+A graph mostly does not say of what type its variables are. But MXNet's convolutions, norms, dense layers and other
+operators take real numbers alone, and most operators have inputs and outputs of one type: what is tied to a real number
+is real. An operator on values that may as well be indices, masks or shapes stays MXNet's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from clgraft.mxnet_ops.engine.operator import FAMILIES
+from clgraft.mxnet_ops.swap.attributes import Kept
+from clgraft.mxnet_ops.swap.table import REAL_ONLY, is_typeless, plain_name
+
+FLOATS = ("float32", "float16", "float64")
+DENSE = ("0", "-1", None)
+# operators of MXNet's own whose output has the type of their first input
+PASSING = {
+    *("BlockGrad", "Flatten", "Reshape", "_copy", "expand_dims", "flatten", "identity", "reshape", "slice_like"),
+    *("squeeze", "broadcast_to", "broadcast_like", "broadcast_axis", "reverse", "take", "SequenceMask", "make_loss"),
+}
+# operators whose inputs but the first are of any type
+FIRST_ALONE = ("softmax", "log_softmax", "softmin")
+# batch norms, whose parameters MXNet has in single precision where data are in half precision
+BATCH_NORMS = ("BatchNorm", "_contrib_SyncBatchNorm")
+Entry = tuple[int, int]  # a node and its output
+
+
+class Dtypes:
+    """What is known of the values of a symbol's graph.
+
+    Parameters
+    ----------
+    symbol : mx.sym.Symbol
+    nodes : sequence of mappings
+        Of its JSON graph, before any of them is replaced.
+    given : mapping of str to dtype, optional
+        Of variables, by name, where their arrays are there already.
+    """
+
+    def __init__(
+        self, symbol: mx.sym.Symbol, nodes: Sequence[Mapping[str, Any]], given: Mapping[str, Any] | None = None
+    ) -> None:
+        self._nodes = nodes
+        self._found: dict[Entry, str] = {}  # dtypes that the graph alone tells
+        self._parent: dict[Entry, Entry] = {}
+        self._reals: set[Entry] = set()
+        self._others: list[int] = []  # operators of MXNet's own whose output may have a dtype other than their input's
+        self._infer(symbol, dict(given or {}))
+        for number, node in enumerate(nodes):
+            self._tie(number, node)
+        for entry in [entry for entry, dtype in self._found.items() if dtype in FLOATS]:
+            self._reals.add(self._root(entry))
+        self._reals = {self._root(entry) for entry in self._reals}
+        while self._follow_others():
+            pass
+        self._halves = {self._root(entry) for entry, dtype in self._found.items() if dtype == "float16"}
+
+    def expect_reals(self, number: int) -> None:
+        """Raise `Kept` if the inputs of a node are other than dense arrays of real numbers."""
+        for entry in self._nodes[number]["inputs"]:
+            dtype = self._found.get((entry[0], entry[1]))
+            if dtype is not None and dtype not in FLOATS:
+                raise Kept(f"its inputs are {dtype}")
+            if self._nodes[entry[0]].get("attrs", {}).get("__storage_type__") not in DENSE:
+                raise Kept("its inputs are sparse")
+
+    def expect_nothing_else(self, number: int) -> None:
+        """Raise `Kept` if the inputs of a node may be of dtypes that its grafted operator does not take."""
+        node = self._nodes[number]
+        first = self._root((node["inputs"][0][0], node["inputs"][0][1]))
+        if is_typeless(node["op"]) and first not in self._reals:
+            raise Kept(f"it may be of whole numbers: the dtype of {self._variable(number)!r} is not known")
+        if plain_name(node["op"]) in BATCH_NORMS and first in self._halves:
+            raise Kept("its data are float16 and its parameters float32")
+
+    def _variable(self, number: int) -> str:
+        """Return the name of the variable, or of the operator, from which the first input of a node comes."""
+        node = self._nodes[number]
+        while node["inputs"] and (is_typeless(node["op"]) or node["op"] in PASSING):
+            node = self._nodes[node["inputs"][0][0]]
+        return str(node["name"])
+
+    def _root(self, entry: Entry) -> Entry:
+        while entry in self._parent:
+            entry = self._parent[entry]
+        return entry
+
+    def _join(self, first: Entry, second: Entry) -> None:
+        one, other = self._root(first), self._root(second)
+        if one != other:
+            self._parent[other] = one
+
+    def _tie(self, number: int, node: Mapping[str, Any]) -> None:
+        inputs = [(entry[0], entry[1]) for entry in node["inputs"]]
+        name, output = plain_name(node["op"]), (number, 0)
+        attributes = node.get("attrs", {})
+        if name == "null":
+            return
+        if name in REAL_ONLY or (name == "Custom" and attributes.get("op_type") in FAMILIES):
+            self._reals.update(inputs[:1] if name in FIRST_ALONE else inputs)
+            self._reals.update((number, place) for place in range(_outputs_read(self._nodes, number)))
+        elif is_typeless(name):
+            for place in range(_outputs_read(self._nodes, number)):
+                self._join(output, (number, place))
+            for entry in inputs:
+                self._join(output, entry)
+        elif name in PASSING:
+            self._join(output, inputs[0])
+        else:
+            self._others.append(number)
+            for place, dtype in enumerate(_made_of("int32", node["op"], _key(attributes), len(inputs))):
+                if dtype in FLOATS:
+                    self._reals.add((number, place))
+
+    def _follow_others(self) -> bool:
+        """Take what operators of MXNet's own make of real numbers for what it is, and return whether that was news."""
+        before = len(self._reals)
+        for number in self._others:
+            node = self._nodes[number]
+            if all(self._root((entry[0], entry[1])) in self._reals for entry in node["inputs"]):
+                made = _made_of("float32", node["op"], _key(node.get("attrs", {})), len(node["inputs"]))
+                self._reals |= {self._root((number, place)) for place, dtype in enumerate(made) if dtype in FLOATS}
+        return len(self._reals) > before
+
+    def _infer(self, symbol: mx.sym.Symbol, given: dict[str, Any]) -> None:
+        """Find the dtypes that follow from the graph alone: those of casts, indices and constants.
+
+        Some operators refuse to be asked while the type of an input is open: variables count as float32, and as not
+        known.
+        """
+        internals, declared = symbol.get_internals(), symbol.attr_dict()
+        names = symbol.list_inputs()
+        known = {name: np.dtype(dtype) for name, dtype in given.items() if name in names and dtype is not None}
+        open_ = [name for name in names if "__dtype__" not in declared.get(name, {}) and name not in known]
+        try:
+            _, found, _ = internals.infer_type_partial(**known, **dict.fromkeys(open_, np.float32))
+        except mx.MXNetError:
+            try:
+                _, found, _ = internals.infer_type_partial(**known)
+            except mx.MXNetError:
+                found = None
+        heads = iter(zip(internals.list_outputs(), found or ()))
+        places: dict[str, list[Any]] = {}
+        for name, dtype in heads:
+            places.setdefault(name, []).append(dtype)
+        for number, node in enumerate(self._nodes):
+            self._take(number, node, places, set(open_))
+
+    def _take(self, number: int, node: Mapping[str, Any], places: Mapping[str, Sequence[Any]], open_: set[str]) -> None:
+        name = str(node["name"])
+        if node["op"] == "null":
+            if name not in open_ and places.get(name) and places[name][0] is not None:
+                self._found[number, 0] = np.dtype(places[name][0]).name
+            return
+        for place in range(max(1, _outputs_read(self._nodes, number))):
+            for word in (f"{name}_output{place}", *((f"{name}_output",) if not place else ())):
+                if places.get(word) and places[word][0] is not None:
+                    dtype = np.dtype(places[word][0]).name
+                    if dtype not in ("float32",) or not open_:  # float32 may be what an open variable was taken for
+                        self._found[number, place] = dtype
+
+
+def _key(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, text) for name, text in attributes.items() if not name.startswith("__")))
+
+
+def _outputs_read(nodes: Sequence[Mapping[str, Any]], number: int) -> int:
+    """Return how many outputs of a node are read, up to the last of them; at least one."""
+    return 1 + max((entry[1] for node in nodes for entry in node["inputs"] if entry[0] == number), default=0)
+
+
+@lru_cache(maxsize=1024)
+def _made_of(dtype: str, operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[str, ...]:
+    """Return the dtypes of an operator's outputs where all inputs are of one dtype; nothing if MXNet does not say."""
+    nodes: list[dict[str, Any]] = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
+    entries = [[i, 0, 0] for i in range(inputs)]
+    nodes.append({"op": operator, "name": "made", "attrs": dict(attributes), "inputs": entries})
+    version = json.loads(mx.sym.var("x").tojson())["attrs"]  # otherwise MXNet converts an old format, and says so
+    graph = {"nodes": nodes, "arg_nodes": list(range(inputs)), "heads": [[inputs, 0, 0]], "attrs": version}
+    try:
+        symbol = mx.sym.load_json(json.dumps(graph))
+        _, found, _ = symbol.infer_type_partial(**{f"x{i}": np.dtype(dtype) for i in range(inputs)})
+    except (mx.MXNetError, ValueError):
+        return ()
+    return tuple("" if dtype is None else np.dtype(dtype).name for dtype in found or ())

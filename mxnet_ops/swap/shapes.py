@@ -1,0 +1,122 @@
+"""Finds operators through which MXNet passes shapes backwards, from an operator to the variables before it.
+
+A convolution tells the shape of its weight, and a sum that of its other term. If the weight is `tanh(w)`, MXNet passes
+the shape on to `w`: its elementwise operators infer inputs from outputs. A Custom operator is not told the shapes of
+its outputs, so those in between stay MXNet's, unless the variables before them declare their shapes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import mxnet as mx
+
+from clgraft.mxnet_ops.guards.unsized import SAME_SHAPE
+from clgraft.mxnet_ops.swap.table import plain_name
+
+# operators that tell the shapes of all inputs but the first
+LAYERS = {
+    *("Convolution", "Deconvolution", "FullyConnected", "Embedding", "RNN"),
+    *("BatchNorm", "_contrib_SyncBatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "LeakyReLU"),
+    *("SequenceMask", "SequenceLast", "SequenceReverse"),
+    *("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"),
+}
+MOST_AXES = 5
+Node = Mapping[str, Any]
+
+
+def passing_back(nodes: Sequence[Node]) -> set[int]:
+    """Return the operators of a graph that have to stay, so that variables before them get their shapes."""
+    found: set[int] = set()
+    roots: list[frozenset[str]] = []
+    for number, node in enumerate(nodes):
+        roots.append(_roots(node, number, roots))
+        sources = [entry[0] for entry in node["inputs"]]
+        name = plain_name(node["op"])
+        for place, source in enumerate(sources):
+            if name in LAYERS and place:
+                _follow(nodes, source, frozenset(), found)
+            elif name in SAME_SHAPE:
+                told = frozenset().union(*(roots[other] for other in sources[:place] + sources[place + 1 :]))
+                _follow(nodes, source, told, found, roots)
+    return found
+
+
+def _roots(node: Node, number: int, roots: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the variables from whose shapes an operator's follows; something unique for a shape that is known."""
+    if not node["inputs"]:
+        known = node["op"] != "null" or _is_declared(node)
+        return frozenset({f"known {number}" if known else node["name"]})
+    sources = [entry[0] for entry in node["inputs"]]
+    return frozenset().union(*(roots[source] for source in (sources[:1] if node["op"] in LAYERS else sources)))
+
+
+def _follow(
+    nodes: Sequence[Node],
+    number: int,
+    told: frozenset[str],
+    found: set[int],
+    roots: Sequence[frozenset[str]] | None = None,
+) -> bool:
+    """Add the operators before an input that lead to variables of unknown shape, and return whether any do.
+
+    With `roots` the shape that is passed back follows from the variables `told`: it is news for the others alone.
+    """
+    node = nodes[number]
+    if node["op"] == "null":
+        return not _is_declared(node) and (roots is None or bool(told - {node["name"]}))
+    if not node["inputs"]:
+        return False
+    inferred = _inferred_inputs(node["op"], _key(node.get("attrs", {})), len(node["inputs"]))
+    leads = [_follow(nodes, node["inputs"][place][0], told, found, roots) for place in inferred]
+    if any(leads):
+        found.add(number)
+    return any(leads)
+
+
+def _is_declared(node: Node) -> bool:
+    try:
+        shape = ast.literal_eval(node.get("attrs", {}).get("__shape__", "()"))
+    except (ValueError, SyntaxError):
+        return False
+    return bool(shape) and all(size > 0 for size in shape)
+
+
+def _key(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, text) for name, text in attributes.items() if not name.startswith("__")))
+
+
+@lru_cache(maxsize=1024)
+def _inferred_inputs(operator: str, attributes: tuple[tuple[str, str], ...], inputs: int) -> tuple[int, ...]:
+    """Return the inputs of an operator whose shapes MXNet infers from that of its output: it is asked."""
+    made = inputs
+    nodes: list[dict[str, Any]] = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
+    entries = [[i, 0, 0] for i in range(inputs)]
+    nodes += [
+        {"op": operator, "name": "made", "attrs": dict(attributes), "inputs": entries},
+        {"op": "null", "name": "like", "inputs": []},
+        {"op": "elemwise_add", "name": "sum", "inputs": [[made, 0, 0], [made + 1, 0, 0]]},
+    ]
+    version = json.loads(mx.sym.var("x").tojson())["attrs"]
+    variables = [*range(inputs), made + 1]
+    graph = {"nodes": nodes, "arg_nodes": variables, "heads": [[made + 2, 0, 0]], "attrs": version}
+    try:
+        symbol = mx.sym.load_json(json.dumps(graph))
+    except mx.MXNetError:
+        return ()
+    names = symbol.list_arguments()
+    for axes in range(1, MOST_AXES + 1):
+        try:
+            shape = (4,) * axes
+            _, outputs, _ = symbol.infer_shape_partial(**{f"x{i}": shape for i in range(inputs)})
+            found, _, _ = symbol.infer_shape_partial(like=outputs[0])
+        except mx.MXNetError:
+            continue
+        if outputs[0] and found:
+            shapes = dict(zip(names, found))
+            return tuple(i for i in range(inputs) if shapes.get(f"x{i}") and min(shapes[f"x{i}"]) > 0)
+    return ()

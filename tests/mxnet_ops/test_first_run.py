@@ -1,0 +1,65 @@
+"""What a first run plans: only what it runs; and what is planned again once it was forgotten."""
+
+from __future__ import annotations
+
+import clgraft.mxnet_ops  # isort: skip  (before MXNet)
+import gc
+
+import mxnet as mx
+import numpy as np
+
+from clgraft import core
+
+SIDE = 11  # a size that no other test has
+
+
+def small_net() -> mx.gluon.nn.HybridSequential:
+    net = mx.gluon.nn.HybridSequential()
+    net.add(
+        mx.gluon.nn.Conv2D(6, 3, padding=1),
+        mx.gluon.nn.BatchNorm(),
+        mx.gluon.nn.Activation("relu"),
+        mx.gluon.nn.MaxPool2D(3, 2),
+        mx.gluon.nn.Dense(4),
+    )
+    net.initialize()
+    return net
+
+
+def planned(before: set[core.Problem]) -> set[str]:
+    """Return the kinds and directions of the problems that were planned since."""
+    found = set(core.context().problems()) - before
+    return {f"{problem.kind} {getattr(problem, 'direction', '')}".strip() for problem in found}
+
+
+def test_inference_plans_no_gradient_and_a_first_backward_does(rng):
+    net = small_net()
+    image = mx.nd.array(rng.standard_normal((3, 5, SIDE, SIDE)), dtype="float32")
+    expected = net(image).asnumpy()
+    clgraft.mxnet_ops.swap_block(net)
+    net.hybridize()
+    before = set(core.context().problems())
+    assert np.allclose(net(image).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    kinds = planned(before)
+    assert {"conv forward", "pool forward", "dense forward"} <= kinds
+    assert not [kind for kind in kinds if "backward" in kind or "training" in kind]
+    with mx.autograd.record():
+        loss = net(image).sum()
+    mx.nd.waitall()
+    assert not [kind for kind in planned(before) if "backward" in kind]
+    loss.backward()
+    mx.nd.waitall()
+    assert {"conv backward_filter", "pool backward", "dense backward_weight"} <= planned(before)
+
+
+def test_a_forgotten_plan_is_made_again(rng):
+    x = mx.nd.array(rng.standard_normal((3, 5, SIDE, SIDE)), dtype="float32")
+    w = mx.nd.array(rng.standard_normal((4, 5, 3, 3)), dtype="float32")
+    attributes = {"kernel": (3, 3), "num_filter": 4, "no_bias": True, "op_type": "ocl_conv"}
+    first = mx.nd.Custom(x, w, **attributes).asnumpy()
+    core.context()._plans.clear()
+    gc.collect()
+    again = mx.nd.Custom(x, w, **attributes).asnumpy()
+    assert np.array_equal(first, again)
+    expected = mx.nd.Convolution(x, w, kernel=(3, 3), num_filter=4, no_bias=True).asnumpy()
+    assert np.allclose(again, expected, rtol=1e-4, atol=1e-4)
