@@ -27,6 +27,10 @@ class SwapRequest:
         Where the result goes; None asks for its text.
     types, names, exclude : sequence of str or None
         Which operators, in the framework's own words; None means all.
+    regions : bool
+        Let connected operators run as one graph.
+    keep : sequence of str
+        Values that regions leave visible, in the framework's own words.
     back : bool
         Restore the framework's own operators.
     root : Path or None
@@ -40,6 +44,8 @@ class SwapRequest:
     types: Sequence[str] | None = None
     names: Sequence[str] | None = None
     exclude: Sequence[str] | None = None
+    regions: bool = False
+    keep: Sequence[str] = ()
     back: bool = False
     root: Path | None = None
     force: bool = False
@@ -68,6 +74,11 @@ class Task:
 
     module: str
     arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def with_regions(task: Task, regions: bool) -> Task:
+    """Return a task whose model is swapped with regions if the user asks for it; others do not get the argument."""
+    return Task(task.module, {**task.arguments, "regions": True}) if regions else task
 
 
 @dataclass(frozen=True)
@@ -148,8 +159,8 @@ class Plugin:
         ----------
         model : Path
         options : argparse.Namespace
-            ``repeats`` (how often each operator is timed), ``shapes`` (of inputs, by name) and the plugin's own
-            arguments.
+            ``repeats`` (how often each operator is timed), ``shapes`` (of inputs, by name), ``regions`` (whether to
+            check the model with regions) and the plugin's own arguments.
         """
         raise PluginError(f"[check] got {model}, expected a model that plugin {self.name} can check")
 
@@ -158,7 +169,8 @@ class Plugin:
 
         Its module has a function ``problems(**arguments)`` that runs the swapped model and returns the problems that
         it planned. Its argument ``passes``, 1 by default, says how often to run the model;
-        ``clgraft profile`` sets it.
+        ``clgraft profile`` sets it. The argument ``regions`` is set where the user asks for ``--regions``: the model
+        is then swapped with regions.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ MAY_IMPORT_FRAMEWORK = {
     "core": set(),
     "mxnet_ops": {"mxnet"},
     "caffe_layers": {"caffe"},
-    "plugins": {"mxnet", "caffe", "torch"},  # torch is a peer of the benchmarks
+    "plugins": {"mxnet", "caffe", "torch", "onnx"},  # torch is a peer of the benchmarks
 }
 # modules of the core that every package may import
 LEAVES = ("core.errors", "core.html", "core.log")
@@ -58,7 +58,8 @@ ALLOWED = {
         "mxnet_ops.swap",
     },
     "caffe_layers.prototxt": {"core"},
-    "caffe_layers.layers": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.regions": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.layers": {"core", "caffe_layers.prototxt", "caffe_layers.regions"},
     "caffe_layers.swap": {"core", "caffe_layers.prototxt"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
     "plugins.plugin": {"core"},
@@ -66,6 +67,7 @@ ALLOWED = {
     "plugins.command_line": {"core", "plugins.plugin", "plugins.registry"},
     "plugins.mxnet": {"core", "mxnet_ops", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.caffe": {"core", "caffe_layers", "plugins.command_line", "plugins.plugin", "plugins.registry"},
+    "plugins.onnx": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.torch": {"core", "plugins.command_line", "plugins.plugin", "plugins.registry"},
     "plugins.": {"plugins.plugin", "plugins.registry"},
 }

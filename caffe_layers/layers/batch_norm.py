@@ -23,6 +23,8 @@ class OclBatchNorm(OclLayer):
     """
 
     word: ClassVar[str] = "batchnorm"
+    given: ClassVar[tuple] = ("mean", "var")
+    constants: ClassVar[tuple] = ("ones", "zeros")
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.batch_norm_param
@@ -56,14 +58,17 @@ class OclBatchNorm(OclLayer):
         self.update_plan = plan("update_statistics")
         return shapes
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        if not self.values:
-            return  # no values, no statistics
-        if self.is_global:
+    def begin(self) -> None:
+        if self.is_global and self.values:
             factor = self.blobs[2].data[0]
             scale = np.float32(0 if factor == 0 else 1 / factor)
             np.multiply(self.blobs[0].data, scale, out=self.mean)
             np.multiply(self.blobs[1].data, scale, out=self.var)
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        if not self.values:
+            return  # no values, no statistics
+        if self.is_global:
             x = buffer(bottom[0].data)
             self.forward_plan.execute((x, self.gamma, self.beta, *self.statistics, buffer(top[0].data)), (self.eps,))
             return
@@ -72,9 +77,12 @@ class OclBatchNorm(OclLayer):
         running = buffer(self.blobs[0].data), buffer(self.blobs[1].data)
         correction = self.values / (self.values - 1) if self.values > 1 else 1.0
         self.update_plan.execute((*self.statistics, *running), (self.fraction, 1.0, correction))
-        factor = self.blobs[2].data
-        factor *= np.float32(self.fraction)
-        factor += 1
+
+    def end(self, bottom: Any, top: Any) -> None:
+        if self.values and not self.is_global:
+            factor = self.blobs[2].data
+            factor *= np.float32(self.fraction)
+            factor += 1
 
     def kept(self, x: np.ndarray) -> np.ndarray:
         """Return a copy of an input that the layer overwrites and backward needs."""

@@ -25,6 +25,7 @@ class OclDropout(OclLayer):
     """
 
     word: ClassVar[str] = "dropout"
+    given: ClassVar[tuple] = ("key",)
 
     def configure(self, shapes: list) -> None:
         ratio = self.parameters.dropout_param.dropout_ratio
@@ -39,8 +40,10 @@ class OclDropout(OclLayer):
         self.same = core.PointwiseProblem((tuple(shapes[0]),), "y0 = x0;")
         return shapes
 
-    def draw(self) -> None:
+    def begin(self) -> None:
         """Set the next key, and before the first one the seed."""
+        if not self.training:
+            return
         if self.count < 0:
             filler = schema.parse("FillerParameter", HALVES)
             halves = [min(int(number), HALF) for number in framework.native_fill((4,), filler)]
@@ -57,11 +60,8 @@ class OclDropout(OclLayer):
         self.context.plan(problem).execute((buffer(source), key, buffer(target)), self.rate)
 
     def compute(self, bottom: Any, top: Any) -> None:
-        if self.training:
-            self.draw()
-        elif self.in_place:
-            return
-        self.apply(self.problem, bottom[0].data, top[0].data)
+        if self.training or not self.in_place:
+            self.apply(self.problem, bottom[0].data, top[0].data)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if propagate_down[0] and (self.training or not self.in_place):

@@ -9,7 +9,7 @@ from typing import Any
 import caffe
 import numpy as np
 
-Layer = caffe.Layer
+Layer, Net = caffe.Layer, caffe.Net
 TRAIN, TEST = 0, 1  # values of a layer's `phase`
 
 

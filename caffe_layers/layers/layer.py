@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, framework
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.regions import visible
+from clgraft.caffe_layers.regions.member import Member, join
+from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
+from clgraft.core.graph.recorder import Late
 from clgraft.core.log import log
 
 MANY = 1 << 30  # no limit on the number of blobs
@@ -41,11 +43,6 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def buffer(array: np.ndarray, mode: int = core.OVERWRITE) -> core.Buffer:
-    """Return the buffer of an array's memory, as plans take it."""
-    return core.Buffer(array.__array_interface__["data"][0], array.nbytes, "float32", mode)
-
-
 class OclLayer(framework.Layer):
     """Base class of the layers.
 
@@ -62,13 +59,20 @@ class OclLayer(framework.Layer):
     shapes : list of tuple of int
         The bottoms' shapes.
     in_place : bool
-        Whether the first top is the first bottom.
+        Whether the first top is the first bottom; False in a region, where each top is a value of its own.
+    member : Member or None
+        Its side of the region that it is in.
+    given, results, constants : tuple of str
+        Attributes that hold arrays which the host fills before a forward pass, reads after it, and never changes.
     """
 
     word: ClassVar[str]
     bottoms: ClassVar[tuple] = (1, 1)
     tops: ClassVar[tuple] = (1, 1)
     may_be_in_place: ClassVar[bool] = True
+    given: ClassVar[tuple] = ()
+    results: ClassVar[tuple] = ()
+    constants: ClassVar[tuple] = ()
 
     # Methods that a layer implements.
 
@@ -79,12 +83,18 @@ class OclLayer(framework.Layer):
         """Take new bottom shapes; return the tops' shapes."""
         return shapes
 
+    def begin(self) -> None:
+        """Do what the host has to do before a forward pass."""
+
     def compute(self, bottom: Any, top: Any) -> None:
-        """Write the tops."""
+        """Write the tops; in a region this only records, so it must touch arrays by plans alone."""
         raise NotImplementedError
 
+    def end(self, bottom: Any, top: Any) -> None:
+        """Do what the host has to do after a forward pass."""
+
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        """Write the bottoms' gradients where wanted and add to the blobs'."""
+        """Write the bottoms' gradients where wanted and add to the blobs'; by plans alone, as `compute`."""
         raise NotImplementedError
 
     # Methods that Caffe calls.
@@ -92,41 +102,74 @@ class OclLayer(framework.Layer):
     @told
     def setup(self, bottom: Any, top: Any) -> None:
         self.read(self.param_str)
-        self.context = core.context()
+        self.member: Member | None = join(self, bottom, top)
+        if self.member is not None:
+            visible.install(framework.Net)
+        self.context: Any = self.member.region.recorder if self.member else core.context()
         self.shapes: list = []
+        self.prepared = 0
         self.in_place = False
         for name, blobs, limits in (("bottom", bottom, self.bottoms), ("top", top, self.tops)):
             low, high = limits
             expected = low if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
             self.expect(low <= len(blobs) <= high, f"{len(blobs)} {name} blobs", expected)
         self.bottom_count, self.top_count = len(bottom), len(top)
-        self.configure([bottom[i].data.shape for i in range(self.bottom_count)])
+        self.configure(self.shapes_of(bottom))
 
     @told
     def reshape(self, bottom: Any, top: Any) -> None:
-        shapes = [bottom[i].data.shape for i in range(self.bottom_count)]
+        shapes = self.shapes_of(bottom)
         if shapes == self.shapes:
             return
         self.shapes = []  # no shape is valid if one of the next lines fails
+        self.prepared += 1
         for i, shape in enumerate(self.prepare(shapes)):
             top[i].reshape(*shape)
-        self.in_place = any(
-            buffer(bottom[i].data).address == buffer(top[j].data).address
-            for i in range(self.bottom_count)
-            for j in range(len(top))
-        )
-        self.expect(self.may_be_in_place or not self.in_place, "a top that is its own bottom", "different blobs")
+        in_place = self.member.in_place if self.member else self.shares_memory(bottom, top)
+        self.expect(self.may_be_in_place or not in_place, "a top that is its own bottom", "different blobs")
+        self.in_place = in_place and self.member is None
         self.shapes = shapes
 
     @told
     def forward(self, bottom: Any, top: Any) -> None:
+        if self.member is not None:
+            self.member.forward(bottom, top)
+            return
+        self.begin()
         self.compute(bottom, top)
+        self.end(bottom, top)
 
     @told
     def backward(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        if self.member is not None:
+            self.member.backward(top, propagate_down, bottom)
+            return
         self.differentiate(top, propagate_down, bottom)
 
     # Methods that layers use.
+
+    def shapes_of(self, bottom: Any) -> list:
+        """Return the bottoms' shapes; in a region their data may not exist and must not be touched."""
+        if self.member is not None:
+            return [tuple(bottom[i].shape) for i in range(self.bottom_count)]
+        return [bottom[i].data.shape for i in range(self.bottom_count)]
+
+    def shares_memory(self, bottom: Any, top: Any) -> bool:
+        """Return whether a top is a bottom."""
+        return any(
+            buffer(bottom[i].data).address == buffer(top[j].data).address
+            for i in range(self.bottom_count)
+            for j in range(self.top_count)
+        )
+
+    def learns_any(self) -> bool:
+        """Return whether any blob's gradient is wanted."""
+        return any(self.learns(i) for i in range(len(self.blobs)))
+
+    def late(self, number: Callable[[Any], float], top: Any) -> Any:
+        """Return a scalar that is computed from the tops; in a region when it runs."""
+        member = self.member
+        return number(top) if member is None else Late(lambda: number(member.top))
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""

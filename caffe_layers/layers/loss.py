@@ -56,13 +56,16 @@ class Loss(OclLayer):
         if not propagate_down[1]:
             return
         self.expect(FORCED in self.param_str, "propagate_down for the labels", "none: labels have no gradient")
-        bottom[1].diff[...] = 0
+        count = (math.prod(self.shapes[1]),)
+        zero = programs.make(self.context, "dt = 0;", {"t": count}, {"dt": None})
+        zero.run({"t": buffer(bottom[1].data), "dt": buffer(bottom[1].diff)})
 
 
 class OclSigmoidCrossEntropyLoss(Loss):
     """The mean of ``-t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x))`` over targets t."""
 
     word: ClassVar[str] = "sigmoid_cross_entropy_loss"
+    results: ClassVar[tuple] = ("loss", "valid")
     formula: ClassVar[sums.Loss] = sums.SIGMOID_CROSS_ENTROPY
 
     def configure(self, shapes: list) -> None:
@@ -84,6 +87,8 @@ class OclSigmoidCrossEntropyLoss(Loss):
         given = {"x": buffer(bottom[0].data), "t": buffer(bottom[1].data)}
         results = {"loss": buffer(self.loss), "valid": buffer(self.valid)}
         self.forward_program.run({**given, **results}, (self.ignored,))
+
+    def end(self, bottom: Any, top: Any) -> None:
         self.normalizer = self.normalize(int(self.valid[0]))
         top[0].data[...] = self.loss[0] / self.normalizer
 
@@ -97,13 +102,15 @@ class OclSigmoidCrossEntropyLoss(Loss):
                 self.context, self.formula.backward, self.inputs, {"dx": None}, scalars
             )
         given = {"x": buffer(bottom[0].data), "t": buffer(bottom[1].data), "dx": buffer(bottom[0].diff)}
-        self.backward_program.run(given, (self.ignored, self.weight(top) / self.normalizer))
+        scale = self.late(lambda top: self.weight(top) / self.normalizer, top)
+        self.backward_program.run(given, (self.ignored, scale))
 
 
 class OclEuclideanLoss(Loss):
     """Half the mean over the examples of the squared distance of two bottoms; both may have gradients."""
 
     word: ClassVar[str] = "euclidean_loss"
+    results: ClassVar[tuple] = ("loss",)
     formula: ClassVar[sums.Loss] = sums.SQUARED_DISTANCE
 
     def prepare(self, shapes: list) -> list:
@@ -120,15 +127,17 @@ class OclEuclideanLoss(Loss):
     def compute(self, bottom: Any, top: Any) -> None:
         given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "loss": buffer(self.loss)}
         self.forward_program.run(given)
+
+    def end(self, bottom: Any, top: Any) -> None:
         top[0].data[...] = self.loss[0] / self.examples / 2
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        scale = self.weight(top) / self.examples
         if self.backward_program is None:
             self.backward_program = programs.make(
                 self.context, self.formula.backward, self.inputs, {"dx": None}, ("scale",)
             )
-        for index, factor in ((0, scale), (1, -scale)):
+        for index, sign in ((0, 1), (1, -1)):
             if propagate_down[index]:
+                factor = self.late(lambda top, sign=sign: sign * self.weight(top) / self.examples, top)
                 given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "dx": buffer(bottom[index].diff)}
                 self.backward_program.run(given, (factor,))

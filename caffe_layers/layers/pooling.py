@@ -95,7 +95,9 @@ class OclPooling(OclLayer):
         self.plan("forward").execute((x, y))
         if self.top_count > 1:
             self.plan("mask").execute((x, y, buffer(top[1].data)))
-        if self.keeps:
+
+    def end(self, bottom: Any, top: Any) -> None:
+        if self.keeps and self.member is None:
             np.copyto(self.maxima(), top[0].data)
 
     def maxima(self) -> np.ndarray:
@@ -109,10 +111,9 @@ class OclPooling(OclLayer):
             return
         buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
         if self.operator == "max":
-            x, y = buffer(bottom[0].data), buffer(self.maxima())
-            if (
-                not self.keeps
-            ):  # a net for predictions is rarely differentiated, so its forward does not store the maxima
+            x, y = buffer(bottom[0].data), buffer(top[0].data if self.member else self.maxima())
+            # a net for predictions is rarely differentiated, so its forward does not store the maxima
+            if not self.keeps and self.member is None:
                 self.plan("forward").execute((x, y))
             buffers = [x, y, *buffers]
         self.plan("backward").execute(buffers)

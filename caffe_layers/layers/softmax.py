@@ -48,6 +48,7 @@ class OclSoftmaxWithLoss(Loss):
     """
 
     word: ClassVar[str] = "softmax_loss"
+    results: ClassVar[tuple] = ("loss", "counts")
     tops: ClassVar[tuple] = (1, 2)
 
     def configure(self, shapes: list) -> None:
@@ -78,6 +79,8 @@ class OclSoftmaxWithLoss(Loss):
         counts = core.Buffer(self.counts.ctypes.data, self.counts.nbytes, "int32")
         plan = self.context.plan(self.entropy)
         plan.execute((y, label, buffer(self.loss), counts), (LOWEST_PROBABILITY, *self.ignored))
+
+    def end(self, bottom: Any, top: Any) -> None:
         if self.counts[1]:
             given, classes = bottom[1].data, self.problem.channels
             raise ProblemError(
@@ -93,5 +96,5 @@ class OclSoftmaxWithLoss(Loss):
             return
         plan = self.context.plan(self.entropy.with_direction("backward"))
         y, label = buffer(self.probabilities(top)), buffer(bottom[1].data)
-        scale = self.weight(top) / self.normalizer
+        scale = self.late(lambda top: self.weight(top) / self.normalizer, top)
         plan.execute((y, label, buffer(bottom[0].diff)), (scale, 0.0, *self.ignored))

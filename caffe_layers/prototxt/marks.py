@@ -1,4 +1,63 @@
 """Comments in `param_str` by which the swap tells a layer, or the way back, what the layer's own fields cannot say."""
 
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
 # the net computes all gradients: a loss layer must answer for those of its labels too
 FORCED = "# clgraft force_backward"
+REGION = "# clgraft region "
+PHASES = ("TRAIN", "TEST")  # by Caffe's numbers
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A layer's place in a region.
+
+    Attributes
+    ----------
+    region : str
+        Name of the region's first layer.
+    place, count : int
+        The layer's place among the region's layers, and their number.
+    bottoms, tops : tuple of str
+        Names of its blobs.
+    shows : tuple of bool
+        Which tops are read outside of the region; the others are hidden.
+    changes : tuple of bool
+        Which tops are overwritten outside of the region.
+    back : tuple of bool
+        Which bottoms have gradients, as far as the net's text tells.
+    """
+
+    region: str
+    place: int
+    count: int
+    bottoms: tuple
+    tops: tuple
+    shows: tuple
+    changes: tuple
+    back: tuple
+
+
+def write_marks(marks: dict) -> list:
+    """Return the lines that hold marks by phase; a mark that two phases share is written once."""
+    lines: list = []
+    for mark in dict.fromkeys(marks.values()):
+        phases = " ".join(phase for phase in PHASES if marks.get(phase) == mark)
+        lines.append(f"{REGION}{phases} {json.dumps(asdict(mark))}")
+    return lines
+
+
+def read_mark(text: str, phase: str) -> Mark | None:
+    """Return the mark of a phase in a `param_str`; None if the layer is in no region then."""
+    for line in text.splitlines():
+        if line.startswith(REGION):
+            phases, _, fields = line[len(REGION) :].partition("{")
+            if phase in phases.split():
+                given = json.loads("{" + fields)
+                parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                return Mark(**parts)
+    return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtError, Scalar, check, quote, schema
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
@@ -18,6 +19,17 @@ _NETS = ("net", "train_net", "test_net")
 _PREFIX = "snapshot_prefix"
 _INLINE = ("net_param", "train_net_param", "test_net_param")
 _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
+_UNMATCHED = ("no layer matches ", "no blob matches ")
+
+
+class _Chosen(NamedTuple):
+    """What the user chose, as `swap_net` takes it."""
+
+    types: Iterable[str] | None
+    names: Iterable[str] | None
+    exclude: Iterable[str] | None
+    regions: bool
+    keep: Sequence[str]
 
 
 def is_solver(text: str) -> bool:
@@ -33,6 +45,8 @@ def swap_file(
     types: Iterable[str] | None = None,
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
+    regions: bool = False,
+    keep: Iterable[str] = (),
     root: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> list[Report]:
@@ -47,7 +61,7 @@ def swap_file(
     source, target : path
         What is read, and where the result goes; never the same file. The source `-` is standard input; symbolic links
         stay, and pipes and devices are written through.
-    types, names, exclude : iterable of str, optional
+    types, names, exclude, regions, keep
         As for `swap_net`.
     root : path, optional
         Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
@@ -65,18 +79,18 @@ def swap_file(
         When a file is missing, is no prototxt, or would be overwritten; names file, line and column.
     """
     source, target = Path(source), Path(target)
+    chosen = _Chosen(types, names, exclude, regions, [keep] if isinstance(keep, str) else list(keep))
     text = read_text(source)
     with naming(source):
         solver = is_solver(text)
     if not solver:
         with naming(source):
-            new, report = swap_net(text, types=types, names=names, exclude=exclude)
+            new, report = swap_net(text, **chosen._asdict())
         report.source, report.target = str(source), str(target)
         write_files({target: new}, {source}, force)
         return [report]
-    choice = Choice(types, names, exclude)
     base = Path(root) if root is not None else Path()
-    return _swap_solver(source, target, text, choice, (types, names, exclude), base, force)
+    return _swap_solver(source, target, text, chosen, base, force)
 
 
 def restore_file(
@@ -102,8 +116,7 @@ def _swap_solver(
     source: Path,
     target: Path,
     text: str,
-    choice: Choice,
-    chosen: tuple[Iterable[str] | None, Iterable[str] | None, Iterable[str] | None],
+    chosen: _Chosen,
     root: Path,
     force: bool,
 ) -> list[Report]:
@@ -111,6 +124,7 @@ def _swap_solver(
         raise SwapError(
             f"[swap] got the solver {source} and {target}, expected a file: its nets are written next to it"
         )
+    choice = Choice(chosen.types, chosen.names, chosen.exclude)
     with naming(source):
         document = Document(text)
         unknown = check(document, schema.descriptor("SolverParameter"))
@@ -146,10 +160,9 @@ def _swap_solver(
             with naming(native):
                 if is_solver(net):
                     raise PrototxtError("got a solver, expected a net")
-                types, names, exclude = chosen
-                new, report = swap_net(net, types=types, names=names, exclude=exclude)
+                new, report = swap_net(net, **chosen._asdict())
             # a name may belong to one of several nets: say so only if none has it
-            missed.append({note for note in report.notes if note.startswith("no layer matches ")})
+            missed.append({note for note in report.notes if note.startswith(_UNMATCHED)})
             report.source, report.target = str(native), str(moved[native])
             reports.append(report)
             outputs[moved[native]] = new
@@ -160,9 +173,10 @@ def _swap_solver(
         if message.values("layers"):
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
-        swap_layers(document, message, choice, edits, report, unknown)
+        swap_layers(document, message, choice, edits, report, unknown, (), chosen.keep if chosen.regions else None)
         missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
-        report.notes += missed[-1]
+        missed[-1] |= {note for note in report.notes if note.startswith(_UNMATCHED)}
+        report.notes += missed[-1].difference(report.notes)
         reports.append(report)
     if not reports:
         raise SwapError(f"[swap] got {source}, which is neither a net nor a solver that names one")

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
 from clgraft.caffe_layers.prototxt.marks import FORCED
 from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
 
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
-_TRUE = ("true", "t", "1", "True")
+TRUE, FALSE = ("true", "t", "1", "True"), ("false", "f", "0", "False")
 _STATISTICS = 3  # number of blobs of a batch norm
 # fields of param_str that are copies of what the layer says outside of it
 _ADDED = ("name", "type", "param")
 _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
 
 
-def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> str:
+def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits, marks: Sequence[str] = ()) -> str:
     """Replace one layer.
 
     Parameters
@@ -33,6 +34,8 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
         What it becomes.
     edits : Edits
         Where the changes are collected.
+    marks : sequence of str, optional
+        Lines for `param_str` that say in which regions the layer is.
 
     Returns
     -------
@@ -60,6 +63,7 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits) -> 
             return reason
     if rule.loss:
         notes += weigh_loss(document, layer, edits)
+    notes += marks
     one_line = "\n" not in document.span(layer)
     # Caffe tells a Python layer neither its name nor what is frozen
     name = layer.text("name")
@@ -165,7 +169,7 @@ def _pooling_refusal(layer: Message) -> str:
         return "STOCHASTIC draws random elements"
     for parameters in layer.messages("pooling_param"):
         rounding, ceil = parameters.text("round_mode"), parameters.text("ceil_mode")
-        if rounding and ceil and (ceil in _TRUE) != (rounding in ("CEIL", "0")):
+        if rounding and ceil and (ceil in TRUE) != (rounding in ("CEIL", "0")):
             return "its round_mode and ceil_mode contradict each other"
     average = any(parameters.text("pool") in ("AVE", "1") for parameters in layer.messages("pooling_param"))
     if average and len(layer.values("top")) > 1:
@@ -243,7 +247,7 @@ def _nets(document: Document) -> list[Message]:
 def _forces_gradients(document: Document, layer: Message) -> bool:
     """Return whether the net that holds the layer computes gradients for everything."""
     net = next(net for net in _nets(document) if net.start <= layer.start < net.end)
-    return net.text("force_backward") in _TRUE
+    return net.text("force_backward") in TRUE
 
 
 def _set_to_zero(message: Message, names: tuple[str, ...], edits: Edits) -> bool:

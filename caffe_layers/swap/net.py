@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
-from clgraft.caffe_layers.swap.layer import restore_layer, swap_layer
+from clgraft.caffe_layers.prototxt.marks import write_marks
+from clgraft.caffe_layers.swap.layer import TRUE, restore_layer, swap_layer
+from clgraft.caffe_layers.swap.regions import form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
@@ -17,6 +19,8 @@ def swap_net(
     types: Iterable[str] | None = None,
     names: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
+    regions: bool = False,
+    keep: Iterable[str] = (),
 ) -> tuple[str, Report]:
     """Replace a net's layers by OpenCL ones.
 
@@ -29,6 +33,10 @@ def swap_net(
         A net in prototxt form.
     types, names, exclude : iterable of str, optional
         Which layers: native types, names or shell patterns of names, and what to leave out (names, patterns or types).
+    regions : bool
+        Mark connected layers, so that they run as one graph. Blobs between them are then not on the host.
+    keep : iterable of str
+        Names, or shell patterns of names, of blobs that stay on the host all the same; a region ends there.
 
     Returns
     -------
@@ -51,7 +59,8 @@ def swap_net(
     unknown = check(document, schema.descriptor("NetParameter"))
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
-    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines)
+    kept = ([keep] if isinstance(keep, str) else list(keep)) if regions else None
+    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept)
     report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
@@ -65,6 +74,7 @@ def swap_layers(
     report: Report,
     unknown: Sequence[Unknown],
     lines: Sequence[int] = (),
+    keep: Sequence[str] | None = None,
 ) -> None:
     """Collect the changes that swap the layers of one `NetParameter` message.
 
@@ -74,7 +84,10 @@ def swap_layers(
         What Caffe's master does not have; a layer that holds any of it stays as it is.
     lines : sequence of int
         Where the layers stood before an upgrade.
+    keep : sequence of str, optional
+        Blobs that regions leave on the host; None for no regions.
     """
+    rows = []
     for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
         line = lines[index] if lines else document.place(layer.start)[0]
@@ -89,9 +102,19 @@ def swap_layers(
             elif not reason:
                 reason = "; ".join(str(item) for item in unknown if layer.start <= item.start < layer.end)
             if not reason and rule is not None:
-                reason = swap_layer(document, layer, rule, edits)
-        became = rule.layer if rule is not None and not reason else ""
-        report.rows.append(Row(name, kind, line, became, reason))
+                reason = swap_layer(document, layer, rule, Edits(document.text))  # only to learn whether it can be
+        rows.append((layer, rule, Row(name, kind, line, rule.layer if rule and not reason else "", reason)))
+    marks: Sequence[dict] = [{} for _ in rows]
+    if keep is not None:
+        forced = net.text("force_backward") in TRUE
+        items = [item_of(layer, row.reason, bool(rule and rule.loss)) for layer, rule, row in rows]
+        marks, regions, unused = form_regions(items, keep, forced)
+        report.regions += regions
+        report.notes += [f"no blob matches {pattern}" for pattern in unused]
+    for (layer, rule, row), own in zip(rows, marks):
+        if row.became and rule is not None:
+            swap_layer(document, layer, rule, edits, write_marks(own))
+        report.rows.append(row)
 
 
 def swap_back(text: str) -> tuple[str, Report]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from dataclasses import dataclass, field
 
+from clgraft.caffe_layers.swap.regions import Region
 from clgraft.core import html
 
 
@@ -31,12 +32,15 @@ class Report:
         What concerns the net and no single layer.
     source, target : str
         Files read and written, where there were any.
+    regions : list of Region
+        Layers that run as one graph.
     """
 
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
     target: str = ""
+    regions: list[Region] = field(default_factory=list)
 
     @property
     def swapped(self) -> list[Row]:
@@ -53,7 +57,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         cells = [(row.line, row.name, row.kind, row.became or "-", row.reason) for row in self.rows]
-        notes = [self._summary, *(f"note: {note}" for note in self.notes)]
+        notes = [self._summary, *map(str, self.regions), *(f"note: {note}" for note in self.notes)]
         return html.table(["line", "layer", "type", "became", "reason"], cells, self._files, notes)
 
     @property
@@ -79,6 +83,6 @@ class Report:
                     row[4],
                 ]
                 lines.append("  ".join(padded).rstrip())
-            lines.append(self._summary)
+            lines += [self._summary, *map(str, self.regions)]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -218,14 +218,16 @@ cl_object clg_device_memory(struct clg_context_s *c, uint64_t bytes, int32_t *co
 }
 
 cl_object clg_pool_take(struct clg_context_s *c, uint64_t bytes, int32_t *code) {
-    uint64_t size = rounded(bytes);
+    const uint64_t size = rounded(bytes);
+    clg_pooled *best = NULL; /* the smallest that fits, of at most twice the size */
     for (uint32_t i = 0; i < c->pool_size; i++) {
         clg_pooled *p = &c->pool[i];
-        if (p->mem && !p->busy && p->bytes == size) {
-            p->busy = true;
-            c->counters.buffers_reused++;
-            return p->mem;
-        }
+        if (p->mem && !p->busy && p->bytes >= size && p->bytes / 2 <= size && (!best || p->bytes < best->bytes)) best = p;
+    }
+    if (best) {
+        best->busy = true;
+        c->counters.buffers_reused++;
+        return best->mem;
     }
     clg_pooled *entry = pool_entry(c);
     cl_object mem = entry ? clg_device_memory(c, size, code) : NULL;

@@ -59,7 +59,7 @@ class Signature:
     added: frozenset[str] = frozenset()
     details: str = ""  # what a plan's description says after its first line
     kind: str = "graph"
-    shown: Graph | None = None
+    shown: Graph | None = None  # the graph before its passes, which may see outputs in other shapes
 
     def modes(self) -> tuple[str, ...]:
         """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
@@ -128,6 +128,10 @@ class CompiledGraph:
         """Return what a run for these outputs needs; by default for all outputs."""
         wanted = self.graph.outputs if outputs is None else outputs
         return self._variant(frozenset(wanted), frozenset()).report
+
+    def reports(self) -> tuple[Report, ...]:
+        """Return what the runs so far needed: a report for each set of outputs."""
+        return tuple(variant.report for variant in list(self._variants.values()))
 
     def plan(self, outputs: tuple[str, ...] | None = None) -> Plan:
         """Return the plan of a run that overwrites these outputs; by default all of them."""

@@ -14,7 +14,7 @@ from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
-from clgraft.core.problem import Problem
+from clgraft.core.problem import Problem, parse
 from clgraft.core.runtime import devices, drivers
 from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
@@ -64,6 +64,7 @@ class Context(DeviceContext):
     ) -> None:
         super().__init__(cl_context, cl_device, queue, ffi, lib, device)
         self._plans: OrderedDict[tuple[Problem, str | None], Plan] = OrderedDict()
+        self._graphs: list[weakref.ref[Any]] = []  # the compiled ones, in order
         self.planner = self._planner()
 
     def __repr__(self) -> str:
@@ -231,13 +232,23 @@ class Context(DeviceContext):
         BuildError
             If the device's compiler refuses a kernel.
         """
-        return self.compiler(graph, self, passes, constants, memory)
+        found = self.compiler(graph, self, passes, constants, memory)
+        with self._lock:
+            self._graphs = [*(known for known in self._graphs if known() is not None), weakref.ref(found)]
+        return found
 
     def finish(self) -> None:
         """Wait for all work of the context, which may still be queued after runs on device arrays alone."""
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems whose plans are kept, each once."""
+        """Return the problems whose plans are kept, alone or inside of graphs that still exist, each once."""
         with self._lock:
-            return tuple(dict.fromkeys(problem for problem, _ in self._plans))
+            found = dict.fromkeys(problem for problem, _ in self._plans)
+        return tuple({**found, **dict.fromkeys(parse(text) for text, _ in self.graph_problems())})
+
+    def graph_problems(self) -> tuple[tuple[str, str], ...]:
+        """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""
+        with self._lock:
+            graphs = [graph for graph in (known() for known in self._graphs) if graph is not None]
+        return tuple(pair for graph in graphs for report in graph.reports() for pair in report.algorithms)

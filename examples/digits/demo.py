@@ -1,7 +1,8 @@
 """Train one small net on real digits, with the framework's operators and after a swap, in every installed framework.
 
-`make demo`, or `python examples/digits/demo.py [--epochs 12] [--output FOLDER]`. It prints both
-trainings side by side, writes one picture with their curves, and fails if they differ by more than rounding.
+`make demo`, or `python examples/digits/demo.py [--epochs 12] [--output FOLDER]`. It trains the original net, the
+swapped one, and the swapped one with regions (connected operators as one graph) in turn, prints them side by side,
+writes one picture with their curves, and fails if they differ by more than rounding.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def photograph_difference(folder: Path, normed: bool, swap: Callable[[str], str]
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train the original and the swapped net in turn, step by step.
+    """Train the original net, the swapped one and that with regions in turn, step by step.
 
     Parameters
     ----------
@@ -207,14 +207,18 @@ def compare(
     original_file.write_text(digits_prototxt((batch, *train_x.shape[1:]), normed))
     text, report = swap_net(original_file.read_text())
     swapped_file.write_text(text)
+    regions_file = output / "digits-regions.prototxt"
+    # the scores of the classes are read below; values inside of regions are not on the host
+    regions_file.write_text(swap_net(original_file.read_text(), regions=True, keep=["classes"])[0])
     original_net = Trainer(original_file, None)
-    swapped_net = Trainer(swapped_file, original_net.save())
+    swapped_net, regions_net = (Trainer(file, original_net.save()) for file in (swapped_file, regions_file))
     nudged_net = Trainer(original_file, original_net.save())
     worst, where = 0.0, ""
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = original_net.step(train_x[chosen], train_y[chosen])
+        regions_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             learnt = [name for name in theirs if "_bn[" not in name]
             worst, where = max((relative(theirs[name], ours[name]), name) for name in learnt)
@@ -223,8 +227,8 @@ def compare(
                     blob.data[...] = nudged(blob.data, worst)
         nudged_net.step(train_x[chosen], train_y[chosen])
         progress(i + 1, len(steps), original_net.run.losses[-1], swapped_net.run.losses[-1])
-    for net in (original_net, swapped_net):
-        # test both caffemodels in the original net: weights trained with clgraft load into plain Caffe
+    for net in (original_net, swapped_net, regions_net):
+        # test all caffemodels in the original net: weights trained with clgraft load into plain Caffe
         net.run.accuracy = accuracy(original_file, net.save(), test_x, test_y)
         del net.run.seconds[:5]  # planning, and first use of memory
     comparison = Comparison(
@@ -232,6 +236,7 @@ def compare(
         device=core.context().device.name,
         original=original_net.run,
         swapped=swapped_net.run,
+        regions=regions_net.run,
         nudged=nudged_net.run,
         gradient_difference=worst,
         worst_parameter=where,

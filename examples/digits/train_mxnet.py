@@ -150,7 +150,7 @@ def photograph_difference(swap: Callable[[Any], tuple[Any, Any]]) -> float:
 def compare(
     epochs: int, progress: Callable[[int, int, float, float], None], output: Path, batch: int = 64
 ) -> tuple[Comparison, Any]:
-    """Train the original and the swapped net in turn, step by step.
+    """Train the original net, the swapped one and that with regions in turn, step by step.
 
     Parameters
     ----------
@@ -178,12 +178,14 @@ def compare(
     shape = (batch, *train_x.shape[1:])
     weights = first_weights(symbol, shape)
     original_net, swapped_net = Trainer(symbol, shape, weights), Trainer(swapped, shape, weights)
+    regions_net = Trainer(clgraft.mxnet_ops.swap_symbol(symbol, regions=True)[0], shape, weights)
     nudged_net = Trainer(symbol, shape, weights)
     worst, where, errors = 0.0, "", [0.0, 0.0]
     steps = batches(len(train_y), batch, epochs)
     for i, chosen in enumerate(steps):
         ours = swapped_net.step(train_x[chosen], train_y[chosen])
         theirs = original_net.step(train_x[chosen], train_y[chosen])
+        regions_net.step(train_x[chosen], train_y[chosen])
         if i == 0:
             worst, where = max((relative(theirs[name], ours[name]), name) for name in theirs)
             exact = exact_gradients(symbol, weights, train_x[chosen], train_y[chosen])
@@ -192,7 +194,7 @@ def compare(
                 array[:] = nudged(weights[name], worst)
         nudged_net.step(train_x[chosen], train_y[chosen])
         progress(i + 1, len(steps), original_net.run.losses[-1], swapped_net.run.losses[-1])
-    for net in (original_net, swapped_net):
+    for net in (original_net, swapped_net, regions_net):
         net.run.accuracy = net.accuracy(test_x, test_y)
         del net.run.seconds[:5]  # planning, and first use of memory
     comparison = Comparison(
@@ -200,6 +202,7 @@ def compare(
         device=core.context().device.name,
         original=original_net.run,
         swapped=swapped_net.run,
+        regions=regions_net.run,
         nudged=nudged_net.run,
         gradient_difference=worst,
         worst_parameter=where,

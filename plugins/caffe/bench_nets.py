@@ -1,4 +1,4 @@
-"""Whole nets in Caffe: inference and training of a ResNet-18 and a MobileNet, as they are and swapped."""
+"""Whole nets in Caffe: inference and training of a ResNet-18 and a MobileNet, as they are, swapped, and in regions."""
 
 from __future__ import annotations
 
@@ -123,6 +123,8 @@ def computes_statistics() -> bool:
 def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 3) -> Iterator[Row]:
     """Measure nets, a row at a time: inference and training (forward and backward), for each batch size.
 
+    Ours is measured layer by layer and with regions.
+
     Where the native BatchNorm computes no statistics of a batch (that of the pip wheel), both sides use given ones:
     activations would overflow otherwise, and the native max pooling writes out of bounds on NaN.
 
@@ -150,12 +152,17 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             label = f"{name} style batch {batch}"
             note = label + ("" if learn else ", batch norm with given statistics")
             for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
-                nets = {"native": load(text, phase), "clgraft": load(swap_net(text)[0], phase)}
+                nets = {
+                    "native": load(text, phase),
+                    "clgraft": load(swap_net(text)[0], phase),
+                    "regions": load(swap_net(text, regions=True)[0], phase),
+                }
                 for net in nets.values():
                     _fill(net)
                 calls = {side: partial(call, net) for side, net in nets.items()}
                 times = compare(calls, seconds, least)
-                a, b = times["native"], times["clgraft"]
-                yield Row("nets", label, note, "net", what, "caffe", a.median, b.median, a.spread, b.spread)
+                a, b, c = times["native"], times["clgraft"], times["regions"]
+                figures = (a.median, b.median, a.spread, b.spread)
+                yield Row("nets", label, note, "net", what, "caffe", *figures, regions=c.median)
                 del nets, calls
                 gc.collect()

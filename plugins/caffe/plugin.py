@@ -24,6 +24,7 @@ class CaffePlugin(Plugin):
     examples = (
         "clgraft check train_val.prototxt",
         "clgraft swap train_val.prototxt -o train_val_ocl.prototxt",
+        "clgraft swap train_val.prototxt -o train_val_ocl.prototxt --regions --keep fc7",
         "clgraft swap solver.prototxt -o solver_ocl.prototxt --types Convolution,ReLU",
         "clgraft swap train_val_ocl.prototxt --back -o train_val.prototxt",
         "clgraft tune train_val.prototxt",
@@ -36,8 +37,9 @@ class CaffePlugin(Plugin):
         return named or (not path.suffix and is_stream(path))
 
     def swap(self, request: SwapRequest) -> SwapResult:
-        chosen = {"types": request.types, "names": request.names, "exclude": request.exclude}
-        if request.back and any(value is not None for value in chosen.values()):
+        choice = {"types": request.types, "names": request.names, "exclude": request.exclude}
+        chosen: dict[str, Any] = {**choice, "regions": request.regions, "keep": request.keep}
+        if request.back and (request.regions or any(value is not None for value in choice.values())):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
         force = request.force
         if request.target is not None and str(request.target) not in _STDOUT:
@@ -47,7 +49,7 @@ class CaffePlugin(Plugin):
                 reports = swap.swap_file(request.source, request.target, root=request.root, force=force, **chosen)
             text = ""
         else:
-            text, reports = self._as_text(request)
+            text, reports = self._as_text(request, chosen)
         changed = sum(len(report.swapped) for report in reports)
         return SwapResult("\n\n".join(map(str, reports)), changed, text)
 
@@ -56,7 +58,8 @@ class CaffePlugin(Plugin):
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
         arguments = {"path": str(model), "phase": options.phase, "repeats": options.repeats}
-        return Task("clgraft.plugins.caffe.check", arguments)
+        module = "clgraft.plugins.caffe.check_regions" if options.regions else "clgraft.plugins.caffe.check"
+        return Task(module, arguments)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
         return Task("clgraft.plugins.caffe.tune", {"path": str(model), "training": training})
@@ -77,7 +80,7 @@ class CaffePlugin(Plugin):
         run.add_command(commands)
 
     @staticmethod
-    def _as_text(request: SwapRequest) -> tuple[str, list[Report]]:
+    def _as_text(request: SwapRequest, chosen: dict[str, Any]) -> tuple[str, list[Report]]:
         native = read_text(request.source)
         with swap.naming(request.source):
             if swap.is_solver(native):
@@ -87,7 +90,7 @@ class CaffePlugin(Plugin):
             if request.back:
                 text, report = swap.swap_back(native)
             else:
-                text, report = swap.swap_net(native, types=request.types, names=request.names, exclude=request.exclude)
+                text, report = swap.swap_net(native, **chosen)
         return text, [report]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clgraft import core
-from clgraft.caffe_layers.swap import is_solver, naming, swap_net
+from clgraft.caffe_layers.prototxt.marks import REGION
+from clgraft.caffe_layers.swap import is_solver, naming, swap_back, swap_net
 from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
@@ -14,7 +15,7 @@ from clgraft.plugins.caffe.check import _forced, _load
 from clgraft.plugins.command_line.tune.supervise import TuneError
 
 
-def problems(path: str, training: bool = True, passes: int = 1) -> tuple[Problem, ...]:
+def problems(path: str, training: bool = True, passes: int = 1, regions: bool = False) -> tuple[Problem, ...]:
     """Return what a net's swapped layers plan, forward and, in training, backward.
 
     Parameters
@@ -25,6 +26,8 @@ def problems(path: str, training: bool = True, passes: int = 1) -> tuple[Problem
         The phase; without it only forward.
     passes : int
         How often the net is run.
+    regions : bool
+        Whether to swap with regions; a net that was swapped with them keeps them.
     """
     try:
         import caffe
@@ -34,8 +37,11 @@ def problems(path: str, training: bool = True, passes: int = 1) -> tuple[Problem
     with naming(Path(path)):
         if is_solver(text):
             raise TuneError(f"[tune] got the solver {path}, expected a net")
-        native = upgrade(text).text
-        swapped, _ = swap_net(_forced(native) if training else native)
+        # forced gradients concern the swap: one that was done before is done again
+        native, restored = swap_back(upgrade(text).text)
+        names = [row.name for row in restored.swapped] or None
+        regions = regions or REGION in text
+        swapped, _ = swap_net(_forced(native) if training else native, names=names, regions=regions)
     caffe.set_mode_cpu()
     net: Any = _load(caffe, swapped, caffe.TRAIN if training else caffe.TEST)
     for _ in range(passes):

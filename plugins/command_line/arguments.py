@@ -61,3 +61,10 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N,N",
         help="the shape of an input, for models that do not hold it",
     )
+
+
+def add_regions(parser: argparse.ArgumentParser) -> None:
+    """Add ``--regions``: the model is swapped with regions."""
+    parser.add_argument(
+        "--regions", action="store_true", help="of models: let connected operators run as one graph (see swap)"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments
-from clgraft.plugins.plugin import SwapRequest
+from clgraft.plugins.plugin import PluginError, SwapRequest
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,6 +28,16 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     swap.add_argument(
         "--exclude", type=arguments.words, metavar="X,X", help="leave these types, names or patterns alone"
     )
+    swap.add_argument(
+        "--regions", action="store_true", help="let connected operators run as one graph; values inside are not visible"
+    )
+    swap.add_argument(
+        "--keep",
+        type=arguments.words,
+        default=(),
+        metavar="B,B",
+        help="with --regions: values of these names or patterns stay visible (Caffe: names of blobs)",
+    )
     swap.add_argument("--back", action="store_true", help="restore the framework's operators in a swapped model")
     swap.add_argument(
         "--root",
@@ -42,12 +52,16 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Swap a model and print the report."""
+    if options.keep and not options.regions:
+        raise PluginError("[swap] got --keep without --regions, expected both: only regions hide values")
     request = SwapRequest(
         source=options.model,
         target=options.output,
         types=options.types,
         names=options.names,
         exclude=options.exclude,
+        regions=options.regions,
+        keep=options.keep,
         back=options.back,
         root=options.root,
         force=options.force,

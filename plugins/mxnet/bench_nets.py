@@ -1,4 +1,4 @@
-"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, as they are and swapped."""
+"""Whole nets in MXNet: inference and training steps of Gluon's model zoo, as they are, swapped, and in regions."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
         if name not in NETS:
             raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
         for batch in batches:
-            sides = {side: _Net(NETS[name], batch, side == "clgraft") for side in ("native", "clgraft")}
+            sides = {side: _Net(NETS[name], batch, side) for side in ("native", "clgraft", "regions")}
             for what in ("inference", "training"):
                 times = compare({side: net.calls[what] for side, net in sides.items()}, seconds, least)
-                a, b = times["native"], times["clgraft"]
+                a, b, c = times["native"], times["clgraft"], times["regions"]
                 text = f"{NETS[name]} batch {batch}"
-                yield Row("nets", text, text, "net", what, "mxnet", a.median, b.median, a.spread, b.spread)
+                figures = (a.median, b.median, a.spread, b.spread)
+                yield Row("nets", text, text, "net", what, "mxnet", *figures, regions=c.median)
             del sides
             gc.collect()
 
@@ -64,7 +65,7 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
 class _Net:
     """One side of a net: its steps."""
 
-    def __init__(self, name: str, batch: int, grafted: bool) -> None:
+    def __init__(self, name: str, batch: int, side: str) -> None:
         mx.random.seed(1)
         np.random.seed(1)
         net: Any = vision.get_model(name, classes=CLASSES)
@@ -76,8 +77,8 @@ class _Net:
             warnings.simplefilter("ignore")  # compilers warn
             net.hybridize(static_alloc=True, static_shape=True)
             net(x).wait_to_read()  # shapes have to be known before operators are replaced
-            if grafted:
-                self.report = swap_block(net)
+            if side != "native":
+                self.report = swap_block(net, regions=side == "regions")
                 net.hybridize(static_alloc=True, static_shape=True)
                 net(x).wait_to_read()
         loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()

@@ -20,7 +20,7 @@ from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
 FACTOR, FLOOR = 5.0, 1e-4
 
 
-def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3) -> Iterator[CheckRow]:
+def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regions: bool = False) -> Iterator[CheckRow]:
     """Yield a row for every output and for the gradient of every argument.
 
     Parameters
@@ -31,6 +31,8 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3) -> It
         Shapes of the inputs.
     repeats : int
         How often a step of both nets is timed.
+    regions : bool
+        Whether to swap with regions.
     """
     try:
         from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
@@ -45,7 +47,7 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3) -> It
         if node["op"] == "Dropout":  # its random numbers would differ
             node.setdefault("attrs", {})["p"] = "0"
     symbol = mxnet.sym.load_json(json.dumps(graph))
-    swapped, report = swap_symbol(symbol)
+    swapped, report = swap_symbol(symbol, regions=regions)
     if not report.replaced:
         raise CheckError(f"[check] got {path}, in which no operator has an OpenCL counterpart")
     try:

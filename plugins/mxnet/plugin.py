@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task, with_regions
 
 
 class MXNetPlugin(Plugin):
@@ -28,6 +28,8 @@ class MXNetPlugin(Plugin):
     def swap(self, request: SwapRequest) -> SwapResult:
         if request.back:
             raise PluginError("[swap] got --back for a symbol, expected a prototxt: keep the native symbol file")
+        if request.keep:
+            raise PluginError("[swap] got --keep for a symbol, expected outputs of the symbol: those stay visible")
         mxnet, swap_symbol = _framework()
         if not request.source.is_file():
             raise PluginError(f"[swap] got {request.source}, which is not a file")
@@ -40,7 +42,7 @@ class MXNetPlugin(Plugin):
             reason = str(error).strip().splitlines()[0]
             raise PluginError(f"[swap] got {request.source}, which MXNet cannot load: {reason}") from None
         selection = _Selection(request)
-        new, report = swap_symbol(symbol, select=selection)
+        new, report = swap_symbol(symbol, select=selection, regions=request.regions)
         text = new.tojson()
         if request.target is not None:
             request.target.write_text(text, encoding="utf-8")
@@ -50,7 +52,7 @@ class MXNetPlugin(Plugin):
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
         arguments = {"path": str(model), "shapes": options.shapes, "repeats": options.repeats}
-        return Task("clgraft.plugins.mxnet.check", arguments)
+        return with_regions(Task("clgraft.plugins.mxnet.check", arguments), options.regions)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
         arguments = {"path": str(model), "shapes": dict(shapes), "training": training}

@@ -11,7 +11,7 @@ from clgraft.plugins.command_line.tune.supervise import TuneError
 
 
 def problems(
-    path: str, shapes: Mapping[str, Sequence[int]], training: bool = True, passes: int = 1
+    path: str, shapes: Mapping[str, Sequence[int]], training: bool = True, passes: int = 1, regions: bool = False
 ) -> tuple[Problem, ...]:
     """Return what a symbol's swapped operators plan, forward and, in training, backward.
 
@@ -25,6 +25,8 @@ def problems(
         Without it only forward.
     passes : int
         How often the symbol is run.
+    regions : bool
+        Whether to swap with regions.
     """
     try:
         from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
@@ -41,7 +43,7 @@ def problems(
         missing = [name for name, shape in zip(symbol.list_arguments(), known) if not shape or 0 in shape]
         if missing:
             raise TuneError(f"[tune] got no shape of {missing[0]}, expected --shape {missing[0]}=N,N,...")
-        swapped, _ = swap_symbol(symbol)
+        swapped, _ = swap_symbol(symbol, regions=regions)
         executor = swapped.simple_bind(mxnet.cpu(), grad_req="write" if training else "null", **given)
         for _ in range(passes):
             outputs = executor.forward(is_train=training)

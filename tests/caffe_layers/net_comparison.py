@@ -38,7 +38,7 @@ class Comparison:
         return [f"{n}: {e:.1e} > {self.limit(n):.1e}" for n, e in self.errors.items() if not e <= self.limit(n)]
 
 
-def compare_nets(text: str, weights: str, seed: int = 20) -> Comparison:
+def compare_nets(text: str, weights: str, seed: int = 20, regions: bool = False) -> Comparison:
     """Run a net and its twin on the same data and weights, which travel through a native caffemodel.
 
     Parameters
@@ -47,11 +47,14 @@ def compare_nets(text: str, weights: str, seed: int = 20) -> Comparison:
         A net with inputs `data` and `label` and a top `loss`.
     weights : str
         Where the caffemodel is written.
+    regions : bool
+        Whether the swapped net has regions; the score stays visible.
     """
     rng = np.random.default_rng(seed)
     caffe.set_random_seed(seed)
     forced = "force_backward: true\n" + text
-    swapped, report = swap_net(forced)
+    score = load(text, TEST).bottom_names["loss"][0]
+    swapped, report = swap_net(forced, regions=regions, keep=[score])
     native, ours, nudged = (load(part, TEST) for part in (forced, swapped, forced))
     for name, blobs in native.params.items():
         for index, blob in enumerate(blobs):
@@ -60,7 +63,7 @@ def compare_nets(text: str, weights: str, seed: int = 20) -> Comparison:
             elif blob.data.ndim == 1:
                 blob.data[...] = rng.uniform(-0.1, 0.1, blob.data.shape)
     native.save(weights)
-    classes = native.blobs[native.bottom_names["loss"][0]].data.shape[1]
+    classes = native.blobs[score].data.shape[1]
     data = rng.normal(size=native.blobs["data"].data.shape).astype(np.float32)
     label = rng.integers(0, classes, native.blobs["label"].data.shape)
     for net in (native, ours, nudged):

@@ -11,17 +11,20 @@ from tests.caffe_layers import net_comparison
 from tests.caffe_layers.net_comparison import compare_nets
 from tests.caffe_layers.net_styles import STYLES, full, small
 
+REGIONS = [pytest.param(style, True, id=f"{style}-regions") for style in ("googlenet", "mobilenet_v1", "ssd")]
 
-@pytest.mark.parametrize("style", STYLES)
-def test_swapped_nets_compute_the_same(style, tmp_path):
-    compared = compare_nets(small(style), str(tmp_path / "native.caffemodel"))
+
+@pytest.mark.parametrize("style, regions", [*(pytest.param(style, False, id=style) for style in STYLES), *REGIONS])
+def test_swapped_nets_compute_the_same(style, regions, tmp_path):
+    compared = compare_nets(small(style), str(tmp_path / "native.caffemodel"), regions=regions)
     assert not compared.failures
+    assert bool(compared.report.regions) == regions
     assert [row.kind for row in compared.report.left if row.kind not in ("Input", "Flatten")] == []
 
 
 def test_a_wrong_layer_is_noticed(tmp_path, monkeypatch):
-    def wrong(text):
-        swapped, report = swap_net(text)
+    def wrong(text, **choice):
+        swapped, report = swap_net(text, **choice)
         assert "beta: 0.75" in swapped
         return swapped.replace("beta: 0.75", "beta: 0.76", 1), report
 

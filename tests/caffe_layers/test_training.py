@@ -22,8 +22,18 @@ SOLVER_OF_ONE_STEP = (
 )
 
 
-def network(ours: bool, batch_norm: bool) -> str:
-    """Return a small residual net with every family of layers, in place where that is usual, and shared weights."""
+OURS = pytest.mark.parametrize("ours", [True, "regions"], ids=["layers", "regions"])
+
+
+def network(ours: object, batch_norm: bool) -> str:
+    """Return a small residual net with every family of layers, in place where that is usual, and shared weights.
+
+    Native, some of its layers ours, or all of them in regions.
+    """
+    if ours == "regions":
+        text, report = swap_net(network(False, batch_norm), regions=True, keep=["score"])
+        assert [region.hidden[:2] for region in report.regions] == [["conv1", "pool1"]]
+        return text
 
     def conv(name: str, bottom: str, fields: str, frame: str = WEIGHTS, kind: str = "Convolution") -> str:
         cls = "OclDepthwiseConvolution" if "group" in fields else None
@@ -100,9 +110,10 @@ def parameters(net) -> list:
 @pytest.mark.parametrize(
     "extra", ["", "iter_size: 3", "type: 'Adam' momentum2: 0.99"], ids=["SGD", "iter_size", "Adam"]
 )
-def test_training_follows_the_native_loss_curve(extra, tmp_path):
+@OURS
+def test_training_follows_the_native_loss_curve(ours, extra, tmp_path):
     batch_norm = native_learns()
-    solvers = [solver_of(network(ours, batch_norm), tmp_path, extra) for ours in (False, True)]
+    solvers = [solver_of(network(side, batch_norm), tmp_path, extra) for side in (False, ours)]
     for native, ours in zip(parameters(solvers[0].net), parameters(solvers[1].net)):
         assert np.array_equal(native, ours)
     curves = [train(solver, range(25)) for solver in solvers]
@@ -114,11 +125,12 @@ def test_training_follows_the_native_loss_curve(extra, tmp_path):
         assert np.mean(curves[1][-5:]) < 0.5 * np.mean(curves[1][:3])
 
 
-def test_test_net_shares_the_weights_of_the_train_net(tmp_path):
+@OURS
+def test_test_net_shares_the_weights_of_the_train_net(ours, tmp_path):
     batch_norm = native_learns()
     scores = []
-    for ours in (False, True):
-        solver = solver_of(network(ours, batch_norm), tmp_path)
+    for side in (False, ours):
+        solver = solver_of(network(side, batch_norm), tmp_path)
         train(solver, range(5))
         tester = solver.test_nets[0]
         tester.share_with(solver.net)
@@ -130,17 +142,18 @@ def test_test_net_shares_the_weights_of_the_train_net(tmp_path):
     close(scores[1], scores[0], "score", 2e-3)
 
 
+@OURS
 @pytest.mark.parametrize("trained_by_ours", [False, True])
-def test_models_load_in_both_directions(trained_by_ours, tmp_path):
+def test_models_load_in_both_directions(trained_by_ours, ours, tmp_path):
     batch_norm = native_learns()
-    solver = solver_of(network(trained_by_ours, batch_norm), tmp_path)
+    solver = solver_of(network(trained_by_ours and ours, batch_norm), tmp_path)
     train(solver, range(5))
     model = str(tmp_path / "model.caffemodel")
     solver.net.save(model)
     data, labels = batch(50)
     scores = []
-    for ours in (False, True):
-        net = load(network(ours, batch_norm), TEST, model)
+    for side in (False, ours):
+        net = load(network(side, batch_norm), TEST, model)
         for blob, saved in zip(parameters(net), parameters(solver.net)):
             assert np.array_equal(blob, saved)
         net.blobs["data"].data[...] = data
@@ -150,24 +163,26 @@ def test_models_load_in_both_directions(trained_by_ours, tmp_path):
     close(scores[1], scores[0], "score", 1e-4)
 
 
+@OURS
 @pytest.mark.parametrize("resumed_by_ours", [False, True])
-def test_snapshots_resume_in_both_directions(resumed_by_ours, tmp_path):
+def test_snapshots_resume_in_both_directions(resumed_by_ours, ours, tmp_path):
     """Half by the one, half by the other: the same curve as by one alone."""
     batch_norm = native_learns()
-    first = solver_of(network(not resumed_by_ours, batch_norm), tmp_path)
+    first = solver_of(network(not resumed_by_ours and ours, batch_norm), tmp_path)
     train(first, range(4))
     first.snapshot()
     expected = train(first, range(4, 8))
-    second = solver_of(network(resumed_by_ours, batch_norm), tmp_path)
+    second = solver_of(network(resumed_by_ours and ours, batch_norm), tmp_path)
     second.restore(str(tmp_path / "snap_iter_4.solverstate"))
     assert second.iter == 4
     np.testing.assert_allclose(train(second, range(4, 8)), expected, rtol=1e-3)
 
 
-def test_two_trainings_give_the_same_bits(tmp_path):
+@OURS
+def test_two_trainings_give_the_same_bits(ours, tmp_path):
     runs = []
     for _ in range(2):
-        solver = solver_of(network(True, True), tmp_path)
+        solver = solver_of(network(ours, True), tmp_path)
         train(solver, range(4))
         runs.append(parameters(solver.net))
     assert all(np.array_equal(first, second) for first, second in zip(*runs))

@@ -54,11 +54,14 @@ def with_forks(text: str) -> str:
     return "".join(lines)
 
 
-@pytest.mark.parametrize("style", ["resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v1 of forks"])
+@pytest.mark.parametrize(
+    "style",
+    ["resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v1 of forks", "resnet50 regions", "mobilenet_v2 regions"],
+)
 def test_three_steps_follow_the_native_ones(style, tmp_path):
     """Losses, updates and statistics: within ten times of what nudged weights do to the native net."""
     text = small(style.split()[0]).replace("dim: 2", "dim: 6")
-    swapped, _ = swap_net(with_forks(text) if "forks" in style else text)
+    swapped, _ = swap_net(with_forks(text) if "forks" in style else text, regions="regions" in style)
     native, ours, nudged = (solver_of(part, tmp_path) for part in (text, swapped, text))
     rng = np.random.default_rng(20)
     for name, blobs in native.net.params.items():
@@ -134,15 +137,19 @@ def train(solver, steps: range, batches: tuple = (4,)) -> list:
     return losses
 
 
-def both(folder, extra: str = "") -> list:
-    return [solver_of(text, folder, extra) for text in (siamese(), swap_net(siamese())[0])]
+def both(folder, extra: str = "", regions: bool = False) -> list:
+    swapped, report = swap_net(siamese(), regions=regions)
+    # both towers: no layer between them reads a value of the first one
+    assert [len(region.layers) for region in report.regions] == [12] * regions
+    return [solver_of(text, folder, extra) for text in (siamese(), swapped)]
 
 
 # no batch of one: there the native Scale overwrites the gradient that the other tower left
 @pytest.mark.parametrize("batches", [(4,), (4, 7, 2, 5)], ids=["one size", "sizes"])
 @pytest.mark.parametrize("extra", ["", "iter_size: 3", 'type: "Nesterov" clip_gradients: 0.5'])
-def test_siamese_nets_learn_the_same(extra, batches, tmp_path):
-    native, ours = both(tmp_path, extra)
+@pytest.mark.parametrize("regions", [False, True], ids=["layers", "regions"])
+def test_siamese_nets_learn_the_same(regions, extra, batches, tmp_path):
+    native, ours = both(tmp_path, extra, regions)
     np.testing.assert_allclose(train(ours, range(8), batches), train(native, range(8), batches), rtol=2e-4)
     for name, blobs in native.net.params.items():
         for index, blob in enumerate(blobs):
@@ -154,8 +161,9 @@ def test_siamese_nets_learn_the_same(extra, batches, tmp_path):
 
 
 @pytest.mark.parametrize("goes_on", ["grafted", "native"])
-def test_solver_states_go_on_across_a_swap(goes_on, tmp_path):
-    native, ours = both(tmp_path)
+@pytest.mark.parametrize("regions", [False, True], ids=["layers", "regions"])
+def test_solver_states_go_on_across_a_swap(regions, goes_on, tmp_path):
+    native, ours = both(tmp_path, regions=regions)
     first, second = (native, ours) if goes_on == "grafted" else (ours, native)
     train(first, range(4))
     first.snapshot()

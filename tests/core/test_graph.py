@@ -236,6 +236,22 @@ def test_memory_is_shared(context):
     assert str(report.nodes) in str(report) and report.launches >= report.nodes
 
 
+@pytest.mark.parametrize("passes", ["-all", None])
+def test_outputs_keep_their_shapes_where_problems_see_others(context, rng, passes):
+    on = GraphBuilder()
+    x = on.input("x", (108,))
+    (first,) = on.add("pointwise x0[108] : y0 = x0 + 1;", x)
+    (second,) = on.add("pointwise x0[3,6,6] x1[6] : y0 = x0 * x1;", first, on.input("w", (6,)))
+    (third,) = on.add("pointwise x0[12,9] : y0 = x0 - 2;", second)
+    compiled = context.compile(on.graph(second, third), passes)
+    x, w = rng.standard_normal(108).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    given = np.full((12, 9), np.nan, np.float32)
+    found = compiled.run({"x": x, "w": w, third: given})
+    expected = (x + 1).reshape(3, 6, 6) * w
+    np.testing.assert_array_equal(found[second], expected)
+    np.testing.assert_array_equal(given, (expected - 2).reshape(12, 9))
+
+
 def test_more_than_64_arrays(context, rng):
     on = GraphBuilder()
     names = [on.input(f"x{i}", (3, 5)) for i in range(150)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +118,7 @@ def test_the_faster_layout_of_a_peer_is_taken(monkeypatch):
     (only,) = operators.measure([case], ["numpy"], 0.01)
     assert (only.native, only.ours, only.layout) == (2.0, 1.0, "other")
     assert report.line(only, peaks.Peaks(1e11, 1e10)).endswith("other")
-    both = [dataclasses.replace(only, peer="mxnet", layout=layout) for layout in ("one", "other")]
+    both = [replace(only, peer="mxnet", layout=layout) for layout in ("one", "other")]
     table = report.markdown([results(both)])
     assert "the faster layout of mxnet: one in 1, other in 1." in table
 
@@ -155,7 +155,7 @@ def test_no_tuned_row_names_what_is_unseen():
 
 
 def test_every_table_says_where_and_how(capfd):
-    run = dataclasses.replace(
+    run = replace(
         results([row("x", 2.0), row("net", 4.0, group="net")]),
         device="0:0 A runtime / a device",
         processor="A processor",
@@ -176,7 +176,11 @@ def test_sums_by_group():
     assert (one.count, one.mean, one.worst, one.worst_name) == (2, pytest.approx(1.0), 0.5, "y")
     table = report.markdown([results(rows)])
     assert "| 3x3 stride 1 convolution | 1.00x / 3.00x (0.50) |" in table
-    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x |" in table
+    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | - |" in table
+    with_regions = replace(rows[-1], regions=0.5)
+    table = report.markdown([results([with_regions])])
+    assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | 500 ms, 8.00x |" in table
+    assert "with regions   500.000  8.00x" in report.line(with_regions, peaks.Peaks(1e11, 1e10))
 
 
 def test_floor_is_the_slower_of_operations_and_bytes():

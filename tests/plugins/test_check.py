@@ -149,6 +149,41 @@ def test_nets_in_caffe_pass(net, phase, capfd):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+@pytest.mark.parametrize("net, phase", [("lenet", "train"), ("mobilenet_deploy", "test")])
+def test_regions_in_caffe_pass(net, phase, capfd):
+    assert main(["check", str(NETS / f"{net}.prototxt"), "--regions", "--phase", phase, "--repeats", "1"]) == 0
+    out = capfd.readouterr().out
+    assert ": blob " in out
+    assert ": gradient of parameter 0 of conv1" in out
+    assert "FAIL" not in out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+def test_a_fault_in_regions_is_noticed(monkeypatch):
+    from clgraft.caffe_layers.regions import program
+    from clgraft.plugins.caffe import check_regions
+
+    monkeypatch.setattr(program.Program, "active", lambda self, wanted: frozenset())
+    run = program.Program.backward
+    monkeypatch.setattr(program.Program, "backward", lambda self, wanted: run(self, program.Wanted(wanted.flags[:0])))
+    rows = list(check_regions.rows(str(NETS / "lenet.prototxt"), repeats=0))
+    failed = {row.tensor for row in rows if not row.passed}
+    assert "gradient of parameter 0 of conv1" in failed and not any(name.startswith("blob") for name in failed)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="MXNet is not installed for this Python")
+def test_regions_in_mxnet_pass(tmp_path, capfd):
+    import mxnet
+
+    net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")
+    net = mxnet.sym.Activation(mxnet.sym.BatchNorm(net, name="b"), act_type="relu", name="r")
+    net.save(str(tmp_path / "net-symbol.json"))
+    command = ["check", str(tmp_path / "net-symbol.json"), "--shape", "data=2,3,7,9", "--regions", "--repeats", "1"]
+    assert main(command) == 0
+    assert "gradient of c_weight" in capfd.readouterr().out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
 def test_a_net_that_caffe_refuses_is_no_crash(capfd):
     assert main(["check", str(NETS / "ssd.prototxt")]) == 1
     assert "resize_param" in capfd.readouterr().err

@@ -49,6 +49,19 @@ def test_choice(net, capfd):
     assert "2 of 10 layers changed: 1 Convolution, 1 InnerProduct" in capfd.readouterr().out
 
 
+def test_regions(net, capfd):
+    assert main(["swap", "net.prototxt", "-o", "out.prototxt", "--regions", "--keep", "ip1,nothing"]) == 0
+    out = capfd.readouterr().out
+    assert "region conv1 to relu1: 5 layers; not on the host: conv1, pool1, conv2; ends there because ip1" in out
+    assert "note: no blob matches nothing" in out
+    assert "# clgraft region TRAIN TEST" in Path("out.prototxt").read_text()
+    assert main(["swap", "out.prototxt", "--back", "-o", "back.prototxt", "--quiet"]) == 0
+    assert Path("back.prototxt").read_bytes() == net.read_bytes()
+    assert main(["swap", "net.prototxt", "--keep", "ip1"]) == 1
+    assert "[swap] got --keep without --regions" in capfd.readouterr().err
+    assert main(["swap", "out.prototxt", "--back", "--regions"]) == 1
+
+
 def test_solver(net, capfd):
     Path("solver.prototxt").write_text('net: "net.prototxt"\nbase_lr: 0.1\n')
     assert main(["swap", "solver.prototxt"]) == 1

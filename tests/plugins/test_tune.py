@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from clgraft import core
+from clgraft.caffe_layers.swap import swap_net
 from clgraft.core.tuning import Choice, database, rows
 from clgraft.core.tuning.identity import device_class, device_key
 from clgraft.plugins import registry
@@ -22,6 +23,7 @@ from clgraft.plugins.command_line.main import main
 from clgraft.plugins.command_line.tune import budget, supervise, wanted
 from clgraft.plugins.command_line.tune.report import Report
 from clgraft.plugins.command_line.tune.supervise import TuneError
+from clgraft.plugins.plugin import with_regions
 from tests.folders import ROOT
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -223,6 +225,27 @@ def test_a_prototxts_problems():
     assert any(text.startswith("conv backward_filter") for text in found)
     forward = supervise.collect(registry.find(path).problems(path, {}, training=False), None)
     assert set(forward) < set(found) | set(forward) and not any("backward_filter" in text for text in forward)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+def test_a_prototxts_problems_inside_of_regions(tmp_path):
+    path = NETS / "lenet.prototxt"
+    task = with_regions(registry.find(path).problems(path, {}, training=True), True)
+    found = supervise.collect(task, None)
+    assert any(text.startswith("conv forward") for text in found)
+    assert any(text.startswith("conv backward_filter") for text in found)
+    swapped = tmp_path / "swapped.prototxt"
+    swapped.write_text(swap_net(path.read_text(), regions=True)[0])
+    assert supervise.collect(registry.find(swapped).problems(swapped, {}, training=True), None) == found
+
+
+def test_a_symbols_problems_inside_of_regions(tmp_path):
+    mxnet = pytest.importorskip("mxnet")
+    net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")
+    path = tmp_path / "net-symbol.json"
+    mxnet.sym.softmax(mxnet.sym.Activation(net, act_type="relu")).save(str(path))
+    found = wanted.problems([str(path)], wanted.Options(shapes={"data": [2, 3, 7, 9]}, regions=True))
+    assert {"conv forward", "conv backward_filter", "softmax backward"} <= {" ".join(t.split()[:2]) for t in found}
 
 
 def test_a_symbols_problems(tmp_path, capfd):

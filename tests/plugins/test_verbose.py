@@ -177,6 +177,35 @@ def test_what_cannot_be_profiled_says_why(words, expected, capfd):
     assert expected in capfd.readouterr().err
 
 
+def test_regions_of_a_profile_have_a_line_and_no_row():
+    def run(implementation: str, problem: str, seconds: float) -> events.Event:
+        return events.Event("run", implementation, problem, seconds)
+
+    found = [run("graph", "graph of 2 problems -> y", each) for each in (9, 1, 2)]
+    found += [run("direct", "a", each) for each in (5, 1, 1)]
+    rows = summary.rows(found, passes=2)
+    assert [row.problem for row in rows] == ["a"]
+    assert summary.regions(found, passes=2) == (1, 1.5)
+    assert "regions: 1500.000 ms in 1 calls; the rows are of their problems, each alone" in summary.sums(rows, found, 2)
+    assert summary.as_record(rows, found, 2)["region_seconds"] == 1.5
+    assert summary.regions(found[3:], passes=2) == (0, 0)
+
+
+def test_profile_of_a_symbol_with_regions(tmp_path, capfd):
+    mxnet = pytest.importorskip("mxnet")
+    net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=3, pad=(1, 1), no_bias=True, name="c")
+    net = mxnet.sym.Convolution(net, kernel=(3, 3), num_filter=3, pad=(1, 1), no_bias=True, name="d")
+    path = tmp_path / "net-symbol.json"
+    mxnet.sym.softmax(net).save(str(path))
+    command = ["profile", str(path), "--shape", "data=2,3,9,11", "--passes", "2", "--json", "--regions"]
+    assert main(command) == 0
+    record = json.loads(capfd.readouterr().out)
+    rows = {row["problem"]: row for row in record["rows"]}
+    twice = [row for text, row in rows.items() if text.startswith("conv")]
+    assert len(twice) == 3 and all(row["calls"] == 2 for row in twice)  # three directions
+    assert record["region_calls"] == 2 and record["region_seconds"] > 0  # forward and backward
+
+
 def test_profile_of_a_symbol(tmp_path, capfd):
     mxnet = pytest.importorskip("mxnet")
     net = mxnet.sym.Convolution(mxnet.sym.var("data"), kernel=(3, 3), num_filter=4, name="c")

@@ -33,6 +33,8 @@ def line(row: Row, peaks: Peaks) -> str:
         text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {peak:>8}"
     if row.layout:
         text += f"  {row.layout}"
+    if row.regions:
+        text += f"  with regions {row.regions * 1e3:9.3f} {row.native / row.regions:5.2f}x"
     disturbed = max(row.native_spread, row.ours_spread)
     return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
 
@@ -139,10 +141,20 @@ def _nets(runs: Sequence[Results]) -> list[str]:
     }
     if not found:
         return []
-    lines = ["| whole net | | peer | " + " | ".join(f"{name}: native, ours, ratio" for name in names) + " |"]
-    lines.append("|---" * (3 + len(names)) + "|")
+    heads = [head for name in names for head in (f"{name}: native, ours, ratio", f"{name}: with regions, ratio")]
+    lines = ["| whole net | | peer | " + " | ".join(heads) + " |"]
+    lines.append("|---" * (3 + 2 * len(names)) + "|")
     for peer, name, direction in dict.fromkeys(key[:3] for key in found):
         rows = [found.get((peer, name, direction, runtime)) for runtime in names]
-        cells = [f"{r.native * 1e3:.0f} ms, {r.ours * 1e3:.0f} ms, {r.ratio:.2f}x" if r else "-" for r in rows]
+        cells = [cell for row in rows for cell in _net_cells(row)]
         lines.append(f"| {name} | {direction} | {peer} | " + " | ".join(cells) + " |")
     return [*lines, ""]
+
+
+def _net_cells(row: Row | None) -> tuple[str, str]:
+    """Return the cells of a whole net: layer by layer, and with regions."""
+    if row is None:
+        return "-", "-"
+    layers = f"{row.native * 1e3:.0f} ms, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x"
+    regions = f"{row.regions * 1e3:.0f} ms, {row.native / row.regions:.2f}x" if row.regions else "-"
+    return layers, regions

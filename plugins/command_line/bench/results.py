@@ -34,6 +34,8 @@ class Row:
         Relative difference between both sides' results.
     layout : str
         The peer's faster layout, where it has several.
+    regions : float
+        Median seconds of a whole net with regions; 0 where there are none.
     """
 
     set: str
@@ -50,6 +52,7 @@ class Row:
     nbytes: float = 0.0
     difference: float = 0.0
     layout: str = ""
+    regions: float = 0.0
 
     @property
     def ratio(self) -> float:

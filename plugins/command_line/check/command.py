@@ -26,6 +26,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     check.add_argument("model", type=Path, nargs="?", help=registry.known_models())
     check.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(check)
+    arguments.add_regions(check)
     for plugin in registry.plugins():
         try:
             plugin.add_check_arguments(check.add_argument_group(f"for {plugin.name}"))

@@ -15,7 +15,7 @@ from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, events, problem_text, terminal
 from clgraft.plugins.command_line.profile import summary
-from clgraft.plugins.plugin import Task
+from clgraft.plugins.plugin import Task, with_regions
 
 WORKER = "clgraft.plugins.command_line.profile.worker"
 
@@ -31,7 +31,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="show how long each operator of a model takes on your device",
         description="Run a swapped model, or problems, and show the time of every operator: of forward and backward "
         "of one pass, the mean of several passes after one that warms up. Times include transfers to a device with "
-        "memory of its own.",
+        "memory of its own. Problems inside of regions are timed alone.",
     )
     profile.add_argument(
         "what",
@@ -41,6 +41,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     profile.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(profile)
+    arguments.add_regions(profile)
     profile.add_argument("--forward", action="store_true", help="only forward, of models (default: gradients as well)")
     profile.add_argument(
         "--passes", type=arguments.count, default=5, metavar="N", help="how often everything is run (default: 5)"
@@ -61,12 +62,16 @@ def run(options: argparse.Namespace) -> int:
     if options.trace is not None:
         options.trace.write_text(events.chrome_trace(found, f"clgraft on {device}"))
     if options.json:
-        print(json.dumps({"device": device, "passes": options.passes, **summary.as_record(rows, found)}, indent=2))
+        print(
+            json.dumps(
+                {"device": device, "passes": options.passes, **summary.as_record(rows, found, options.passes)}, indent=2
+            )
+        )
         return 0
     print(f"on {device}")
     heads, cells = summary.table(rows)
     terminal.table(heads, cells, sys.stdout, [terminal.RIGHT] * 4)
-    for line in summary.sums(rows, found):
+    for line in summary.sums(rows, found, options.passes):
         print(line)
     if options.trace is not None:
         print(f"trace: {options.trace}")
@@ -95,7 +100,8 @@ def _model(options: argparse.Namespace) -> Task | None:
         raise ProfileError(f"[profile] got {models[0]} and other words, expected one model alone")
     if not models:
         return None
-    return registry.find(models[0]).problems(models[0], dict(options.shape), not options.forward)
+    task = registry.find(models[0]).problems(models[0], dict(options.shape), not options.forward)
+    return with_regions(task, options.regions)
 
 
 def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:

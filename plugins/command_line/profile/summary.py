@@ -40,7 +40,7 @@ def rows(events: Sequence[Event], passes: int) -> list[Row]:
     """
     found: dict[tuple[str, str], list[float]] = {}
     for event in events:
-        if event.kind == "run":
+        if event.kind == "run" and not _is_graph(event):
             found.setdefault((event.problem, event.implementation), []).append(event.seconds)
     sums = {}
     for key, seconds in found.items():
@@ -67,7 +67,22 @@ def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return ["share", "ms", "calls", "ms/call", "implementation", "problem"], cells
 
 
-def sums(found: Sequence[Row], events: Sequence[Event]) -> list[str]:
+def _is_graph(event: Event) -> bool:
+    """Return whether an event is that of a whole region, whose problems have rows of their own."""
+    return event.implementation == "graph"
+
+
+def regions(events: Sequence[Event], passes: int) -> tuple[float, float]:
+    """Return how often regions run in a pass, and for how many seconds; the passes are those of `rows`."""
+    found: dict[str, list[float]] = {}
+    for event in events:
+        if event.kind == "run" and _is_graph(event):
+            found.setdefault(event.problem, []).append(event.seconds)
+    counted = [one for seconds in found.values() for one in seconds[len(seconds) // (passes + 1) :]]
+    return len(counted) / passes, sum(counted) / passes
+
+
+def sums(found: Sequence[Row], events: Sequence[Event], passes: int) -> list[str]:
     """Return the closing lines: the sum of each operator and direction, of all, and what planning took."""
     kinds: dict[str, float] = {}
     for row in found:
@@ -77,16 +92,22 @@ def sums(found: Sequence[Row], events: Sequence[Event]) -> list[str]:
     lines = [", ".join(f"{kind} {1e3 * seconds:.3f} ms" for kind, seconds in ordered)] if len(ordered) > 1 else []
     calls = sum(row.calls for row in found)
     lines.append(f"one pass: {1e3 * sum(kinds.values()):.3f} ms in {calls:g} calls")
+    runs, seconds = regions(events, passes)
+    if runs:
+        lines.append(f"regions: {1e3 * seconds:.3f} ms in {runs:g} calls; the rows are of their problems, each alone")
     lines.append(f"planning, once: {plural(len(plans), 'plan')} in {sum(plans):.2f} s")
     return lines
 
 
-def as_record(found: Sequence[Row], events: Sequence[Event]) -> dict[str, Any]:
+def as_record(found: Sequence[Row], events: Sequence[Event], passes: int) -> dict[str, Any]:
     """Return everything for JSON."""
+    calls, seconds = regions(events, passes)
     plans = [event.seconds for event in events if event.kind == "plan"]
     return {
         "rows": [asdict(row) for row in found],
         "seconds": sum(row.seconds for row in found),
+        "region_calls": calls,
+        "region_seconds": seconds,
         "plans": len(plans),
         "planning_seconds": sum(plans),
     }

@@ -5,10 +5,12 @@ It reads one job as JSON from stdin. The last line of stdout is ``done``, or the
 
 from __future__ import annotations
 
+import collections
 import importlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from clgraft import core
@@ -17,13 +19,21 @@ from clgraft.plugins.command_line import lone_run
 
 
 def work(job: dict[str, Any]) -> None:
-    """Run a model's task, or every problem `passes` times."""
+    """Run a model's task, and the problems inside of its regions; or every problem `passes` times."""
     if "module" in job:
         importlib.import_module(job["module"]).problems(**job["arguments"])
+        # a region runs as one call: what is inside of it runs once more, problem by problem
+        counts = collections.Counter(text for text, _ in core.context().graph_problems())
+        _run_alone(counts, job["arguments"]["passes"])
         return
-    for text in job["problems"]:
+    _run_alone(dict.fromkeys(job["problems"], 1), job["passes"])
+
+
+def _run_alone(counts: Mapping[str, int], passes: int) -> None:
+    """Run every problem as often as a pass has it, `passes` times."""
+    for text, count in counts.items():
         call = lone_run.bind(core.parse(text))
-        for _ in range(job["passes"]):
+        for _ in range(count * passes):
             call()
 
 

@@ -50,6 +50,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     tune.add_argument("--batch", type=arguments.count, metavar="N", help="instead of the sets' batch size")
     arguments.add_shapes(tune)
+    arguments.add_regions(tune)
     tune.add_argument("--again", action="store_true", help="forget what is known of these problems first")
     tune.add_argument("--export", type=Path, metavar="FILE", help="write the winners as rows of text, as they ship")
     tune.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         batch=options.batch,
         shapes=dict(options.shape),
         device=options.device,
+        regions=options.regions,
     )
     problems = wanted.problems(options.what, reading)
     if options.budget is not None:

@@ -13,6 +13,7 @@ from clgraft.plugins import registry
 from clgraft.plugins.command_line import problem_text
 from clgraft.plugins.command_line.tune import supervise
 from clgraft.plugins.command_line.tune.supervise import TuneError
+from clgraft.plugins.plugin import with_regions
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,16 @@ class Options:
         Batch size instead of the sets' own.
     shapes : mapping
         Shapes of the inputs that a model does not hold, by name.
+    device : str, optional
+    regions : bool
+        Whether models are swapped with regions.
     """
 
     directions: str = "all"
     batch: int | None = None
     shapes: dict[str, list[int]] = field(default_factory=dict)
     device: str | None = None
+    regions: bool = False
 
 
 def problems(words: Sequence[str], options: Options) -> list[str]:
@@ -60,7 +65,7 @@ def _of(word: str, options: Options) -> Iterable[str]:
     for plugin in registry.plugins():
         if path.is_file() and plugin.recognises(path):
             task = plugin.problems(path, options.shapes, options.directions == "all")
-            return supervise.collect(task, options.device)
+            return supervise.collect(with_regions(task, options.regions), options.device)
     found = problem_text.read(word)
     if found is None:
         expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems, - or a model"

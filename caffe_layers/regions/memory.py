@@ -1,0 +1,40 @@
+"""Stand-ins for blobs and arrays while layers record themselves: they have shapes and addresses, but no memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from clgraft import core
+
+_addresses = itertools.count(1 << 62, 1 << 12)  # where no real memory lies
+
+
+class Memory:
+    """Stands for an array of float32."""
+
+    def __init__(self, shape: tuple) -> None:
+        self.shape, self.size = tuple(shape), math.prod(shape)
+        self.nbytes = self.size * np.dtype(np.float32).itemsize
+        self.address = next(_addresses)
+
+    def buffer(self, mode: int) -> core.Buffer:
+        """Return the buffer that plans take."""
+        return core.Buffer(self.address, self.nbytes, "float32", mode)
+
+
+class Stand:
+    """Stands for a blob: `data` and, while gradients are recorded, `diff`."""
+
+    def __init__(self, data: Any, diff: Any | None = None) -> None:
+        self.data, self.diff = data, diff
+
+
+def buffer(array: Any, mode: int = core.OVERWRITE) -> core.Buffer:
+    """Return the buffer of an array's memory, as plans take it."""
+    if type(array) is Memory:
+        return array.buffer(mode)
+    return core.Buffer(array.__array_interface__["data"][0], array.nbytes, "float32", mode)

@@ -1,0 +1,120 @@
+"""The problem of regions of interest that become images of one size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from clgraft.core.operators.detection.reference import align
+from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem, sample_argument
+from clgraft.core.problem.words import read_words
+
+OPERATORS = ("average", "max")
+WORD = re.compile(r"(n|c|ih|iw|r|oh|ow|samples)(\d+)")
+
+
+@dataclass(frozen=True)
+class RoiAlignProblem(Problem):
+    """``x rois image -> y``: regions of images as images of one size (He et al. 2017, "Mask R-CNN").
+
+    Parameters
+    ----------
+    operator : str
+        What becomes of the samples of an output pixel: ``average``, or ``max`` of all weighted pixels around them.
+    batch, channels : int
+    in_size : tuple of int
+        x is (batch, channels, height, width).
+    regions : int
+        rois is (regions, 4): left, top, right, bottom; image (regions) is int32, from 0 to batch - 1.
+    out_size : tuple of int
+        y is (regions, channels, height, width).
+    samples : int
+        Samples of a pixel along each axis; 0: as many as the pixel covers of x, rounded up.
+    half_pixel : bool
+        Whether the middle of the first pixel lies at 1/2; otherwise at 0, and regions are at least one pixel large.
+    dtype : str
+
+    Notes
+    -----
+    Scalar ``scale`` multiplies the regions. A region of an image that does not exist gives 0.
+
+    Raises
+    ------
+    ProblemError
+        If a size is out of range.
+    """
+
+    kind: ClassVar[str] = "roialign"
+    examples: ClassVar[tuple[str, ...]] = (
+        "average n2 c3 ih9 iw11 r5 oh3 ow4 samples2",
+        "max n2 c3 ih9 iw11 r5 oh3 ow4 half_pixel",
+    )
+    usual_scalars: ClassVar[Mapping[str, float]] = {"scale": 1.0}
+
+    operator: str
+    batch: int
+    channels: int
+    in_size: tuple[int, ...]
+    regions: int
+    out_size: tuple[int, ...]
+    samples: int = 0
+    half_pixel: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("in_size", "out_size"):
+            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+            sizes = getattr(self, name)
+            good = len(sizes) == 2 and all(1 <= size < 2**31 for size in sizes)
+            self._expect(good, name, sizes, "two numbers from 1 on")
+        self._take_counts(batch=0, channels=0, regions=0, samples=0)
+        self._expect_words(operator=OPERATORS)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        return (
+            Argument("x", "in", (self.batch, self.channels, *self.in_size), self.dtype),
+            Argument("rois", "in", (self.regions, 4), self.dtype),
+            Argument("image", "in", (self.regions,), "int32"),
+            Argument("y", "out", (self.regions, self.channels, *self.out_size), self.dtype),
+        )
+
+    def scalars(self) -> tuple[str, ...]:
+        return ("scale",)
+
+    @property
+    def terms(self) -> int:
+        """The pixels of about four samples."""
+        return 4 * (self.samples or 2) ** 2
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        height, width = self.in_size
+        corner = rng.uniform(-1, 1, (self.regions, 2)) * 0.5 * np.array([width, height])
+        far = corner + rng.uniform(0.1, 1, (self.regions, 2)) * np.array([width, height])
+        rois = np.concatenate([corner, far], 1).astype(self.dtype)
+        image = rng.integers(0, max(self.batch, 1), self.regions).astype(np.int32)
+        return {"x": sample_argument(self.arguments()[0], rng), "rois": rois, "image": image}
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
+    ) -> dict[str, np.ndarray]:
+        return {"y": align(self, arrays, (scalars or self.trial_scalars())["scale"])}
+
+    def __str__(self) -> str:
+        words = [self.kind, self.operator]
+        if self.dtype != "float32":
+            words.append(WORD_OF_DTYPE[self.dtype])
+        words += [f"n{self.batch}", f"c{self.channels}", f"ih{self.in_size[0]}", f"iw{self.in_size[1]}"]
+        words += [f"r{self.regions}", f"oh{self.out_size[0]}", f"ow{self.out_size[1]}", f"samples{self.samples}"]
+        return " ".join([*words, *(["half_pixel"] if self.half_pixel else [])])
+
+    @classmethod
+    def from_text(cls, text: str) -> RoiAlignProblem:
+        expected = "average or max, a dtype, n2, c3, ih9, iw9, r5, oh3, ow3, samples2 or half_pixel"
+        words = read_words(cls.kind, text, WORD, expected, {"operator": OPERATORS}, ("half_pixel",))
+        sizes = (words.take("n"), words.take("c"), (words.take("ih"), words.take("iw")), words.take("r"))
+        rest = ((words.take("oh"), words.take("ow")), words.take("samples", 0), "half_pixel" in words.flags)
+        return cls(words.choices.get("operator", "average"), *sizes, *rest, words.dtype)

@@ -1,0 +1,67 @@
+"""ONNX Runtime's CPU operators, each as a model of one node, against our core without an adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem
+from clgraft.plugins.command_line.bench import core_operators
+from clgraft.plugins.command_line.bench.cases import Case, Element
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+
+FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "sum": "Sum"}
+
+
+def sides(case: Case) -> dict[str, Side]:
+    """Return both sides of a case, forward only."""
+    work = case.work
+    if isinstance(work, Element):
+        shapes = {f"x{i}": work.shape for i in range(2)} if work.function == "sum" else {"x": work.shape}
+        shape: tuple[int, ...] = work.shape
+    else:
+        shapes = {a.name: a.shape for a in work.arguments() if a.role == "in"}
+        shape = next(a.shape for a in work.arguments() if a.name == "y")
+    arrays = {name: random(s, i) for i, (name, s) in enumerate(shapes.items())}
+    arrays["dy"] = random(shape, 99)
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, s) for name, s in shapes.items()]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([_node(work, list(shapes))], "operator", infos, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = {name: arrays[name] for name in shapes}
+    kept: dict[str, np.ndarray] = {}
+
+    def forward() -> None:
+        kept["y"] = session.run(None, given)[0]
+
+    forward()
+    ours = core_operators.side(case, arrays)
+    return {
+        "native": Side(forward, None, lambda: [kept["y"]]),
+        "clgraft": Side(ours.forward, None, lambda: ours.results()[:1]),
+    }
+
+
+def _node(work: Any, inputs: list[str]) -> onnx.NodeProto:
+    if isinstance(work, Element) and work.function in FUNCTIONS:
+        return helper.make_node(FUNCTIONS[work.function], inputs, ["y"])
+    if isinstance(work, BatchNormProblem) or not isinstance(work, (ConvProblem, PoolProblem)):
+        raise NotServed(f"ONNX Runtime has no {work} for inference")
+    windows = {
+        "kernel_shape": work.kernel,
+        "strides": work.stride,
+        "pads": (*work.pad_begin, *work.pad_end),
+    }
+    if isinstance(work, ConvProblem):
+        return helper.make_node("Conv", inputs, ["y"], group=work.groups, dilations=work.dilate, **windows)
+    if work.operator not in ("max", "average") or work.rounding == "ceil_inside":
+        raise NotServed(f"ONNX Runtime has no pooling of {work}")
+    rest = {"ceil_mode": int(work.rounding == "ceil")}
+    if work.operator == "max":
+        return helper.make_node("MaxPool", inputs, ["y"], **windows, **rest)
+    return helper.make_node("AveragePool", inputs, ["y"], count_include_pad=int(work.count_padding), **windows, **rest)

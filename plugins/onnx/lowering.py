@@ -1,0 +1,329 @@
+"""From a model and the shapes of its inputs to the core's graph.
+
+The lowering walks through the nodes once. What is known on the host is folded there; what depends on the inputs'
+elements becomes problems of the core, as the lowerings in `clgraft.plugins.onnx.operators` define them. Where a shape
+depends on elements that are not known, `Asked` is raised: the session finds them out and lowers again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import ClgraftError
+from clgraft.core.graph import GraphBuilder
+from clgraft.core.operators.cast import CastProblem
+from clgraft.core.operators.copying import TransposeProblem
+from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.problem import Problem
+from clgraft.plugins.onnx import folding
+from clgraft.plugins.onnx.errors import OnnxError
+from clgraft.plugins.onnx.nodes import Node, lowering_of
+from clgraft.plugins.onnx.values import REAL, Value, carrier_of, known
+
+OPERAND = re.compile(r"\bx(\d+)\b")
+ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
+MOST_BYTES = 2**34  # of one value
+
+
+class Asked(Exception):
+    """Raised where elements have to be known that are not.
+
+    Attributes
+    ----------
+    value : Value
+        An input, or a value of the graph.
+    """
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value.key)
+        self.value = value
+
+
+class Lowering:
+    """Collects the problems of a model.
+
+    Parameters
+    ----------
+    opset : int
+    has_fp64 : bool
+        Whether the device has float64.
+    answers : mapping of str to numpy.ndarray
+        Elements that were asked for, by the values' keys.
+
+    Attributes
+    ----------
+    builder : GraphBuilder
+    constants : dict of str to numpy.ndarray
+        Inputs of the graph that never change.
+    """
+
+    def __init__(self, opset: int, has_fp64: bool, answers: Mapping[str, np.ndarray]) -> None:
+        self.opset, self.has_fp64, self.answers = opset, has_fp64, answers
+        self.builder = GraphBuilder()
+        self.constants: dict[str, np.ndarray] = {}
+        self.inputs: dict[str, str] = {}  # the model's names -> the graph's
+        self._scopes: list[dict[str, Value]] = [{}]
+        self._path: list[str] = []  # names of the subgraphs that are open
+        self._node, self._made = "", 0  # the node that is lowered, and how many values it has made
+
+    # names of the model
+
+    def define(self, name: str, value: Value) -> None:
+        """Set the name by which later nodes read a value."""
+        if name:
+            self._scopes[-1][name] = value
+
+    def find(self, name: str) -> Value:
+        """Return the value of a name."""
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        raise OnnxError(
+            f"[onnx] got a node that reads {name!r}, expected an input, an initializer or an earlier output"
+        )
+
+    def enter(self, name: str) -> None:
+        """Open a scope for the names of a subgraph, which has a name of its own."""
+        self._scopes.append({})
+        self._path.append(name)
+
+    def leave(self) -> None:
+        """Close the last scope."""
+        self._scopes.pop()
+        self._path.pop()
+
+    # values
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> Value:
+        """Add an input of the model."""
+        carrier, key = carrier_of(dtype, self.has_fp64), f"input {name}"
+        if key in self.answers:
+            return known(self.answers[key])
+        value = Value(tuple(shape), dtype, None, f"i{len(self.inputs)}", carrier, key)
+        if not value.size:
+            return known(np.zeros(value.shape, dtype))
+        self.inputs[name] = self.builder.input(value.name, value.shape, carrier)
+        return value
+
+    def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> Value:
+        """Return the value that a problem has computed."""
+        self._made += 1
+        shape = tuple(shape)
+        # the same in every lowering of a model for some shapes, whatever is known already
+        key = f"{self._node} {self._made} {shape}"
+        value = Value(shape, dtype, None, name, carrier or carrier_of(dtype, self.has_fp64), key)
+        if key in self.answers:
+            value.array = self.answers[key].reshape(shape)
+        return value
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value in another shape with as many elements."""
+        shape = tuple(int(size) for size in shape)
+        if math.prod(shape) != value.size:
+            raise ValueError(f"shape {shape} for a value of shape {value.shape}")
+        array = None if value.array is None else value.array.reshape(shape)
+        return Value(shape, value.dtype, array, value.name, value.carrier, value.key)
+
+    def host(self, value: Value) -> np.ndarray:
+        """Return a value's elements.
+
+        Raises
+        ------
+        Asked
+            If they are not known.
+        """
+        if value.array is None:
+            if value.key in self.answers:
+                return self.answers[value.key].reshape(value.shape)
+            raise Asked(value)
+        return value.array
+
+    def numbers(self, value: Value) -> list[int]:
+        """Return the elements of a value of whole numbers as a list."""
+        return [int(number) for number in self.host(value).reshape(-1)]
+
+    def number(self, value: Value) -> Any:
+        """Return the only element of a value."""
+        array = self.host(value)
+        if array.size != 1:
+            raise ValueError(f"{array.size} elements, expected one")
+        return array.reshape(-1)[0].item()
+
+    def tensor(self, value: Value, dtype: str = "") -> str:
+        """Return the graph's value for a value, in a type (by default the one that carries it)."""
+        wanted = dtype or value.carrier or carrier_of(value.dtype, self.has_fp64)
+        if not value.name:
+            array = self.host(value)
+            value.carrier = wanted
+            value.name = self._constant(array.astype(wanted))
+        if value.carrier == wanted:
+            return value.name
+        return self.add(CastProblem(value.size, value.carrier, wanted), value.name)[0]
+
+    def _constant(self, array: np.ndarray) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.ascontiguousarray(array)
+        return self.builder.input(name, array.shape, array.dtype.name)
+
+    def index(self, value: Value) -> str:
+        """Return the graph's value for indices, as int32."""
+        if value.array is not None and not value.name:
+            return self._constant(value.array.astype(np.int32))
+        return self.tensor(value, "int32")
+
+    def table(self, array: np.ndarray) -> str:
+        """Return the graph's value for a table of the problem's own type."""
+        return self._constant(array)
+
+    # problems
+
+    def add(
+        self, problem: Problem | str, *reads: str, scalars: Mapping[str, float | str] | None = None
+    ) -> tuple[str, ...]:
+        """Add a problem to the graph and return the names of its outputs."""
+        return self.builder.add(problem, *reads, scalars=scalars)
+
+    def pointwise(
+        self,
+        expression: str,
+        values: Sequence[Value],
+        dtype: str = "",
+        compute: str = "",
+        reductions: Sequence[Reduction | None] = (),
+        shape: Sequence[int] | None = None,
+    ) -> Value:
+        """Add a pointwise problem with one output.
+
+        Parameters
+        ----------
+        expression : str
+            Of x0, x1, ...: the values in their order. Known values of one element become numbers in it.
+        values : sequence of Value
+        dtype : str
+            ONNX's type of the result; by default that of the first value.
+        compute : str
+            The problem's type; by default the widest that carries one of the values.
+        reductions : sequence of Reduction or None
+        shape : sequence of int, optional
+            The result's shape; by default the one that the values broadcast to.
+        """
+        dtype = dtype or values[0].dtype
+        compute = compute or self.widest(values)
+        whole = shape if shape is not None else broadcast([value.shape for value in values])
+        numbers: dict[int, str] = {}
+        for i, value in enumerate(values):
+            if value.array is not None and value.size == 1 and not value.name:
+                numbers[i] = literal(value.array.reshape(-1)[0].item())
+        if len(numbers) == len(values) and numbers:
+            del numbers[next(iter(numbers))]
+        left = [i for i in range(len(values)) if i not in numbers]
+        names = {i: f"x{place}" for place, i in enumerate(left)}
+        text = OPERAND.sub(lambda found: numbers.get(int(found[1])) or names[int(found[1])], expression)
+        shapes = tuple(values[i].shape for i in left)
+        problem = PointwiseProblem(
+            shapes, text if ASSIGNMENT.search(text) else f"y0 = {text};", tuple(reductions), dtype=compute
+        )
+        (name,) = self.add(problem, *(self.tensor(values[i], compute) for i in left))
+        return self.made(name, whole, dtype, compute)
+
+    def widest(self, values: Sequence[Value]) -> str:
+        """Return the widest type that carries one of some values."""
+        carriers = [value.carrier or carrier_of(value.dtype, self.has_fp64) for value in values]
+        order = ("float16", "float32", "float64")
+        return max(carriers, key=order.index)
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a real value in another type of real numbers."""
+        if value.dtype == dtype:
+            return value
+        if value.array is not None:
+            return known(value.array.astype(dtype))
+        return self.made(self.tensor(value, carrier_of(dtype, self.has_fp64)), value.shape, dtype)
+
+    def transposed(self, value: Value, axes: Sequence[int]) -> Value:
+        """Return a value with its axes in another order."""
+        axes = tuple(int(axis) for axis in axes)
+        if axes == tuple(range(value.ndim)):
+            return value
+        shape = tuple(value.shape[axis] for axis in axes)
+        moved = [axis for axis in axes if value.shape[axis] != 1]
+        if moved == sorted(moved):
+            return self.reshaped(value, shape)
+        carrier = self.carrier(value)
+        (name,) = self.add(TransposeProblem(value.shape, axes, carrier), self.tensor(value))
+        return self.made(name, shape, value.dtype, carrier)
+
+    def carrier(self, value: Value) -> str:
+        """Return the type that carries a value, or will."""
+        return value.carrier or carrier_of(value.dtype, self.has_fp64)
+
+    # nodes
+
+    def run(self, nodes: Sequence[Any]) -> None:
+        """Lower nodes in their order."""
+        for proto in nodes:
+            self.lower(Node(proto, self.opset))
+
+    def lower(self, node: Node) -> None:
+        """Lower one node and define its outputs."""
+        values = [self.find(name) if name else None for name in node.inputs]
+        before = self._node, self._made
+        self._node, self._made = "/".join([*self._path, *node.outputs[:1]]), 0
+        try:
+            results = self._results(node, values)
+        except (Asked, OnnxError, MemoryError):
+            raise
+        except ClgraftError as error:
+            raise OnnxError(f"[onnx] got {node}, which does not fit its inputs: {error}") from None
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError) as error:
+            raise OnnxError(
+                f"[onnx] got {node} with inputs {[getattr(v, 'shape', None) for v in values]}, expected ones that fit"
+                f" it ({type(error).__name__}: {error})"
+            ) from None
+        finally:
+            self._node, self._made = before
+        for name, value in zip(node.outputs, results):
+            if value is not None:
+                expect_size(value, node)
+                self.define(name, value)
+
+    def _results(self, node: Node, values: Sequence[Value | None]) -> Sequence[Value | None]:
+        given = [value for value in values if value is not None]
+        if folding.serves(node, given):
+            return [known(array) for array in folding.fold(node, values)]
+        function = lowering_of(node.operator)
+        if function is None:
+            raise node.refuse("no lowering")
+        results = function(self, node, *values)
+        return results if isinstance(results, (tuple, list)) else (results,)
+
+
+def expect_size(value: Value, node: Node) -> None:
+    """Refuse a value that no machine holds."""
+    if value.size * 8 > MOST_BYTES:
+        raise OnnxError(f"[onnx] got {node} with a result of shape {value.shape}, expected at most {MOST_BYTES} bytes")
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to."""
+    return tuple(int(size) for size in np.broadcast_shapes(*shapes))
+
+
+def literal(number: float) -> str:
+    """Return a number as text of an expression."""
+    number = float(number)
+    if math.isnan(number):
+        return "NAN"
+    if math.isinf(number):
+        return "INFINITY" if number > 0 else "(-INFINITY)"
+    return repr(number) if number >= 0 and not math.copysign(1, number) < 0 else f"({number!r})"
+
+
+def is_real(value: Value) -> bool:
+    """Return whether a value has real numbers."""
+    return value.dtype in REAL

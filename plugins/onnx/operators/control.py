@@ -1,0 +1,96 @@
+"""Branches and loops: unrolled, because their conditions and counts are known while a model is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.shapes import axis_of, joined, sliced
+from clgraft.plugins.onnx.values import Value, known
+
+MOST_TURNS = 1000
+
+
+def inside(on: Lowering, node: Node, graph: onnx.GraphProto, values: Sequence[Value], turn: int = 0) -> list[Value]:
+    """Lower the nodes of a subgraph and return its outputs."""
+    on.enter(f"{next(iter(node.outputs), '')} {turn}")
+    try:
+        for info, value in zip(graph.input, values):
+            on.define(info.name, value)
+        for tensor in graph.initializer:
+            on.define(tensor.name, known(onnx.numpy_helper.to_array(tensor)))
+        on.run(graph.node)
+        return [on.find(info.name) for info in graph.output]
+    finally:
+        on.leave()
+
+
+@operator("If")
+def branch(on: Lowering, node: Node, condition: Value) -> list[Value]:
+    """Lower the branch that is taken."""
+    return inside(on, node, node.get("then_branch" if on.number(condition) else "else_branch"), [])
+
+
+@operator("Loop")
+def loop(
+    on: Lowering, node: Node, count: Value | None = None, condition: Value | None = None, *states: Value
+) -> list[Value]:
+    """Lower each turn; what a turn gives out is stacked."""
+    body = node.get("body")
+    limit = int(on.number(count)) if count is not None else None
+    going = bool(on.number(condition)) if condition is not None else True
+    stacks: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
+    carried, turn = list(states), 0
+    while going and (limit is None or turn < limit):
+        node.expect(turn < MOST_TURNS, f"more than {MOST_TURNS} turns")
+        asked, *rest = inside(on, node, body, [known(np.array(turn, np.int64)), known(np.array(True)), *carried], turn)
+        going = bool(on.number(asked))
+        carried = rest[: len(states)]
+        for stack, value in zip(stacks, rest[len(states) :]):
+            stack.append(value)
+        turn += 1
+    node.expect(all(stacks), "no turns")
+    return [*carried, *(_stacked(on, stack, 0) for stack in stacks)]
+
+
+def _stacked(on: Lowering, values: Sequence[Value], axis: int) -> Value:
+    wide = [on.reshaped(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
+    if all(value.array is not None for value in wide):
+        return known(np.concatenate([value.array for value in wide if value.array is not None], axis))
+    return joined(on, wide, axis)
+
+
+@operator("Scan")
+def scan(on: Lowering, node: Node, *values: Value) -> list[Value]:
+    """Lower each turn over the slices of the inputs."""
+    node.expect(node.opset >= 9, f"opset {node.opset}")
+    body, count = node.get("body"), int(node.get("num_scan_inputs"))
+    states, inputs = list(values[: len(values) - count]), values[len(values) - count :]
+    results = len(body.output) - len(states)
+    axes = [axis_of(a, v.ndim) for a, v in zip(node.get("scan_input_axes", [0] * count), inputs)]
+    backward = node.get("scan_input_directions", [0] * count)
+    turns = inputs[0].shape[axes[0]]
+    node.expect(0 < turns <= MOST_TURNS, f"{turns} turns")
+    stacks: list[list[Value]] = [[] for _ in range(results)]
+    for turn in range(turns):
+        parts = []
+        for value, axis, back in zip(inputs, axes, backward):
+            at = turns - 1 - turn if back else turn
+            begin = [at if i == axis else 0 for i in range(value.ndim)]
+            part = sliced(on, value, begin, [1 if i == axis else size for i, size in enumerate(value.shape)])
+            parts.append(on.reshaped(part, (*value.shape[:axis], *value.shape[axis + 1 :])))
+        found = inside(on, node, body, [*states, *parts], turn)
+        states = found[: len(states)]
+        for stack, value in zip(stacks, found[len(states) :]):
+            stack.append(value)
+    outward = node.get("scan_output_directions", [0] * results)
+    out_axes = node.get("scan_output_axes", [0] * results)
+    stacked = []
+    for stack, back, axis in zip(stacks, outward, out_axes):
+        place = axis_of(axis, stack[0].ndim + 1)
+        stacked.append(_stacked(on, stack[::-1] if back else stack, place))
+    return [*states, *stacked]

@@ -1,0 +1,83 @@
+"""Parts of detection heads, and images sampled at places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clgraft.core.operators.detection import NonMaxSuppressionProblem, RoiAlignProblem
+from clgraft.core.operators.sampling import GridSampleProblem
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.shapes import sliced
+from clgraft.plugins.onnx.values import Value, known
+
+METHODS = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+
+
+@operator("NonMaxSuppression")
+def suppression(
+    on: Lowering,
+    node: Node,
+    boxes: Value,
+    scores: Value,
+    most: Value | None = None,
+    overlap: Value | None = None,
+    score: Value | None = None,
+) -> Value:
+    """Lower the choice of boxes; how many there are has to be found out."""
+    limit = int(on.number(most)) if most is not None else 0
+    limit = min(max(limit, 0), scores.shape[2])
+    if not limit:
+        return known(np.zeros((0, 3), np.int64))
+    problem = NonMaxSuppressionProblem(
+        *scores.shape[:2], scores.shape[2], limit, bool(node.get("center_point_box", 0)), on.carrier(boxes)
+    )
+    scalars = {
+        "overlap": float(on.number(overlap)) if overlap is not None else 0.0,
+        "score": float(on.number(score)) if score is not None else float("-inf"),
+    }
+    index, count = on.add(problem, on.tensor(boxes), on.tensor(scores), scalars=scalars)
+    number = on.number(on.made(count, (1,), "int64", "int32"))
+    rows = on.made(index, (problem.rows, 3), "int64", "int32")
+    # the copying problems move real numbers
+    wide = on.made(on.tensor(rows, "float64" if on.has_fp64 else "float32"), rows.shape, "int64")
+    return sliced(on, wide, [0, 0], [number, 3])
+
+
+@operator("RoiAlign")
+def roi_align(on: Lowering, node: Node, x: Value, rois: Value, images: Value) -> Value:
+    """Lower regions of interest as images of one size."""
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    problem = RoiAlignProblem(
+        operator={"avg": "average", "max": "max"}[node.get("mode", "avg")],
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_size=x.shape[2:],
+        regions=rois.shape[0],
+        out_size=(node.get("output_height", 1), node.get("output_width", 1)),
+        samples=node.get("sampling_ratio", 0),
+        half_pixel=node.get("coordinate_transformation_mode", default) == "half_pixel",
+        dtype=on.carrier(x),
+    )
+    if not rois.size:
+        return known(np.zeros(problem.arguments()[-1].shape, x.dtype))
+    scalars = {"scale": float(node.get("spatial_scale", 1.0))}
+    (name,) = on.add(problem, on.tensor(x), on.tensor(rois, on.carrier(x)), on.index(images), scalars=scalars)
+    return on.made(name, problem.arguments()[-1].shape, x.dtype, on.carrier(x))
+
+
+@operator("GridSample")
+def grid_sample(on: Lowering, node: Node, x: Value, grid: Value) -> Value:
+    """Lower images at given places."""
+    problem = GridSampleProblem(
+        method=METHODS[node.get("mode", "linear")],
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_size=x.shape[2:],
+        out_size=grid.shape[1:-1],
+        padding=node.get("padding_mode", "zeros"),
+        align_corners=bool(node.get("align_corners", 0)),
+        dtype=on.carrier(x),
+    )
+    (name,) = on.add(problem, on.tensor(x), on.tensor(grid, on.carrier(x)))
+    return on.made(name, problem.arguments()[-1].shape, x.dtype, on.carrier(x))

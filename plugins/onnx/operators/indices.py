@@ -1,0 +1,212 @@
+"""Elements by their index."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
+from clgraft.core.operators.pointwise import Reduction
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.shapes import axis_of, sliced
+from clgraft.plugins.onnx.values import Value, known
+
+COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def gathered(
+    on: Lowering, x: Value, index: Value, axis: int, shape: tuple[int, ...], count: int, sharing: str = "shared"
+) -> Value:
+    """Return elements of an axis by their index, in a shape."""
+    if not math.prod(shape):
+        return known(np.zeros(shape, x.dtype))
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    carrier = on.carrier(x)
+    problem = GatherProblem(outer, x.shape[axis], inner, count, sharing, carrier)
+    (name,) = on.add(problem, on.tensor(x), on.index(index))
+    return on.made(name, shape, x.dtype, carrier)
+
+
+@operator("Gather")
+def gather(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+    """Lower slices of an axis by their index."""
+    axis = axis_of(node.get("axis", 0), x.ndim)
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if index.array is not None and index.size == 1:
+        at = int(index.array.reshape(-1)[0])
+        begin = [at % x.shape[axis] if i == axis else 0 for i in range(x.ndim)]
+        if not -x.shape[axis] <= at < x.shape[axis]:
+            raise ValueError(f"index {at} of axis {axis} of shape {x.shape}")
+        part = sliced(on, x, begin, [1 if i == axis else size for i, size in enumerate(x.shape)])
+        return on.reshaped(part, shape)
+    return gathered(on, x, index, axis, shape, index.size)
+
+
+@operator("GatherElements")
+def gather_elements(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+    """Lower elements by an index of their own."""
+    axis = axis_of(node.get("axis", 0), x.ndim)
+    if x.ndim != index.ndim:
+        raise ValueError(f"index of shape {index.shape} for {x.shape}")
+    shape = [x.shape[axis] if i == axis else size for i, size in enumerate(index.shape)]
+    x = sliced(on, x, [0] * x.ndim, shape)
+    return gathered(on, x, index, axis, index.shape, index.shape[axis], "elements")
+
+
+def flat_index(on: Lowering, index: Value, sizes: tuple[int, ...]) -> Value:
+    """Return one index for the tuples on the last axis, into an array of some sizes; from the front."""
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    tables = [known(np.array(numbers, np.int64)) for numbers in (sizes, steps)]
+    shape = index.shape[:-1]
+    text = "(x0 < 0 ? x0 + x1 : x0) * x2"
+    if len(sizes) == 1:
+        return on.reshaped(on.pointwise(text, [index, *tables], "int64"), shape)
+    fold = (Reduction("sum", shape=(*shape, 1)),)
+    return on.reshaped(on.pointwise(text, [index, *tables], "int64", reductions=fold, shape=(*shape, 1)), shape)
+
+
+@operator("GatherND")
+def gather_slices(on: Lowering, node: Node, x: Value, index: Value) -> Value:
+    """Lower slices by tuples of indices."""
+    batches, depth = int(node.get("batch_dims", 0)), index.shape[-1]
+    sizes = x.shape[batches : batches + depth]
+    shape = (*index.shape[:-1], *x.shape[batches + depth :])
+    flat = flat_index(on, index, sizes)
+    batch = math.prod(x.shape[:batches])
+    wide = on.reshaped(x, (batch, math.prod(sizes), math.prod(x.shape[batches + depth :])))
+    count = math.prod(index.shape[batches:-1])
+    return gathered(on, wide, flat, 1, shape, count, "rows" if batches else "shared")
+
+
+@operator("ScatterND")
+def scatter_slices(on: Lowering, node: Node, x: Value, index: Value, updates: Value) -> Value:
+    """Lower slices that take in updates, by tuples of indices."""
+    depth, carrier = index.shape[-1], on.carrier(x)
+    if not updates.size:
+        return x
+    sizes = x.shape[:depth]
+    problem = ScatterProblem(
+        outer=1,
+        extent=math.prod(sizes),
+        inner=math.prod(x.shape[depth:]),
+        count=math.prod(index.shape[:-1]),
+        dtype=carrier,
+        operator=COMBINED[node.get("reduction", "none")],
+    )
+    flat = on.index(flat_index(on, index, sizes))
+    (name,) = on.add(problem, on.tensor(x), flat, on.tensor(updates, carrier))
+    return on.made(name, x.shape, x.dtype, carrier)
+
+
+@operator("ScatterElements", "Scatter")
+def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: Value) -> Value:
+    """Lower elements that take in updates, by an index of their own."""
+    axis, carrier = axis_of(node.get("axis", 0), x.ndim), on.carrier(x)
+    if not updates.size:
+        return x
+    if index.ndim != x.ndim or index.shape != updates.shape:
+        raise ValueError(f"index of shape {index.shape} and updates of {updates.shape} for {x.shape}")
+    how = COMBINED[node.get("reduction", "none")]
+    if all(i == axis or size == x.shape[i] for i, size in enumerate(index.shape)):
+        sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), index.shape[axis])
+        problem = ScatterProblem(*sizes, "elements", carrier, how)
+    else:
+        steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+        grid = sum(
+            np.arange(size).reshape([-1 if i == a else 1 for i in range(x.ndim)]) * steps[a]
+            for a, size in enumerate(index.shape)
+            if a != axis
+        )
+        rest = known(
+            np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)])
+        )
+        size = float(x.shape[axis])
+        text = f"(x0 < 0 ? x0 + {size!r} : x0) * {float(steps[axis])!r} + x1"
+        index = on.pointwise(text, [index, rest], "int64")
+        problem = ScatterProblem(1, x.size, 1, index.size, "shared", carrier, how)
+    (name,) = on.add(problem, on.tensor(x), on.index(index), on.tensor(updates, carrier))
+    return on.made(name, x.shape, x.dtype, carrier)
+
+
+@operator("OneHot")
+def one_hot(on: Lowering, node: Node, index: Value, depth: Value, values: Value) -> Value:
+    """Lower vectors that hold one value at their index, and another one elsewhere."""
+    count = int(on.number(depth))
+    axis = axis_of(node.get("axis", -1), index.ndim + 1)
+    wide = on.reshaped(index, (*index.shape[:axis], 1, *index.shape[axis:]))
+    places = known(np.arange(count, dtype=np.int64).reshape(count, *(1,) * (index.ndim - axis)))
+    off, hot = (sliced(on, values, [i], [1]) for i in range(2))
+    compute = on.widest([wide, places, values])
+    text = f"(x0 < 0 ? x0 + {float(count)!r} : x0) == x1 ? x2 : x3"
+    return on.pointwise(text, [wide, places, hot, off], values.dtype, compute)
+
+
+@operator("Compress")
+def compress(on: Lowering, node: Node, x: Value, condition: Value) -> Value:
+    """Lower the slices for which a condition holds, which has to be known."""
+    axis = node.get("axis")
+    if axis is None:
+        x, axis = on.reshaped(x, (x.size,)), 0
+    axis = axis_of(axis, x.ndim)
+    chosen = np.flatnonzero(on.host(condition)[: x.shape[axis]])
+    shape = (*x.shape[:axis], len(chosen), *x.shape[axis + 1 :])
+    return gathered(on, x, known(chosen.astype(np.int64)), axis, shape, len(chosen))
+
+
+@operator("ReverseSequence")
+def reverse_sequence(on: Lowering, node: Node, x: Value, lengths: Value) -> Value:
+    """Lower the first elements of each row in reversed order."""
+    batch_axis, time_axis = int(node.get("batch_axis", 1)), int(node.get("time_axis", 0))
+    times = x.shape[time_axis]
+    steps = np.arange(times)
+    table = np.array([np.where(steps < n, n - 1 - steps, steps) for n in on.numbers(lengths)], np.int64)
+    if batch_axis == 0:
+        return gathered(on, x, known(table), 1, x.shape, times, "rows")
+    rest = math.prod(x.shape[2:])
+    return gathered(on, x, known(np.repeat(table.T, rest, axis=1)), 0, x.shape, times, "elements")
+
+
+@operator("MaxUnpool")
+def unpool(on: Lowering, node: Node, x: Value, index: Value, size: Value | None = None) -> Value:
+    """Lower elements that return to their places in a larger tensor of zeros."""
+    ndim = x.ndim - 2
+    kernel, strides = node.get("kernel_shape"), node.get("strides", [1] * ndim)
+    pads = node.get("pads", [0] * 2 * ndim)
+    sizes = (
+        (n - 1) * s - pads[i] - pads[i + ndim] + k for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel))
+    )
+    own = (*x.shape[:2], *sizes)
+    shape = tuple(on.numbers(size)) if size is not None else own
+    if shape != own:  # indices are of the tensor that the attributes say, at the front of each axis
+        places = on.host(index).reshape(-1)
+        index = known(np.ravel_multi_index(np.unravel_index(places, own), shape).reshape(index.shape))
+    problem = ScatterProblem(1, math.prod(shape), 1, x.size, "shared", on.carrier(x), "set", True)
+    (name,) = on.add(problem, on.index(index), on.tensor(x))
+    return on.made(name, shape, x.dtype, on.carrier(x))
+
+
+@operator("Col2Im")
+def columns_to_image(on: Lowering, node: Node, x: Value, image: Value, block: Value) -> Value:
+    """Lower windows whose elements are added up at their pixels."""
+    sizes, kernel = on.numbers(image), on.numbers(block)
+    ndim = len(sizes)
+    dilate, stride = node.get("dilations", [1] * ndim), node.get("strides", [1] * ndim)
+    pads = node.get("pads", [0] * 2 * ndim)
+    place = np.zeros((1, 1), np.int64)
+    inside = np.ones((1, 1), bool)
+    for a in range(ndim):
+        reach = (kernel[a] - 1) * dilate[a] + 1
+        windows = (sizes[a] + pads[a] + pads[a + ndim] - reach) // stride[a] + 1
+        at = np.arange(kernel[a])[:, None] * dilate[a] + np.arange(windows) * stride[a] - pads[a]
+        good = (at >= 0) & (at < sizes[a])
+        place = (place[:, None, :, None] * sizes[a] + at[None, :, None, :]).reshape(len(place) * kernel[a], -1)
+        inside = (inside[:, None, :, None] & good[None, :, None, :]).reshape(place.shape)
+    table = np.where(inside, place, np.iinfo(np.int32).max).reshape(-1)
+    channels = x.shape[1] // math.prod(kernel)
+    problem = ScatterProblem(
+        x.shape[0] * channels, math.prod(sizes), 1, table.size, "shared", on.carrier(x), "add", True
+    )
+    (name,) = on.add(problem, on.index(known(table)), on.tensor(x))
+    return on.made(name, (x.shape[0], channels, *sizes), x.dtype, on.carrier(x))

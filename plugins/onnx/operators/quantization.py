@@ -1,0 +1,156 @@
+"""Quantized tensors as arithmetic on whole numbers that float32 holds exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import helper
+
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.linear import product
+from clgraft.plugins.onnx.operators.reductions import reduced
+from clgraft.plugins.onnx.operators.shapes import axis_of, repeated, sliced
+from clgraft.plugins.onnx.operators.windows import convolution
+from clgraft.plugins.onnx.values import Value
+
+BYTES = ("int8", "uint8", "int16", "uint16")
+
+
+def along(on: Lowering, node: Node, x: Value, value: Value) -> Value:
+    """Return a scale or a zero point in a shape that broadcasts to x: one, one per channel, or one per block."""
+    if value.size == 1:
+        return on.reshaped(value, (1,) * x.ndim)
+    axis = axis_of(node.get("axis", 1), x.ndim)
+    if value.ndim == 1:
+        return on.reshaped(value, [x.shape[axis] if i == axis else 1 for i in range(x.ndim)])
+    block = int(node.get("block_size", 0)) or math.ceil(x.shape[axis] / value.shape[axis])
+    wide = repeated(on, value, [block if i == axis else 1 for i in range(x.ndim)], whole=False)
+    return sliced(on, wide, [0] * x.ndim, x.shape)
+
+
+def quantized(on: Lowering, x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+    """Return the nearest whole numbers of x / scale + zero, halves to the even one, within a type's range."""
+    low, high = _ends(dtype)
+    text = f"clamp(rint(x0 / x1){' + x2' if zero is not None else ''}, {low!r}, {high!r})"
+    values = [x, scale, *([zero] if zero is not None else [])]
+    return on.pointwise(text, values, dtype, "float32")
+
+
+@operator("QuantizeLinear")
+def quantize(on: Lowering, node: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    """Lower quantization."""
+    code = node.get("output_dtype", 0)
+    dtype = zero.dtype if zero is not None else helper.tensor_dtype_to_np_dtype(code).name if code else "uint8"
+    node.expect(dtype in BYTES, f"type {dtype}")
+    wide = [along(on, node, x, value) for value in (scale, zero) if value is not None]
+    return quantized(on, x, wide[0], wide[1] if zero is not None else None, dtype)
+
+
+@operator("DequantizeLinear")
+def dequantize(on: Lowering, node: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    """Lower (x - zero) scale."""
+    code = node.get("output_dtype", 0)
+    dtype = helper.tensor_dtype_to_np_dtype(code).name if code else scale.dtype
+    wide = along(on, node, x, scale)
+    if zero is None:
+        return on.pointwise("x0 * x1", [x, wide], dtype, dtype)
+    return on.pointwise("(x0 - x1) * x2", [x, along(on, node, x, zero), wide], dtype, on.widest([x, wide]))
+
+
+def centred(on: Lowering, x: Value, zero: Value | None, shape: Sequence[int] = ()) -> Value:
+    """Return x - zero as float32; `shape` is the zero point's, where it is no single number."""
+    if zero is None:
+        return on.made(on.tensor(x, "float32"), x.shape, "float32")
+    wide = on.reshaped(zero, (1,) * x.ndim if zero.size == 1 else shape)
+    return on.pointwise("x0 - x1", [x, wide], "float32", "float32")
+
+
+@operator("MatMulInteger")
+def matmul_integer(
+    on: Lowering, node: Node, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+) -> Value:
+    """Lower a product of bytes: sums below 2^24 are exact."""
+    y = product(on, *_operands(on, a, a_zero, b, b_zero))
+    return on.made(on.tensor(y), y.shape, "int32", "float32")
+
+
+def _operands(on: Lowering, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> tuple[Value, Value]:
+    rows = (*a.shape[:-2], a.shape[-2], 1) if a_zero is not None and a_zero.ndim > 1 else (a.shape[-2], 1)
+    columns = (*b.shape[:-2], 1, b.shape[-1]) if b_zero is not None and b_zero.ndim > 1 else (1, b.shape[-1])
+    return centred(on, a, a_zero, rows), centred(on, b, b_zero, columns)
+
+
+@operator("QLinearMatMul")
+def quantized_product(
+    on: Lowering,
+    node: Node,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    """Lower a product of quantized matrices."""
+    node.expect(y_zero.dtype in BYTES, f"type {y_zero.dtype}")
+    y = product(on, *_operands(on, a, a_zero, b, b_zero))
+    rows = on.reshaped(a_scale, (*a_scale.shape, 1)) if a_scale.size > 1 and a_scale.ndim == 1 else a_scale
+    scale = on.pointwise("x0 * x1 / x2", [rows, b_scale, y_scale], "float32", "float32")
+    low, high = _ends(y_zero.dtype)
+    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
+    return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
+
+
+def _ends(dtype: str) -> tuple[float, float]:
+    return float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+
+
+@operator("ConvInteger")
+def convolution_integer(
+    on: Lowering, node: Node, x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None
+) -> Value:
+    """Lower a convolution of bytes: sums below 2^24 are exact."""
+    wide = (w.shape[0], *(1,) * (w.ndim - 1))
+    y = convolution(on, node, centred(on, x, x_zero), centred(on, w, w_zero, wide))
+    return on.made(on.tensor(y), y.shape, "int32", "float32")
+
+
+@operator("QLinearConv")
+def quantized_convolution(
+    on: Lowering,
+    node: Node,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    b: Value | None = None,
+) -> Value:
+    """Lower a convolution of quantized tensors."""
+    node.expect(y_zero.dtype in BYTES, f"type {y_zero.dtype}")
+    bias = None if b is None else on.made(on.tensor(b, "float32"), b.shape, "float32")
+    wide = (w.shape[0], *(1,) * (w.ndim - 1))
+    y = convolution(on, node, centred(on, x, x_zero), centred(on, w, w_zero, wide), bias)
+    channels = w_scale if w_scale.size == 1 else on.reshaped(w_scale, (w.shape[0], *(1,) * (x.ndim - 2)))
+    scale = on.pointwise("x0 * x1 / x2", [channels, x_scale, y_scale], "float32", "float32")
+    low, high = _ends(y_zero.dtype)
+    text = f"clamp(rint(x0 * x1) + x2, {low!r}, {high!r})"
+    return on.pointwise(text, [y, scale, y_zero], y_zero.dtype, "float32")
+
+
+@operator("DynamicQuantizeLinear")
+def quantize_dynamically(on: Lowering, node: Node, x: Value) -> tuple[Value, Value, Value]:
+    """Lower quantization to bytes whose scale follows from the extrema."""
+    axes = set(range(x.ndim))
+    low, high = (on.reshaped(reduced(on, x, axes, "x0", fold), ()) for fold in ("min", "max"))
+    scale = on.pointwise("(fmax(x1, 0) - fmin(x0, 0)) / 255", [low, high])
+    zero = on.pointwise("clamp(rint(0 - fmin(x0, 0) / x1), 0, 255)", [low, scale], "uint8", "float32")
+    return quantized(on, x, scale, zero, "uint8"), scale, zero

@@ -1,0 +1,178 @@
+"""Recurrent layers: one matrix product for all inputs, then one per step for the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from clgraft.plugins.onnx.lowering import Lowering, literal
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY
+from clgraft.plugins.onnx.operators.linear import product
+from clgraft.plugins.onnx.operators.shapes import joined, sliced
+from clgraft.plugins.onnx.values import Value, known
+
+DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+EXTRA = {
+    "Affine": "{alpha} * ({x}) + {beta}",
+    "ScaledTanh": "{alpha} * tanh({beta} * ({x}))",
+    "Softplus": UNARY["Softplus"],
+}
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def activation(node: Node, number: int) -> Callable[[str], str]:
+    """Return the text of one of the node's activations, as a function of the text of its argument."""
+    names = node.get("activations") or DEFAULTS[node.operator] * 2
+    name = {n.lower(): n for n in (*UNARY, *SHAPED, *EXTRA)}.get(names[number].lower(), "")
+    node.expect(bool(name), f"activation {names[number]}")
+    alphas, betas = node.get("activation_alpha") or [], node.get("activation_beta") or []
+    node.expect(not alphas or len(alphas) == len(names) or name in UNARY, "activation_alpha of some activations")
+    clip = node.get("clip")
+
+    def apply(text: str) -> str:
+        if clip is not None:
+            text = f"clamp({text}, ({-clip!r}), {clip!r})"
+        if name in UNARY:
+            return UNARY[name].replace("x0", f"({text})")
+        defaults, expression = SHAPED.get(name, ({"alpha": 1.0, "beta": 0.0}, EXTRA.get(name, "")))
+        given = {"alpha": alphas[number : number + 1], "beta": betas[number : number + 1]}
+        for key, default in defaults.items():
+            value = literal((given.get(key) or [default])[0])
+            expression = expression.replace("{" + key + "}", f"({value})")
+        return expression.replace("{x}", text).replace("x0", f"({text})")
+
+    return apply
+
+
+@operator("RNN", "GRU", "LSTM")
+def recurrent(
+    on: Lowering,
+    node: Node,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value | None = None,
+    lengths: Value | None = None,
+    h: Value | None = None,
+    c: Value | None = None,
+    p: Value | None = None,
+) -> list[Value | None]:
+    """Lower a recurrent layer, in one direction or in both."""
+    if node.get("layout", 0):
+        x = on.transposed(x, (1, 0, 2))
+        h = on.transposed(h, (1, 0, 2)) if h is not None else None
+        c = on.transposed(c, (1, 0, 2)) if c is not None else None
+    steps, batch, _ = x.shape
+    if lengths is not None:
+        node.expect(set(on.numbers(lengths)) <= {steps}, "sequences of different lengths")
+    direction = node.get("direction", "forward")
+    found: list[tuple[Value, Value, Value | None]] = []
+    for way in range(w.shape[0]):
+        parts = [_part(on, value, way) for value in (w, r, b, h, c, p)]
+        found.append(_one_way(on, node, x, parts, way, direction == "reverse" or way == 1))
+    ys = [on.reshaped(one[0], (steps, 1, batch, r.shape[-1])) for one in found]
+    y = joined(on, ys, 1)
+    finals: list[Value | None] = []
+    for last in ([one[1] for one in found], [one[2] for one in found]):
+        some = [value for value in last if value is not None]
+        finals.append(joined(on, [on.reshaped(v, (1, *v.shape)) for v in some], 0) if some else None)
+    if node.get("layout", 0):
+        y = on.transposed(y, (2, 0, 1, 3))
+        finals = [value if value is None else on.transposed(value, (1, 0, 2)) for value in finals]
+    return [y, *finals]
+
+
+def _part(on: Lowering, value: Value | None, way: int) -> Value | None:
+    """Return a direction's share of a parameter."""
+    if value is None:
+        return None
+    shape = value.shape[1:]
+    return on.reshaped(sliced(on, value, [way, *(0 for _ in shape)], (1, *shape)), shape)
+
+
+def _one_way(
+    on: Lowering, node: Node, x: Value, parts: Sequence[Value | None], way: int, backward: bool
+) -> tuple[Value, Value, Value | None]:
+    """Return the states of all steps, the last state, and an LSTM's last cell."""
+    w, r, b, h, c, p = parts
+    assert w is not None and r is not None
+    gates, (steps, batch, inputs) = GATES[node.operator], x.shape
+    size = r.shape[-1]
+    rows = on.reshaped(x, (steps * batch, inputs))
+    fed = on.reshaped(product(on, rows, w, True), (steps, batch, gates * size))
+    zeros = known(np.zeros((batch, size), x.dtype))
+    wb = rb = known(np.zeros(gates * size, x.dtype))
+    if b is not None:
+        wb, rb = (sliced(on, b, [i * gates * size], [gates * size]) for i in range(2))
+    cell = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[node.operator](on, node, way, (wb, rb), r, p, size)
+    state, memory, states = h or zeros, c or zeros, []
+    for turn in range(steps):
+        at = steps - 1 - turn if backward else turn
+        now = on.reshaped(sliced(on, fed, [at, 0, 0], [1, batch, gates * size]), (batch, gates * size))
+        state, memory = cell(now, state, memory)
+        states.append(on.reshaped(state, (1, batch, size)))
+    whole = joined(on, states[::-1] if backward else states, 0)
+    return whole, state, memory if node.operator == "LSTM" else None
+
+
+def _gate(on: Lowering, value: Value, number: int, size: int) -> Value:
+    """Return one gate's columns, or its share of a bias."""
+    begin = [*(0 for _ in value.shape[:-1]), number * size]
+    return sliced(on, value, begin, (*value.shape[:-1], size))
+
+
+Cell = Callable[[Value, Value, Value], "tuple[Value, Value]"]
+
+
+def _rnn(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
+    f = activation(node, way)
+
+    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+        fed = product(on, state, r, True)
+        return on.pointwise(f("x0 + x1 + x2 + x3"), [now, fed, *biases]), memory
+
+    return cell
+
+
+def _gru(on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int) -> Cell:
+    f, g = activation(node, 2 * way), activation(node, 2 * way + 1)
+    after = bool(node.get("linear_before_reset", 0))
+    rows = [sliced(on, r, [i * size, 0], [size, size]) for i in range(3)]
+    biased = [[_gate(on, b, i, size) for b in biases] for i in range(3)]
+
+    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+        z, reset = (
+            on.pointwise(
+                f("x0 + x1 + x2 + x3"), [_gate(on, now, i, size), product(on, state, rows[i], True), *biased[i]]
+            )
+            for i in range(2)
+        )
+        own, (wb, rb) = _gate(on, now, 2, size), biased[2]
+        if after:
+            text, values = "x0 + x2 + x4 * (x1 + x3)", [own, product(on, state, rows[2], True), wb, rb, reset]
+        else:
+            held = on.pointwise("x0 * x1", [reset, state])
+            text, values = "x0 + x1 + x2 + x3", [own, product(on, held, rows[2], True), wb, rb]
+        new = on.pointwise(g(text), values)
+        return on.pointwise("(1 - x0) * x1 + x0 * x2", [z, new, state]), memory
+
+    return cell
+
+
+def _lstm(
+    on: Lowering, node: Node, way: int, biases: tuple[Value, Value], r: Value, p: Value | None, size: int
+) -> Cell:
+    f, g, h = (activation(node, 3 * way + i) for i in range(3))
+    node.expect(not node.get("input_forget", 0), "input_forget")
+    peeps = [_gate(on, p, i, size) if p is not None else known(np.zeros(size, r.dtype)) for i in range(3)]
+
+    def cell(now: Value, state: Value, memory: Value) -> tuple[Value, Value]:
+        sums = on.pointwise("x0 + x1 + x2 + x3", [now, product(on, state, r, True), *biases])
+        i, o, forget, c = (_gate(on, sums, n, size) for n in range(4))
+        kept = f"({f('x1 + x4 * x3')}) * x3 + ({f('x0 + x5 * x3')}) * ({g('x2')})"
+        new = on.pointwise(kept, [i, forget, c, memory, peeps[2], peeps[0]])
+        return on.pointwise(f"({f('x0 + x2 * x1')}) * ({h('x1')})", [o, new, peeps[1]]), new
+
+    return cell

@@ -1,0 +1,146 @@
+"""Reductions over axes, softmax, and the places of extrema."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from clgraft.core.operators.cumulative import CumulativeProblem
+from clgraft.core.operators.ordering import TopKProblem
+from clgraft.core.operators.pointwise import Reduction
+from clgraft.core.operators.softmax import SoftmaxProblem
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.shapes import axis_of, listed
+from clgraft.plugins.onnx.values import Value, known
+
+# operator -> expression of an element, the fold, and what becomes of its result
+REDUCTIONS = {
+    "ReduceSum": ("x0", "sum", "x0"),
+    "ReduceMean": ("x0", "sum", "x0 / {count}"),
+    "ReduceMax": ("x0", "max", "x0"),
+    "ReduceMin": ("x0", "min", "x0"),
+    "ReduceProd": ("x0", "prod", "x0"),
+    "ReduceL1": ("fabs(x0)", "sum", "x0"),
+    "ReduceL2": ("x0 * x0", "sum", "sqrt(x0)"),
+    "ReduceSumSquare": ("x0 * x0", "sum", "x0"),
+    "ReduceLogSum": ("x0", "sum", "log(x0)"),
+}
+
+
+def kept_shape(shape: tuple[int, ...], axes: set[int], keep: bool) -> tuple[int, ...]:
+    """Return a shape without some axes, or with them as 1."""
+    return tuple(1 if a in axes else size for a, size in enumerate(shape) if keep or a not in axes)
+
+
+def reduced_axes(on: Lowering, node: Node, x: Value, axes: Value | None) -> set[int] | None:
+    """Return the axes of a reduction; None if nothing is reduced."""
+    given = listed(on, node, axes, "axes")
+    if not given:
+        return None if node.get("noop_with_empty_axes", 0) else set(range(x.ndim))
+    return {axis_of(axis, x.ndim) for axis in given}
+
+
+def reduced(on: Lowering, x: Value, axes: set[int], text: str, fold: str) -> Value:
+    """Return an expression of the elements, folded over axes that stay as 1."""
+    shape = kept_shape(x.shape, axes, True)
+    if shape == x.shape:
+        return on.pointwise(text, [x])
+    return on.pointwise(text, [x], reductions=(Reduction(fold, shape=shape),), shape=shape)
+
+
+@operator(*REDUCTIONS, "ReduceLogSumExp")
+def reduction(on: Lowering, node: Node, x: Value, axes: Value | None = None) -> Value:
+    """Lower a reduction."""
+    text, fold, after = REDUCTIONS.get(node.operator, ("", "", ""))
+    gone = reduced_axes(on, node, x, axes)
+    if gone is None:  # the element's own expressions, with nothing to fold
+        if node.operator == "ReduceLogSumExp" or (text == "x0" and after in ("x0", "x0 / {count}")):
+            return x
+        y = on.pointwise(text, [x])
+        return y if after == "x0" else on.pointwise(after, [y])
+    final = kept_shape(x.shape, gone, bool(node.get("keepdims", 1)))
+    count = math.prod(x.shape[axis] for axis in gone)
+    if not x.size:
+        return known(_of_nothing(node, x, final))
+    if node.operator == "ReduceLogSumExp":
+        top = reduced(on, x, gone, "x0", "max")
+        shape = kept_shape(x.shape, gone, True)
+        fold_sum = (Reduction("sum", shape=shape),)
+        safe = "exp(x0 - (isfinite(x1) ? x1 : 0))"
+        if shape == x.shape:
+            return on.reshaped(x, final)
+        total = on.pointwise(safe, [x, top], reductions=fold_sum, shape=shape)
+        return on.reshaped(on.pointwise("log(x0) + (isfinite(x1) ? x1 : 0)", [total, top]), final)
+    y = reduced(on, x, gone, text, fold)
+    if after != "x0":
+        after = after.format(count=float(count))
+        y = on.pointwise(after if x.is_real else f"trunc({after})", [y])
+    return on.reshaped(y, final)
+
+
+def _of_nothing(node: Node, x: Value, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the result of a reduction without elements."""
+    low = -np.inf if x.is_real else (np.iinfo(x.dtype).min if x.dtype != "bool" else 0)
+    high = np.inf if x.is_real else (np.iinfo(x.dtype).max if x.dtype != "bool" else 1)
+    value = {"ReduceProd": 1, "ReduceMax": low, "ReduceMin": high, "ReduceMean": math.nan}.get(node.operator, 0)
+    value = -np.inf if node.operator.startswith("ReduceLog") else value
+    return np.full(shape, value, x.dtype)
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def softmax(on: Lowering, node: Node, x: Value) -> Value:
+    """Lower a softmax: of one axis, or up to opset 12 of all axes from one on."""
+    old = node.opset < 13
+    axis = axis_of(node.get("axis", 1 if old else -1), x.ndim)
+    inner = 1 if old else math.prod(x.shape[axis + 1 :])
+    outer = math.prod(x.shape[:axis])
+    extent = x.size // (outer * inner)
+    if node.operator == "Hardmax":
+        problem = TopKProblem(outer, extent, inner, 1, dtype=on.carrier(x))
+        _, index = on.add(problem, on.tensor(x))
+        place = on.made(index, (outer, 1, inner), "int64", "int32")
+        steps = known(np.arange(extent, dtype=np.int64).reshape(1, extent, 1))
+        return on.reshaped(on.pointwise("x0 == x1 ? 1 : 0", [place, steps], x.dtype, on.carrier(x)), x.shape)
+    problem = SoftmaxProblem("forward", outer, extent, inner, node.operator == "LogSoftmax", on.carrier(x))
+    (name,) = on.add(problem, on.tensor(x), scalars={"scale": 1.0})
+    return on.made(name, x.shape, x.dtype)
+
+
+@operator("ArgMax", "ArgMin")
+def place_of_extremum(on: Lowering, node: Node, x: Value) -> Value:
+    """Lower the index of the greatest or smallest element of an axis."""
+    axis = axis_of(node.get("axis", 0), x.ndim)
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    flags = (node.operator == "ArgMin", bool(node.get("select_last_index", 0)))
+    problem = TopKProblem(outer, x.shape[axis], inner, 1, *flags, dtype=on.carrier(x))
+    _, index = on.add(problem, on.tensor(x))
+    shape = kept_shape(x.shape, {axis}, bool(node.get("keepdims", 1)))
+    return on.made(index, shape, "int64", "int32")
+
+
+@operator("TopK")
+def top_k(on: Lowering, node: Node, x: Value, k: Value | None = None) -> tuple[Value, ...]:
+    """Lower the greatest or smallest elements of an axis, with their indices."""
+    axis = axis_of(node.get("axis", -1), x.ndim)
+    count = int(on.number(k) if k is not None else node.get("k"))
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    if not math.prod(shape):
+        return known(np.zeros(shape, x.dtype)), known(np.zeros(shape, np.int64))
+    problem = TopKProblem(outer, x.shape[axis], inner, count, not node.get("largest", 1), dtype=on.carrier(x))
+    values, index = on.add(problem, on.tensor(x))
+    return on.made(values, shape, x.dtype, on.carrier(x)), on.made(index, shape, "int64", "int32")
+
+
+@operator("CumSum", "CumProd")
+def cumulative(on: Lowering, node: Node, x: Value, axis: Value) -> Value:
+    """Lower cumulative sums or products."""
+    along = axis_of(int(on.number(axis)), x.ndim)
+    outer, inner = math.prod(x.shape[:along]), math.prod(x.shape[along + 1 :])
+    flags = (bool(node.get("exclusive", 0)), bool(node.get("reverse", 0)))
+    kind = "sum" if node.operator == "CumSum" else "product"
+    problem = CumulativeProblem(kind, outer, x.shape[along], inner, *flags, on.carrier(x))
+    (name,) = on.add(problem, on.tensor(x))
+    return on.made(name, x.shape, x.dtype)

@@ -1,0 +1,267 @@
+"""Elements that only move: shapes, slices, joins, repetition and padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
+from clgraft.plugins.onnx import folding
+from clgraft.plugins.onnx.lowering import Lowering, broadcast
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.windows import padded
+from clgraft.plugins.onnx.values import Value, known
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """Return an axis counted from the front."""
+    if not -ndim <= axis < max(ndim, 1):
+        raise ValueError(f"axis {axis} of {ndim} axes")
+    return axis % max(ndim, 1)
+
+
+def listed(on: Lowering, node: Node, value: Value | None, name: str) -> list[int] | None:
+    """Return whole numbers that are an attribute in older opsets and an input in newer ones."""
+    if value is not None:
+        return on.numbers(value)
+    found = node.get(name)
+    return None if found is None else [int(number) for number in found]
+
+
+@operator("Constant", "ConstantOfShape", "Range", "EyeLike", "NonZero", "Unique", "Shape", "Size")
+def folded(on: Lowering, node: Node, *values: Value | None) -> list[Value]:
+    """Fold a node on the host, whose inputs have to be known for that."""
+    if node.operator == "EyeLike" and values[0] is not None:
+        values = (known(np.zeros(values[0].shape, values[0].dtype)),)
+    arrays = [None if value is None else known(on.host(value)) for value in values]
+    return [known(array) for array in folding.fold(node, arrays)]
+
+
+@operator("Reshape")
+def reshape(on: Lowering, node: Node, x: Value, shape: Value) -> Value:
+    """Lower another shape: 0 keeps a size, -1 follows from the others."""
+    wanted = on.numbers(shape)
+    if not node.get("allowzero", 0):
+        wanted = [x.shape[i] if size == 0 else size for i, size in enumerate(wanted)]
+    if wanted.count(-1) == 1:
+        others = math.prod(size for size in wanted if size != -1)
+        wanted[wanted.index(-1)] = x.size // others if others else 0
+    return on.reshaped(x, wanted)
+
+
+@operator("Flatten")
+def flatten(on: Lowering, node: Node, x: Value) -> Value:
+    """Lower a matrix of the axes before and from an axis."""
+    axis = node.get("axis", 1)
+    axis = axis + x.ndim if axis < 0 else axis
+    return on.reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@operator("Squeeze")
+def squeeze(on: Lowering, node: Node, x: Value, axes: Value | None = None) -> Value:
+    """Lower axes of size 1 that vanish."""
+    given = listed(on, node, axes, "axes")
+    gone = {axis_of(axis, x.ndim) for axis in given} if given is not None else set(range(x.ndim))
+    if given is not None and any(x.shape[axis] != 1 for axis in gone):
+        raise ValueError(f"axes {given} of shape {x.shape}")
+    return on.reshaped(x, [size for axis, size in enumerate(x.shape) if axis not in gone or size != 1])
+
+
+@operator("Unsqueeze")
+def unsqueeze(on: Lowering, node: Node, x: Value, axes: Value | None = None) -> Value:
+    """Lower new axes of size 1."""
+    given = listed(on, node, axes, "axes") or []
+    ndim = x.ndim + len(given)
+    new = {axis_of(axis, ndim) for axis in given}
+    sizes = iter(x.shape)
+    return on.reshaped(x, [1 if axis in new else next(sizes) for axis in range(ndim)])
+
+
+@operator("Transpose")
+def transpose(on: Lowering, node: Node, x: Value) -> Value:
+    """Lower another order of axes."""
+    return on.transposed(x, node.get("perm", list(reversed(range(x.ndim)))))
+
+
+@operator("Concat")
+def concat(on: Lowering, node: Node, *values: Value) -> Value:
+    """Lower tensors that are joined along an axis."""
+    return joined(on, values, axis_of(node.get("axis", 1), values[0].ndim))
+
+
+def joined(on: Lowering, values: Sequence[Value], axis: int) -> Value:
+    """Return values joined along an axis."""
+    if len({(*v.shape[:axis], *v.shape[axis + 1 :]) for v in values}) != 1:
+        raise ValueError(f"shapes {[v.shape for v in values]} along axis {axis}")
+    parts = [value for value in values if value.size]
+    if not parts:
+        parts = list(values)[:1]
+    if len(parts) == 1:
+        return parts[0]
+    shape, carrier = parts[0].shape, on.widest(parts)
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    problem = ConcatProblem("forward", outer, tuple(v.shape[axis] for v in parts), inner, carrier)
+    (name,) = on.add(problem, *(on.tensor(value, carrier) for value in parts))
+    whole = (*shape[:axis], sum(v.shape[axis] for v in parts), *shape[axis + 1 :])
+    return on.made(name, whole, values[0].dtype, carrier)
+
+
+@operator("Split")
+def split(on: Lowering, node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
+    """Lower parts of an axis."""
+    axis = axis_of(node.get("axis", 0), x.ndim)
+    extents = listed(on, node, sizes, "split")
+    if extents is None:
+        count = int(node.get("num_outputs", len(node.outputs)))
+        length = -(-x.shape[axis] // count)
+        extents = [max(min(length, x.shape[axis] - i * length), 0) for i in range(count)]
+    if sum(extents) != x.shape[axis] or min(extents) < 0 or len(extents) < len(node.outputs):
+        raise ValueError(f"parts {extents} of shape {x.shape} along axis {axis}")
+    outer, inner, carrier = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), on.carrier(x)
+    names: Sequence[str] = ()
+    if x.array is None or x.name:
+        problem = ConcatProblem("backward", outer, tuple(extents), inner, carrier)
+        names = on.add(problem, on.tensor(x))
+    results, begin = [], 0
+    for i, extent in enumerate(extents):
+        shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+        if not names:
+            assert x.array is not None
+            results.append(known(np.take(x.array, range(begin, begin + extent), axis)))
+        elif not extent:
+            results.append(known(np.zeros(shape, x.dtype)))
+        else:
+            results.append(on.made(names[i], shape, x.dtype, carrier))
+        begin += extent
+    return results
+
+
+@operator("Slice")
+def slices(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
+    """Lower parts of axes, with steps of either sign."""
+    given = [*inputs, None, None, None, None]
+    starts, ends = (listed(on, node, value, name) for value, name in zip(given, ("starts", "ends")))
+    axes = listed(on, node, given[2], "axes")
+    steps = listed(on, node, given[3], "steps")
+    assert starts is not None and ends is not None
+    axes = axes if axes is not None else list(range(len(starts)))
+    steps = steps if steps is not None else [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ValueError(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
+    begin, step, shape = [0] * x.ndim, [1] * x.ndim, list(x.shape)
+    for start, end, axis, stride in zip(starts, ends, axes, steps):
+        axis = axis_of(axis, x.ndim)
+        places = range(*slice(start, end, stride).indices(x.shape[axis]))
+        begin[axis], step[axis], shape[axis] = places.start, stride, len(places)
+    return sliced(on, x, begin, shape, step)
+
+
+def sliced(on: Lowering, x: Value, begin: Sequence[int], shape: Sequence[int], step: Sequence[int] = ()) -> Value:
+    """Return a box of a value."""
+    shape, step = tuple(shape), tuple(step) or (1,) * x.ndim
+    if not math.prod(shape):
+        return known(np.zeros(shape, x.dtype))
+    if shape == x.shape and all(s == 1 or size == 1 for s, size in zip(step, shape)):
+        return x
+    step = tuple(1 if size == 1 else s for s, size in zip(step, shape))
+    carrier = on.carrier(x)
+    (name,) = on.add(SliceProblem("forward", x.shape, shape, tuple(begin), carrier, step), on.tensor(x))
+    return on.made(name, shape, x.dtype, carrier)
+
+
+@operator("Expand")
+def expand(on: Lowering, node: Node, x: Value, shape: Value) -> Value:
+    """Lower broadcasting to a shape."""
+    return expanded(on, x, broadcast([x.shape, tuple(on.numbers(shape))]))
+
+
+def expanded(on: Lowering, x: Value, shape: Sequence[int]) -> Value:
+    """Return a value broadcast to a shape."""
+    own = (1,) * (len(shape) - x.ndim) + x.shape
+    times = tuple(size // old if old else 1 for size, old in zip(shape, own))
+    return repeated(on, on.reshaped(x, own), times) if math.prod(shape) else known(np.zeros(shape, x.dtype))
+
+
+def repeated(on: Lowering, x: Value, times: Sequence[int], whole: bool = True) -> Value:
+    """Return a value repeated along its axes, whole or element by element."""
+    if all(time == 1 for time in times):
+        return x
+    problem = RepeatProblem(x.shape, tuple(times), whole, on.carrier(x))
+    if not math.prod(problem.out_shape):
+        return known(np.zeros(problem.out_shape, x.dtype))
+    (name,) = on.add(problem, on.tensor(x))
+    return on.made(name, problem.out_shape, x.dtype, on.carrier(x))
+
+
+@operator("Tile")
+def tile(on: Lowering, node: Node, x: Value, repeats: Value) -> Value:
+    """Lower repetition of whole axes."""
+    return repeated(on, x, on.numbers(repeats))
+
+
+@operator("Pad")
+def pad(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
+    """Lower padding with a constant, the edge, a mirror image or the other end."""
+    given = [*inputs, None, None, None]
+    amounts = listed(on, node, given[0], "pads")
+    assert amounts is not None
+    axes = on.numbers(given[2]) if given[2] is not None else list(range(x.ndim))
+    if len(amounts) != 2 * len(axes):
+        raise ValueError(f"pads {amounts} for axes {axes}")
+    before, behind = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        before[axis_of(axis, x.ndim)], behind[axis_of(axis, x.ndim)] = amounts[i], amounts[len(axes) + i]
+    mode = node.get("mode", "constant")
+    if mode == "constant":
+        value = on.number(given[1]) if given[1] is not None else node.get("value", 0.0)
+        return padded(on, x, before, behind, float(value))
+    if mode == "wrap":
+        return _wrapped(on, node, x, before, behind)
+    node.expect(mode in ("edge", "reflect"), f"mode {mode}")
+    node.expect(min((*before, *behind)) >= 0, f"negative pads of mode {mode}")
+    carrier = on.carrier(x)
+    problem = PadProblem("forward", mode, x.shape, tuple(before), tuple(behind), carrier)
+    (name,) = on.add(problem, on.tensor(x))
+    return on.made(name, problem.arguments()[-1].shape, x.dtype, carrier)
+
+
+def _wrapped(on: Lowering, node: Node, x: Value, before: Sequence[int], behind: Sequence[int]) -> Value:
+    """Return a value with the other end of each axis around it."""
+    for axis, (low, high) in enumerate(zip(before, behind)):
+        size = x.shape[axis]
+        node.expect(0 <= low <= size and 0 <= high <= size, f"pads {(low, high)} of mode wrap for a size of {size}")
+        parts = []
+        for begin, length in ((size - low, low), (0, size), (0, high)):
+            at = [begin if i == axis else 0 for i in range(x.ndim)]
+            shape = [length if i == axis else own for i, own in enumerate(x.shape)]
+            if length:
+                parts.append(sliced(on, x, at, shape))
+        x = joined(on, parts, axis)
+    return x
+
+
+@operator("DepthToSpace", "SpaceToDepth")
+def depth_and_space(on: Lowering, node: Node, x: Value) -> Value:
+    """Lower channels that become pixels, or pixels that become channels: an order of axes."""
+    n, c, h, w = x.shape
+    b = int(node.get("blocksize"))
+    if node.operator == "SpaceToDepth":
+        blocks = on.reshaped(x, (n, c, h // b, b, w // b, b))
+        axes = (0, 3, 5, 1, 2, 4) if node.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+        return on.reshaped(on.transposed(blocks, axes), (n, c * b * b, h // b, w // b))
+    if node.get("mode", "DCR") == "DCR":
+        moved = on.transposed(on.reshaped(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        moved = on.transposed(on.reshaped(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return on.reshaped(moved, (n, c // (b * b), h * b, w * b))
+
+
+@operator("Trilu")
+def triangle(on: Lowering, node: Node, x: Value, k: Value | None = None) -> Value:
+    """Lower the upper or lower triangle of matrices: a choice by a constant mask."""
+    diagonal = on.number(k) if k is not None else 0
+    make = np.triu if node.get("upper", 1) else np.tril
+    mask = make(np.ones(x.shape[-2:], np.float32), int(np.clip(diagonal, -(2**31), 2**31 - 1)))
+    return on.pointwise("x1 != 0 ? x0 : 0", [x, known(mask)], x.dtype, on.carrier(x))

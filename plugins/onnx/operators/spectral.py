@@ -1,0 +1,81 @@
+"""Fourier transforms as products with constant matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from clgraft.plugins.onnx import folding
+from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.indices import gathered
+from clgraft.plugins.onnx.operators.linear import product
+from clgraft.plugins.onnx.operators.shapes import axis_of
+from clgraft.plugins.onnx.operators.windows import padded
+from clgraft.plugins.onnx.values import Value, known
+
+
+def matrix(length: int, outputs: int, parts: int) -> np.ndarray:
+    """Return the matrix (length * parts, outputs * 2) of a transform, for real (1 part) or complex numbers (2)."""
+    angle = -2 * math.pi * (np.outer(np.arange(length), np.arange(outputs)) % length) / length
+    cosine, sine = np.cos(angle), np.sin(angle)
+    real = np.stack([cosine, sine], 2).reshape(length, 2 * outputs)
+    if parts == 1:
+        return real
+    imaginary = np.stack([-sine, cosine], 2).reshape(length, 2 * outputs)
+    return np.stack([real, imaginary], 1).reshape(2 * length, 2 * outputs)
+
+
+@operator("DFT")
+def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Value:
+    """Lower a discrete Fourier transform along an axis."""
+    inverse, onesided = bool(node.get("inverse", 0)), bool(node.get("onesided", 0))
+    node.expect(not inverse, "inverse")
+    given = int(on.number(axis)) if axis is not None else node.get("axis", 1 if node.opset < 20 else -2)
+    along = axis_of(given, x.ndim)
+    size, parts = int(on.number(length)) if length is not None else x.shape[along], x.shape[-1]
+    if size != x.shape[along]:
+        x = padded(on, x, [0] * x.ndim, [size - old if i == along else 0 for i, old in enumerate(x.shape)])
+    outputs = size // 2 + 1 if onesided else size
+    rest = [i for i in range(x.ndim - 1) if i != along]
+    moved = on.transposed(x, (*rest, along, x.ndim - 1))
+    rows = math.prod(moved.shape[:-2])
+    table = known(matrix(size, outputs, parts).astype(x.dtype))
+    y = product(on, on.reshaped(moved, (rows, size * parts)), table)
+    y = on.reshaped(y, (*moved.shape[:-2], outputs, 2))
+    back = [0] * x.ndim
+    for place, i in enumerate((*rest, along, x.ndim - 1)):
+        back[i] = place
+    return on.transposed(y, back)
+
+
+@operator("STFT")
+def short_transform(
+    on: Lowering, node: Node, x: Value, step: Value, window: Value | None = None, length: Value | None = None
+) -> Value:
+    """Lower transforms of frames that overlap."""
+    stride, parts = int(on.number(step)), x.shape[2] if x.ndim == 3 else 1
+    size = int(on.number(length)) if length is not None else (window.size if window is not None else 0)
+    node.expect(size > 0, "no frame_length and no window")
+    frames = (x.shape[1] - size) // stride + 1
+    wide = on.reshaped(x, (x.shape[0], x.shape[1], parts))
+    outputs = size // 2 + 1 if node.get("onesided", 1) else size
+    index = np.arange(frames)[:, None] * stride + np.arange(size)
+    cut = _frames(on, wide, index)
+    if window is not None:
+        cut = on.pointwise("x0 * x1", [cut, on.reshaped(window, (window.size, 1))])
+    table = known(matrix(size, outputs, parts).astype(x.dtype))
+    y = product(on, on.reshaped(cut, (x.shape[0] * frames, size * parts)), table)
+    return on.reshaped(y, (x.shape[0], frames, outputs, 2))
+
+
+def _frames(on: Lowering, x: Value, index: np.ndarray) -> Value:
+    shape = (x.shape[0], *index.shape, x.shape[2])
+    return gathered(on, x, known(index.astype(np.int64)), 1, shape, index.size)
+
+
+@operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")
+def folded(on: Lowering, node: Node, *values: Value) -> list[Value]:
+    """Fold a table that follows from numbers."""
+    return [known(array) for array in folding.fold(node, [known(on.host(value)) for value in values])]

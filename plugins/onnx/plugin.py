@@ -1,0 +1,54 @@
+"""ONNX in the registry: .onnx files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clgraft.plugins.onnx import run
+from clgraft.plugins.plugin import Peer, Plugin, Task
+
+NETS = ("resnet50", "vgg19", "densenet121", "squeezenet", "inception_v2", "shufflenet")
+
+
+class OnnxPlugin(Plugin):
+    """Models in ONNX files, which run as one graph; nothing is swapped."""
+
+    name = "onnx"
+    models = "an ONNX model's .onnx"
+    examples = (
+        "clgraft check model.onnx --shape x=1,3,224,224",
+        "clgraft run model.onnx --input x=image.npy --profile",
+    )
+
+    def recognises(self, path: Path) -> bool:
+        return path.suffix == ".onnx"
+
+    def check(self, model: Path, options: argparse.Namespace) -> Task:
+        shapes = {name: list(shape) for name, shape in options.shapes.items()}
+        arguments = {"path": str(model), "shapes": shapes, "repeats": options.repeats}
+        return Task("clgraft.plugins.onnx.check", arguments)
+
+    def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        given = {name: list(shape) for name, shape in shapes.items()}
+        return Task("clgraft.plugins.onnx.tune", {"path": str(model), "shapes": given})
+
+    def peers(self) -> Sequence[Peer]:
+        return [
+            Peer(
+                "onnxruntime",
+                "onnxruntime",
+                "clgraft.plugins.onnx.bench_operators",
+                NETS,
+                "clgraft.plugins.onnx.bench_nets",
+            )
+        ]
+
+    def add_commands(self, commands: Any) -> None:
+        """Add `clgraft run` to the subparsers of the command line."""
+        run.add_command(commands)
+
+
+PLUGIN = OnnxPlugin()

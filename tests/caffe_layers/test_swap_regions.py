@@ -1,0 +1,174 @@
+"""Regions in the text of nets: which layers join, what they hide, and that the way back restores every byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from clgraft.caffe_layers.prototxt import Document
+from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, write_marks
+from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
+from tests.caffe_layers.net_styles import STYLES, small
+
+HEAD = """layer { name: "data" type: "Input" top: "data" top: "label" }
+"""
+
+
+def op(kind: str, name: str, bottom: str, top: str = "", more: str = "") -> str:
+    bottoms = " ".join(f'bottom: "{blob}"' for blob in bottom.split())
+    tops = " ".join(f'top: "{blob}"' for blob in (top or name).split())
+    return f'layer {{ name: "{name}" type: "{kind}" {bottoms} {tops} {more} }}\n'
+
+
+def conv(name: str, bottom: str, more: str = "") -> str:
+    return op("Convolution", name, bottom, more="convolution_param { num_output: 4 kernel_size: 3 pad: 1 } " + more)
+
+
+def regions_of(text: str, **choice: object) -> list:
+    """Return (phases, layers, hidden blobs) of each region."""
+    _, report = swap_net(HEAD + text, regions=True, **choice)
+    return [(" ".join(r.phases), " ".join(r.layers), " ".join(r.hidden)) for r in report.regions]
+
+
+def ends_of(text: str) -> list:
+    return [region.ends for region in swap_net(HEAD + text, regions=True)[1].regions]
+
+
+CHAIN = conv("a", "data") + op("ReLU", "r", "a", "a") + conv("b", "a") + op("SoftmaxWithLoss", "loss", "b label")
+
+
+def test_a_chain_is_one_region():
+    assert regions_of(CHAIN) == [("TRAIN TEST", "a r b loss", "a b")]
+    assert ends_of(CHAIN) == [""]
+    assert swap_net(HEAD + CHAIN)[1].regions == []
+
+
+def test_a_layer_of_caffes_ends_a_region():
+    text = conv("a", "data") + op("ReLU", "r", "a") + op("Flatten", "f", "r") + conv("b", "f") + op("ReLU", "s", "b")
+    assert regions_of(text) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "b s", "b")]
+    assert ends_of(text)[0] == "f (Flatten) reads a value of it"
+
+
+def test_a_layer_of_caffes_that_reads_nothing_of_a_region_does_not_end_it():
+    text = conv("a", "data") + op("Flatten", "f", "label") + op("ReLU", "r", "a") + op("Eltwise", "s", "r f")
+    assert regions_of(text) == [("TRAIN TEST", "a r s", "a r")]
+
+
+def test_a_layer_of_caffes_in_place_ends_a_region_that_has_read_the_blob():
+    text = conv("a", "data") + op("Split", "f", "data", "data") + op("ReLU", "r", "a") + conv("b", "r")
+    assert regions_of(text) == [("TRAIN TEST", "r b", "r")]
+    assert ends_of(text) == [""]
+
+
+def test_a_value_that_is_read_outside_is_not_read_inside():
+    """Caffe adds the gradients of a blob's readers: a region cannot know the part of a reader outside of it."""
+    text = (
+        conv("a", "data") + op("ReLU", "r", "a") + conv("b", "r") + conv("c", "b")
+        + op("Eltwise", "s", "c r") + op("Flatten", "f", "b") + conv("d", "s")
+    )  # fmt: skip
+    # b is read by c and by the Flatten; so r, which is read on both sides of the cut, ends a region as well
+    assert regions_of(text) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "c s", "c")]
+
+
+def test_kept_blobs_end_regions():
+    text = conv("a", "data") + op("ReLU", "r", "a", "a") + conv("b", "a") + conv("c", "b") + conv("d", "c")
+    assert regions_of(text, keep=["b"]) == [("TRAIN TEST", "a r b", "a"), ("TRAIN TEST", "c d", "c")]
+    assert regions_of(text, keep="a") == [("TRAIN TEST", "a r", ""), ("TRAIN TEST", "b c d", "b c")]
+    assert regions_of(text, keep=["[bd]"]) == [("TRAIN TEST", "a r b", "a"), ("TRAIN TEST", "c d", "c")]
+    _, report = swap_net(HEAD + text, regions=True, keep=["b", "nothing*"])
+    assert report.notes == ["no blob matches nothing*"]
+
+
+def test_losses_are_visible():
+    text = conv("a", "data") + op("EuclideanLoss", "l", "a label") + op("Power", "p", "l") + op("Power", "q", "p")
+    assert regions_of(text) == [("TRAIN TEST", "a l", "a"), ("TRAIN TEST", "p q", "p")]
+    weighted = conv("a", "data") + op("Reduction", "m", "a", more="loss_weight: 0.5") + op("Power", "p", "m")
+    assert regions_of(weighted) == [("TRAIN TEST", "a m", "a")]
+
+
+def test_phases_have_regions_of_their_own():
+    text = (
+        conv("a", "data") + op("ReLU", "r", "a", "a") + conv("b", "a")
+        + op("Accuracy", "acc", "b label", more="include { phase: TEST }")
+        + op("SoftmaxWithLoss", "loss", "b label")
+    )  # fmt: skip
+    assert regions_of(text) == [("TRAIN", "a r b loss", "a b"), ("TEST", "a r b", "a")]
+    swapped, _ = swap_net(HEAD + text, regions=True)
+    layer = Document(swapped).root.messages("layer")[3]
+    mark = layer.messages("python_param")[0].text("param_str")
+    assert read_mark(mark, "TRAIN").shows == (False,) and read_mark(mark, "TEST").shows == (True,)
+    excluded = conv("a", "data") + op("ReLU", "r", "a", more="exclude { phase: TRAIN }")
+    assert regions_of(excluded) == [("TEST", "a r", "a")]
+
+
+@pytest.mark.parametrize("more", ["include { stage: 'x' }", "exclude { min_level: 2 }", "phase: TEST"])
+def test_layers_that_may_be_missing_join_nothing(more):
+    assert regions_of(conv("a", "data") + op("ReLU", "r", "a", more=more) + conv("b", "a")) == []
+
+
+def test_only_chosen_layers_join():
+    assert regions_of(CHAIN, exclude=["r"]) == [("TRAIN TEST", "b loss", "b")]
+    assert regions_of(CHAIN, types=["Convolution"]) == []
+
+
+def test_gradients_are_expected_where_something_learns():
+    swapped, _ = swap_net(
+        HEAD
+        + conv("a", "data", "param { lr_mult: 0 } param { lr_mult: 0 }") + op("ReLU", "r", "a")
+        + conv("b", "r") + op("Eltwise", "s", "b r") + op("Power", "p", "s", more="propagate_down: false"),
+        regions=True,
+    )  # fmt: skip
+    texts = [layer.messages("python_param") for layer in Document(swapped).root.messages("layer")]
+    marks = [read_mark(text[0].text("param_str"), "TRAIN") for text in texts if text]
+    assert [mark.back for mark in marks] == [(False,), (False,), (False,), (True, False), (False,)]
+    forced, _ = swap_net("force_backward: true " + HEAD + CHAIN, regions=True)
+    texts = [layer.messages("python_param") for layer in Document(forced).root.messages("layer")]
+    marks = [read_mark(text[0].text("param_str"), "TRAIN") for text in texts if text]
+    assert all(all(mark.back) for mark in marks)
+
+
+def test_tops_that_are_overwritten_outside_are_marked():
+    swapped, _ = swap_net(
+        HEAD + conv("a", "data") + op("ReLU", "r", "a") + op("Dropout", "d", "r", "r"), exclude=["d"], regions=True
+    )
+    layer = Document(swapped).root.messages("layer")[2]
+    mark = read_mark(layer.messages("python_param")[0].text("param_str"), "TEST")
+    assert (mark.shows, mark.changes) == ((True,), (True,))
+
+
+def test_marks_survive_their_text():
+    mark = Mark("a \"b\" 'c' \\ ü", 1, 3, ("x",), ("y", "y\u0301"), (True, False), (False, False), (True,))
+    other = Mark("d", 0, 2, (), ("z",), (True,), (False,), ())
+    lines = write_marks({"TRAIN": mark, "TEST": other})
+    text = "\n".join(["type: 'ReLU'", *lines])
+    assert (read_mark(text, "TRAIN"), read_mark(text, "TEST")) == (mark, other)
+    assert len(write_marks({"TRAIN": mark, "TEST": mark})) == 1
+    assert write_marks({}) == [] and read_mark("type: 'ReLU'", "TRAIN") is None
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_way_back_restores_every_byte(style):
+    text = small(style)
+    swapped, report = swap_net(text, regions=True)
+    assert report.regions
+    assert swap_back(swapped)[0] == text
+    members = [name for region in report.regions for name in region.layers]
+    assert set(members) <= {row.name for row in report.swapped}
+
+
+def test_a_solvers_nets_get_regions(tmp_path):
+    (tmp_path / "net.prototxt").write_text(HEAD + CHAIN)
+    (tmp_path / "solver.prototxt").write_text('net: "net.prototxt"\nbase_lr: 1\n')
+    target = tmp_path / "solver_ocl.prototxt"
+    (report,) = swap_file(tmp_path / "solver.prototxt", target, regions=True, keep="b", root=tmp_path)
+    assert [region.layers for region in report.regions] == [["a", "r", "b"]]
+    assert (tmp_path / "net_ocl.prototxt").read_text() == swap_net(HEAD + CHAIN, regions=True, keep=["b"])[0]
+    assert "region a to b: 3 layers; not on the host: a; ends there because b stays on the host" in str(report)
+
+
+def test_a_net_inside_of_a_solver_gets_regions(tmp_path):
+    (tmp_path / "solver.prototxt").write_text(f"net_param {{ {HEAD}{CHAIN} }}\nbase_lr: 1\n")
+    target = tmp_path / "solver_ocl.prototxt"
+    (report,) = swap_file(tmp_path / "solver.prototxt", target, regions=True, keep=["none"])
+    assert [region.layers for region in report.regions] == [["a", "r", "b", "loss"]]
+    assert "no blob matches none" in report.notes
+    assert target.read_text().count("# clgraft region TRAIN TEST") == 4

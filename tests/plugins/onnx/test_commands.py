@@ -1,0 +1,87 @@
+"""ONNX models on the command line: run, check and tune."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="needs onnx")
+from clgraft.plugins import registry  # noqa: E402
+from clgraft.plugins.command_line.main import main  # noqa: E402
+from clgraft.plugins.onnx import Session, bench_operators, tune  # noqa: E402
+from tests.plugins.onnx.models import small_net  # noqa: E402
+
+
+@pytest.fixture
+def net(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(small_net(), path)
+    return path
+
+
+def test_run_reads_and_writes_arrays(net, tmp_path, capsys) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    arguments = [
+        "run",
+        str(net),
+        "--input",
+        f"x={tmp_path / 'x.npy'}",
+        "--output",
+        str(tmp_path / "y.npz"),
+        "--profile",
+    ]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "y: float32 [2, 5]" in printed and "the median of 5 runs" in printed and "conv forward" in printed
+    with np.load(tmp_path / "y.npz") as results:
+        np.testing.assert_array_equal(results["y"], Session(net).run({"x": x})["y"])
+
+
+def test_run_makes_up_what_is_missing(net, capsys) -> None:
+    assert main(["run", str(net), "--shape", "x=3,3,16,16"]) == 0
+    assert "y: float32 [3, 5]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "got no shape for input 'x'"),
+        (["--shape", "z=1,2"], "got no shape for input 'x'"),
+        (["--input", "z=nothing.npy"], "nothing.npy"),
+        (["--shape", "x=1,3,17,16"], "expected float32 of shape"),
+    ],
+)
+def test_run_refuses_in_words(net, more, words, capsys) -> None:
+    assert main(["run", str(net), *more]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_check_compares_with_another_runtime(net, capfd) -> None:
+    assert main(["check", str(net), "--shape", "x=2,3,16,16", "--json", "--repeats", "1"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["passed"] is True and len(found["rows"]) == 1
+
+
+def test_problems_of_a_model(net) -> None:
+    assert registry.find(net).name == "onnx"
+    found = {problem.kind for problem in tune.problems(str(net), {"x": [2, 3, 16, 16]})}
+    assert {"conv", "pool", "dense", "softmax"} <= found
+
+
+def test_the_peer_computes_the_same() -> None:
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    from clgraft import core
+    from clgraft.plugins.command_line.bench.cases import Case, Element
+
+    texts = (
+        "conv forward n2 ic4 ih9 iw8 oc6 kh3 kw3 ph1 pw1 b1",
+        "pool forward max n2 c3 ih9 iw8 kh2 kw2 sh2 sw2 ceil",
+    )
+    for work in (*map(core.parse, texts), Element("relu", (3, 4, 5)), Element("sum", (3, 4, 5))):
+        both = bench_operators.sides(Case("set", "name", str(work), work))
+        both["clgraft"].forward()
+        (native,), (ours,) = both["native"].results(), both["clgraft"].results()[:1]
+        np.testing.assert_allclose(ours, native, rtol=1e-5, atol=1e-5)

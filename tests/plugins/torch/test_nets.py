@@ -1,0 +1,52 @@
+"""Nets of torchvision with random weights: forward and every gradient, by their distance from eager PyTorch in float64.
+
+Rounding alone moves the kinks of rectifiers and maxima, so single gradients of a net may jump. The median over all
+parameters is compared with that of eager PyTorch in float32.
+"""
+
+import copy
+from statistics import median
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+from clgraft import core  # noqa: E402
+from clgraft.plugins.torch.backend import compiler  # noqa: E402
+from clgraft.plugins.torch.regions import Explanation  # noqa: E402
+from tests.plugins.onnx.torch_nets import build  # noqa: E402
+
+UNITS = 8  # relative to eager float32's own error: Winograd's method rounds more than the direct one
+NETS = ["resnet18", "mobilenet_v3_small", "squeezenet1_0", "shufflenet_v2_x1_0", "convnext_tiny"]
+
+
+def distance(got, expected):
+    """Return the norm of the difference relative to the expected norm."""
+    return float((got.detach().double() - expected.detach()).norm() / expected.detach().norm().clamp(min=1e-30))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", NETS)
+def test_training(name, caplog):
+    caplog.set_level("WARNING")
+    torch._dynamo.reset()
+    net = build(name).train()
+    for module in net.modules():  # two runs that draw have nothing in common
+        if isinstance(module, torch.nn.Dropout) or type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+    eager, exact = copy.deepcopy(net), copy.deepcopy(net).double()
+    found = Explanation()
+    compiled = torch.compile(net, backend=compiler(core.context(), found))
+    x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    outputs = []
+    for model, images in ((compiled, x), (eager, x), (exact, x.double())):
+        outputs.append(model(images))
+        outputs[-1].square().mean().backward()
+    assert distance(outputs[0], outputs[2]) <= UNITS * distance(outputs[1], outputs[2]) + 1e-6
+    errors = [
+        median(distance(p.grad, q.grad) for p, q in zip(model.parameters(), exact.parameters()) if q.grad is not None)
+        for model in (net, eager)
+    ]
+    assert errors[0] <= UNITS * errors[1] + 1e-6
+    assert found.regions and {reason for reason in found.kept.values()} <= {"it has values of torch.int64"}, found
