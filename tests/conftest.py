@@ -15,6 +15,14 @@ if sys.version_info >= (3, 12) and importlib.util.find_spec("mxnet"):
     import clgraft.mxnet_ops  # noqa: F401  MXNet can be imported only after it
 
 
+def pytest_addoption(parser) -> None:
+    parser.addoption(
+        "--regions",
+        choices=("on", "off"),
+        help="whether MXNet's swaps form regions where a test does not say; by default what users get",
+    )
+
+
 def pytest_report_header(config) -> list[str]:
     from clgraft import core
 
@@ -25,6 +33,7 @@ def pytest_report_header(config) -> list[str]:
         *([f"covers {everyday.COVERS[0]}", f"takes {everyday.TARGET}; {everyday.COVERS[1]}"] if chosen else []),
         f"OpenCL: {device.platform}, {device.name} (CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')!r})",
         f"frameworks: {', '.join(frameworks) or 'none'}; numpy {np.__version__}",
+        *([f"MXNet's regions: {config.getoption('regions')}"] if config.getoption("regions") else []),
     ]
 
 

@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/mman.h>
+
 #include "internal.h"
+
+enum { HUGE_PAGE = 2 << 20 }; /* bytes */
 
 uint32_t clg_version(void) { return CLG_VERSION; }
 
@@ -29,7 +33,12 @@ static void *new_workspace(struct clg_context_s *c, uint64_t bytes) {
         }
         return made;
     }
-    return posix_memalign(&made, 4096, bytes) ? NULL : made;
+    if (posix_memalign(&made, bytes < HUGE_PAGE ? 4096 : HUGE_PAGE, bytes)) return NULL;
+#ifdef MADV_HUGEPAGE
+    /* a graph's arena is walked in large strides: fewer misses of the page tables' cache; only a hint */
+    if (bytes >= HUGE_PAGE) madvise(made, bytes, MADV_HUGEPAGE);
+#endif
+    return made;
 }
 
 static void context_free(void *object) {

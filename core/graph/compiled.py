@@ -138,6 +138,14 @@ class CompiledGraph:
         wanted = self.graph.outputs if outputs is None else outputs
         return self._variant(frozenset(wanted), frozenset()).plan
 
+    def prepared(self, outputs: Collection[str], added: Collection[str] = ()) -> tuple[Plan, dict[str, Any]]:
+        """Return the plan of a run that writes these outputs and adds to some of them, and the constants that it reads.
+
+        For callers that bind memory to the plan's arguments themselves; the arrays of the constants are the plan's.
+        """
+        variant = self._variant(frozenset(outputs), frozenset(added))
+        return variant.plan, variant.constants
+
     def run(
         self,
         arrays: Mapping[str, Any],

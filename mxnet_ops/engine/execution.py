@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +15,9 @@ from clgraft.core.runtime.plan import DTYPE_CODES
 from clgraft.mxnet_ops.engine.calls import ffi
 from clgraft.mxnet_ops.engine.operator import IN_GRAD, OUT, Call, Draw, Graft, Operator, Shape
 
+# a region's work by its number: operator, inputs' shapes and their dtype; C may keep the number for good
+REGIONS: dict[int, tuple[Operator, tuple[Shape, ...], str]] = {}
+_numbers = itertools.count(1)
 _contexts: list[core.Context] = []  # that plan steps, by their numbers in C
 _lock = threading.Lock()
 
@@ -60,8 +65,12 @@ def _step(context: core.Context, call: Call, written: int, owners: list[Any]) ->
     }
 
 
-def _out_bytes(graft: Graft) -> list[int]:
+def _out_bytes(operator: Operator, graft: Graft, shapes: tuple[Shape, ...], dtype: str) -> list[int]:
     """Return the bytes of every output, by its place."""
+    if operator.is_region:
+        inferred = operator.infer(shapes)
+        assert inferred is not None
+        return [math.prod(shape) * np.dtype(dtype).itemsize for shape in inferred[1]]
     found = {}
     for call in graft.forward[False]:
         for argument, array in zip(call.problem.arguments(), call.arrays):
@@ -102,8 +111,11 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             "clg_mx_state[]", [(ffi.cast("void *", array.ctypes.data), array.nbytes) for array in contents]
         ),
         "zeros": ffi.new("clg_mx_zero[]", [(place, 0, nbytes) for place, nbytes in graft.zeros]),
-        "out_bytes": ffi.new("uint64_t[]", _out_bytes(graft)),
+        "out_bytes": ffi.new("uint64_t[]", _out_bytes(operator, graft, shapes, dtype)),
     }
+    number = next(_numbers)
+    if operator.is_region:
+        REGIONS[number] = operator, shapes, dtype
     struct = ffi.new(
         "clg_mx_work *",
         {
@@ -115,8 +127,9 @@ def prepare(context: core.Context, operator: Operator, shapes: tuple[Shape, ...]
             "in_place": operator.in_place,
             "draws": graft.draw is not None,
             "absent": sum(1 << tag for tag in operator.absent_in_backward),
-            "in_python": operator.runs_in_python,
+            "is_region": operator.is_region,
             "unread_gradients": operator.unread_gradients,
+            "number": number,
         },
     )
     return Work(struct, graft.draw, (*owners, *blocks.values(), *contents))

@@ -85,8 +85,8 @@ class Operator:
     backward_reads_outputs: ClassVar[bool] = False
     # whether backward reads the outputs' gradients; a loss at the end of a net does not, and then needs none
     backward_reads_gradients: ClassVar[bool] = True
-    # whether Python runs it in one call, instead of C call by call
-    runs_in_python: ClassVar[bool] = False
+    # whether it is a region, which runs as one graph instead of call by call
+    is_region: ClassVar[bool] = False
 
     @property
     def absent_in_backward(self) -> tuple[int, ...]:

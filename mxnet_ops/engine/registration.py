@@ -22,7 +22,7 @@ from clgraft.core import ClgraftError, ProblemError
 from clgraft.core.log import log
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.errors import keep_error
-from clgraft.mxnet_ops.engine.execution import plan_step, prepare
+from clgraft.mxnet_ops.engine.execution import REGIONS, plan_step, prepare
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, find_operator
 from clgraft.mxnet_ops.engine.partial_shapes import UNKNOWN, UnknownShape, infer_partly
 from clgraft.mxnet_ops.engine.random_numbers import Stream
@@ -32,19 +32,31 @@ DTYPES = {code: np.dtype(kind).name for code, kind in _DTYPE_MX_TO_NP.items() if
 
 
 class Execution(Protocol):
-    """An operator at work that runs in Python."""
+    """A region at work.
 
-    def forward(self, train: bool, addresses: Sequence[int], requests: Sequence[int]) -> None:
-        """Run forward on the memory of inputs, outputs and auxiliary states."""
+    Attributes
+    ----------
+    region, own : cffi pointers
+        What C runs with: ``clg_mx_region`` and an array of ``clg_mx_memory``. They stay as long as this object.
+    """
 
-    def backward(self, train: bool, addresses: Sequence[int], requests: Sequence[int]) -> None:
-        """Run backward on the memory of inputs, outputs, their gradients in this order, and auxiliary states."""
+    region: Any
+    own: Any
+
+    def make(self, which: int, modes: Sequence[int]) -> None:
+        """Add the pass for these write requests to the region."""
+
+    def keep(self) -> None:
+        """Put memory for what backward reads into `own`."""
+
+    def draw(self, train: bool) -> None:
+        """Draw new keys of random numbers."""
 
     def close(self) -> None:
         """Free what it holds."""
 
 
-# how an operator that runs in Python is made: from a context, itself, its inputs' shapes and their dtype
+# how a region is made: from a context, its operator, its inputs' shapes and their dtype
 STARTS: dict[str, Callable[..., Execution]] = {}
 _executions: dict[int, Execution] = {}  # those at work
 _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # the running operators that draw random numbers
@@ -67,6 +79,10 @@ def _answer(function: Callable[..., None]) -> Callable[..., int]:
 
     ffi.def_extern(name=f"clg_mx_py_{function.__name__}")(entry)
     return entry
+
+
+def _key(execution: Any) -> int:
+    return int(ffi.cast("uintptr_t", execution))
 
 
 def _operator(op_type: Any, count: int, attributes: Any) -> Operator:
@@ -153,39 +169,45 @@ def start_numbers(execution: Any, op_type: Any, count: int, attributes: Any, key
         empty = np.empty(shape, kind)
         memory = ffi.buffer(lib.clg_mx_state_of(execution, place), empty.nbytes)
         states.append(np.frombuffer(memory, kind).reshape(shape))
-    _numbers[int(ffi.cast("uintptr_t", execution))] = Stream(graft.draw), states
+    _numbers[_key(execution)] = Stream(graft.draw), states
 
 
 @_answer
 def draw(execution: Any, train: int) -> None:
-    stream, states = _numbers[int(ffi.cast("uintptr_t", execution))]
+    region = _executions.get(_key(execution))
+    if region is not None:
+        region.draw(bool(train))
+        return
+    stream, states = _numbers[_key(execution)]
     stream.advance(bool(train), states)
 
 
 @_answer
 def end_numbers(execution: Any) -> None:
-    _numbers.pop(int(ffi.cast("uintptr_t", execution)), None)
+    _numbers.pop(_key(execution), None)
 
 
 @_answer
-def start_region(execution: Any, op_type: Any, count: int, attributes: Any, key: Any, key_count: int) -> None:
-    operator = _operator(op_type, count, attributes)
-    start = STARTS[operator.op_type]
-    made = start(core.context(), operator, tuple(_shapes(key, key_count, 1)), DTYPES[key[0]])
-    _executions[int(ffi.cast("uintptr_t", execution))] = made
+def start_region(execution: Any, number: int) -> None:
+    operator, found, dtype = REGIONS[number]
+    made = STARTS[operator.op_type](core.context(), operator, found, dtype)
+    _executions[_key(execution)] = made
+    lib.clg_mx_set_region(execution, made.region, made.own)
 
 
 @_answer
-def run_region(execution: Any, backward: int, train: int, count: int, addresses: Any, requests: Any) -> None:
-    made = _executions[int(ffi.cast("uintptr_t", execution))]
-    numbers = ffi.cast("uintptr_t *", addresses)[0:count]
-    run = made.backward if backward else made.forward
-    run(bool(train), list(numbers), requests)
+def make_pass(execution: Any, which: int, modes: Any, count: int) -> None:
+    _executions[_key(execution)].make(which, tuple(modes[0:count]))
+
+
+@_answer
+def keep(execution: Any) -> None:
+    _executions[_key(execution)].keep()
 
 
 @_answer
 def end_region(execution: Any) -> None:
-    made = _executions.pop(int(ffi.cast("uintptr_t", execution)), None)
+    made = _executions.pop(_key(execution), None)
     if made is not None:
         made.close()
 

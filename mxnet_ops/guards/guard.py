@@ -9,6 +9,8 @@ shape, values and gradients, and shares its input's memory wherever MXNet plans 
 more than one axis, and one after each output: that one guards the gradient that comes back. A parameter whose shape
 is inferred gets a product with 1 instead, because shapes do not pass backwards through `squeeze`.
 
+Without oneDNN (``MXNET_MKLDNN_ENABLED=0``) no array has such a layout, and nothing is guarded.
+
 They get there by themselves: `mx.nd.Custom` puts them around every ``op_type="ocl_..."``, and a symbol gets them when
 a cached graph is made of it. Symbols themselves have none, so names, attributes and the number of nodes stay.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
@@ -32,6 +35,8 @@ from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
 CORE_SUFFIX = "_ocl"  # ends the name of a Custom node whose guarded output carries the node's own name
+# as MXNet reads it, which does so once: whether its operators may leave arrays in oneDNN's layouts
+ONEDNN = os.environ.get("MXNET_MKLDNN_ENABLED", "1").lower() not in ("0", "false")
 OWN_KEYS = ("op_type", "name", "out", "attr")
 
 
@@ -87,12 +92,13 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise operator.error(name, "nothing", f"inputs {names}")
         # the guard after an output is there for the gradient that comes back
         recording, out = mx.autograd.is_recording(), kwargs.get("out")
+        guarded = recording and ONEDNN
         last_error()  # one that is left from a symbol whose shapes could not be inferred is not this call's
         try:
             for place, name in enumerate(operator.arguments):
-                if name not in operator.vectors:
+                if ONEDNN and name not in operator.vectors:
                     inputs[place] = mx.nd.squeeze(inputs[place], axis=())
-            outputs = original(*inputs, op_type=operator.op_type, out=None if recording else out, **attributes)
+            outputs = original(*inputs, op_type=operator.op_type, out=None if guarded else out, **attributes)
         except MXNetError as failure:
             error = last_error()
             if isinstance(error, core.ClgraftError):
@@ -102,6 +108,8 @@ def _nd_custom(original: Callable[..., Any]) -> Callable[..., Any]:
         if not recording:
             return outputs
         backward_writes.remember((operator.op_type,), inputs[len(operator.arguments) :])
+        if not guarded:
+            return outputs
         if not isinstance(outputs, (list, tuple)):
             return mx.nd.squeeze(outputs, axis=(), out=out)
         outs = [None] * len(outputs) if out is None else out
@@ -144,6 +152,8 @@ def guard_graph(graph: dict[str, Any]) -> int:
     int
         How many were added.
     """
+    if not ONEDNN:
+        return 0
     old = graph["nodes"]
     added = sum(guard_graph(part) for node in old for part in node.get("subgraphs", ()))
     nodes: list[dict[str, Any]] = []

@@ -58,9 +58,7 @@ class Lowering:
     def __init__(self, region: Region, shapes: tuple[Shape, ...], dtype: str) -> None:
         self.region, self.dtype = region, dtype
         self.shapes, _ = region.infer_all(shapes)
-        self.grafts: list[Graft] = [
-            part.operator.graft(tuple(self.shapes[entry] for entry in part.inputs), dtype) for part in region.parts
-        ]
+        self.grafts: list[Graft] = region.grafts(shapes, dtype)
         self._training = self._forward(True)
         everything = frozenset(range(len(region.names)))
         self.kept = self.backward(True, everything).kept

@@ -49,7 +49,7 @@ class Region(Operator):
     """
 
     op_type: ClassVar[str] = "ocl_region"
-    runs_in_python: ClassVar[bool] = True
+    is_region: ClassVar[bool] = True
 
     parts: tuple[Part, ...]
     heads: tuple[Entry, ...]
@@ -163,5 +163,12 @@ class Region(Operator):
         auxiliary = [states[place] for place in range(len(self.auxiliary_names))]
         return [known[entry] for entry in entries], [known[entry] for entry in self.heads], auxiliary
 
+    def grafts(self, shapes: tuple[Shape, ...], dtype: str) -> list[Graft]:
+        """Return what each part does for the shapes of the region's arguments."""
+        known, _ = self.infer_all(shapes)
+        return [part.operator.graft(tuple(known[entry] for entry in part.inputs), dtype) for part in self.parts]
+
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        return Graft({True: (), False: ()}, {True: (), False: ()})
+        """Return whether the parts draw random numbers; they run in passes, not one by one."""
+        draws = [graft.draw for graft in self.grafts(shapes, dtype) if graft.draw is not None]
+        return Graft({True: (), False: ()}, {True: (), False: ()}, draw=draws[0] if draws else None)

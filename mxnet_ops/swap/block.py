@@ -146,7 +146,7 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
     block.__dict__["_grafted_options"] = options
 
 
-def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = False) -> Report:
+def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = True) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -158,9 +158,8 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, re
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
     fuse : bool
         As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
-
     regions : bool
-        As of `swap_symbol`; only hybridized nets have regions.
+        As of `swap_symbol`, but by default, for the same reason. Only hybridized nets have regions.
 
     Returns
     -------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import mxnet as mx
@@ -13,7 +12,6 @@ from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
 from clgraft import core
-from clgraft.core.session.context import Context
 from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 sym = mx.sym
@@ -48,7 +46,7 @@ def with_loss(**options) -> mx.sym.Symbol:
 def both(symbol: mx.sym.Symbol, **options):
     """Return the symbol swapped operator by operator, with regions, and the regions' report."""
     joined, report = ops.swap_symbol(symbol, regions=True, **options)
-    return ops.swap_symbol(symbol, **options)[0], joined, report
+    return ops.swap_symbol(symbol, regions=False, **options)[0], joined, report
 
 
 def region_nodes(symbol: mx.sym.Symbol) -> list[dict]:
@@ -369,15 +367,6 @@ def test_an_error_names_what_does_not_fit(rng):
     _, joined, _ = both(small())
     with pytest.raises(mx.MXNetError):
         joined.infer_shape(data=(2, 3))
-
-
-@pytest.fixture
-def staged(context, monkeypatch):
-    """A context that copies every array of the host, as on a device with memory of its own."""
-    device = dataclasses.replace(context.device, host_access="staged")
-    found = Context(context.cl_context, context.cl_device, context.queue, device=device)
-    monkeypatch.setattr(core, "context", lambda *arguments: found)
-    return found
 
 
 def test_saved_values_on_a_device_with_memory_of_its_own(no_passes, staged, rng):

@@ -35,6 +35,7 @@ def _start() -> None:
         "free_array": of_mxnet("MXNDArrayFree"),
         "last_failure": of_mxnet("MXGetLastError"),
         "plan_run": of_runtime("clg_plan_run"),
+        "plan_start": of_runtime("clg_plan_start"),
         "last_error": of_runtime("clg_last_error"),
     }
     lib.clg_mx_start(ffi.new("clg_mx_functions *", {name: ffi.cast("void *", at) for name, at in addresses.items()}))

@@ -2,7 +2,8 @@
  *
  * MXNet asks a Custom operator for names, shapes, types and dependencies at every imperative call, and runs it on a thread
  * of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, and never
- * when an operator runs (random numbers excepted: they need a new key). */
+ * when an operator runs (random numbers excepted: they need a new key). A region asks once more for each set of write
+ * requests that it meets. */
 #ifndef CLGRAFT_MXNET_CALLS_H
 #define CLGRAFT_MXNET_CALLS_H
 
@@ -11,6 +12,8 @@
 /*cdef-begin*/
 /* MXNet's tags of a call's arrays, and the operator's own arrays. */
 enum { CLG_MX_IN, CLG_MX_OUT, CLG_MX_IN_GRAD, CLG_MX_OUT_GRAD, CLG_MX_AUX, CLG_MX_STATE, CLG_MX_GROUPS };
+/* The constants of a region's pass, in the place of a tag. */
+enum { CLG_MX_FIXED = CLG_MX_GROUPS };
 
 /* One call of an operator with one set of attributes, as MXNet knows it. */
 typedef struct clg_mx_call clg_mx_call;
@@ -65,13 +68,39 @@ typedef struct clg_mx_work {
     int32_t in_place; /* an output may be the memory of an input */
     int32_t draws;    /* it needs random numbers */
     int32_t absent;   /* bit t: backward does not get the arrays of tag t */
-    int32_t in_python; /* Python runs it, in one call: it has no steps */
+    int32_t is_region; /* it has no steps: passes are made when they are needed */
     uint64_t unread_gradients; /* as of its signature */
+    int64_t number; /* by which Python knows a region */
 } clg_mx_work;
+
+/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants, and
+ * clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
+typedef struct clg_mx_memory {
+    void *handle;
+    uint32_t kind, reserved; /* as of clg_buffer */
+} clg_mx_memory;
+
+/* A pass of a region for one set of write requests. Like its region it is Python's, and stays while an operator runs it. */
+typedef struct clg_mx_pass {
+    struct clg_mx_pass *next;
+    const int32_t *requests; /* of its outputs, as modes of clg_buffer */
+    const clg_mx_memory *fixed;
+    const clg_mx_zero *zeros;
+    const int32_t *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
+    clg_mx_step step; /* without a plan: there is nothing to run */
+    int32_t which;    /* as of a work's steps: forward not training, ... */
+    int32_t keeps;    /* it reads or writes the values that live from forward to backward */
+    uint32_t request_count, zero_count;
+} clg_mx_pass;
+
+/* A region for given shapes. */
+typedef struct clg_mx_region {
+    clg_mx_pass *passes; /* newest first */
+} clg_mx_region;
 
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
 typedef struct clg_mx_functions {
-    void *get_data, *free_array, *last_failure, *plan_run, *last_error;
+    void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *last_error;
 } clg_mx_functions;
 
 void clg_mx_start(const clg_mx_functions *functions);
@@ -82,6 +111,9 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
 int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count, const int32_t *ndims,
                           const int32_t *sizes, uint32_t shape_count);
 int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device, const clg_mx_work *work);
+/* What a region at work runs with. own: keys of random numbers, then kept values, which Python fills in when asked. */
+void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own);
+void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);
 void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);

@@ -5,30 +5,13 @@
 
 #include "internal.h"
 
-enum { SKIPPED, WRITTEN, IN_PLACE, ADDED }; /* MXNet's write requests */
 enum { ALIGNMENT = 128, ATTEMPTS = 4 };
-static const uint32_t MODES[] = {CLG_SKIP, CLG_OVERWRITE, CLG_OVERWRITE, CLG_ACCUMULATE};
 
-struct clg_mx_execution {
-    clg_mx_call *call;
-    const clg_mx_work *work;
-    bool train;           /* of the last forward: backward follows it */
-    clg_buffer *buffers;  /* room for the arguments of any step: MXNet runs an operator's calls one after another */
-    void *contexts[3];
-    void *state[];
-};
-
-static int fail(const char *op_type, const char *what) {
+int clg_mx_fail(const char *op_type, const char *what) {
     fprintf(stderr, "clgraft: [%s] %s\n", op_type, what);
     fflush(stderr);
     return 0;
 }
-
-/* Addresses by tag, one after another; first[t] is where those of tag t begin. */
-typedef struct arrays {
-    int first[CLG_MX_GROUPS + 1];
-    void **addresses;
-} arrays;
 
 /* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their memory ends the process. */
 static bool take(const clg_mx_execution *execution, int count, void **handles, const int *tags, int absent,
@@ -49,7 +32,24 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
         if (!empty && mx.get_data(handles[i], address)) whole = false;
         mx.free_array(handles[i]);
     }
-    return whole || fail(execution->call->text, mx.last_failure());
+    return whole || clg_mx_fail(execution->call->text, mx.last_failure());
+}
+
+void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument) {
+    if (argument->group == CLG_MX_STATE) return execution->state[argument->place];
+    return given->addresses[given->first[argument->group] + argument->place];
+}
+
+/* Runs the step of a region, whose buffers are set, with copies for them or NULL. */
+bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
+    const clg_buffer *buffers = execution->buffers;
+    clg_status status =
+        copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
+               : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+    if (!status) return true;
+    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
+    fflush(stderr);
+    return false;
 }
 
 /* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient, and
@@ -71,22 +71,20 @@ static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
 }
 
 static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
-    clg_buffer *buffers = execution->buffers;
     bool wanted = step->always;
     for (uint32_t i = 0; i < step->argument_count; i++) {
         const clg_mx_argument *a = &step->arguments[i];
         uint32_t mode = a->group < 0 ? CLG_SKIP : a->requested ? MODES[requests[a->place] & 3] : CLG_OVERWRITE;
         wanted = wanted || (a->requested && mode != CLG_SKIP);
-        void *address = mode == CLG_SKIP           ? NULL
-                        : a->group == CLG_MX_STATE ? execution->state[a->place]
-                                                   : given->addresses[given->first[a->group] + a->place];
-        buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
-                                  .handle = address, .bytes = address ? a->bytes : 0};
+        void *address = mode == CLG_SKIP ? NULL : clg_mx_address(execution, given, a);
+        execution->buffers[i] = (clg_buffer){.size = sizeof(clg_buffer), .kind = CLG_HOST, .dtype = a->dtype, .mode = mode,
+                                             .handle = address, .bytes = address ? a->bytes : 0};
     }
-    return !wanted || run_plan(step, buffers);
+    return !wanted || run_plan(step, execution->buffers);
 }
 
-static bool run_all(const clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
+static bool run_all(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
+    if (execution->region) return clg_mx_run_region(execution, which, given, requests);
     const clg_mx_step *step = execution->work->steps;
     for (int i = 0; i < which; i++) step += execution->work->step_counts[i];
     for (uint32_t i = 0; i < execution->work->step_counts[which]; i++)
@@ -102,7 +100,7 @@ static bool overlapping(const arrays *given) {
 }
 
 /* For an operator whose outputs must not be the memory of its inputs, and are: into copies first. */
-static bool run_through_copies(const clg_mx_execution *execution, int which, arrays *given, const int *requests) {
+static bool run_through_copies(clg_mx_execution *execution, int which, arrays *given, const int *requests) {
     const clg_mx_work *work = execution->work;
     int count = given->first[CLG_MX_OUT + 1] - given->first[CLG_MX_OUT];
     void **outputs = given->addresses + given->first[CLG_MX_OUT], *wanted[count + 1];
@@ -111,12 +109,13 @@ static bool run_through_copies(const clg_mx_execution *execution, int which, arr
     bool good = true;
     for (int i = 0; i < count; i++) {
         wanted[i] = outputs[i];
-        written[i] = requests[i] == SKIPPED ? SKIPPED : WRITTEN;
+        written[i] = requests[i] == IN_PLACE ? WRITTEN : requests[i];
         outputs[i] = NULL;
         if (i < (int)work->out_count && posix_memalign(&outputs[i], ALIGNMENT, work->out_bytes[i] + 1)) {
             outputs[i] = NULL;
-            good = fail(execution->call->text, "got no memory for a copy of an output that lies on an input");
+            good = clg_mx_fail(execution->call->text, "got no memory for a copy of an output that lies on an input");
         }
+        if (outputs[i] && written[i] == ADDED) memcpy(outputs[i], wanted[i], work->out_bytes[i]);
     }
     good = good && run_all(execution, which, given, written);
     for (int i = 0; i < count; i++) {
@@ -131,8 +130,6 @@ static int forward(int count, void **handles, const int *tags, const int *reques
     arrays given = {.addresses = addresses};
     if (!take(execution, count, handles, tags, 0, 0, &given)) return 0;
     execution->train = train != 0;
-    if (execution->work->in_python)
-        return clg_mx_py_run_region(execution, 0, execution->train, count, addresses, requests);
     if (execution->work->draws && !clg_mx_py_draw(execution, train)) return 0;
     if (execution->work->in_place || !overlapping(&given)) return run_all(execution, execution->train, &given, requests);
     return run_through_copies(execution, execution->train, &given, requests);
@@ -144,7 +141,6 @@ static int backward(int count, void **handles, const int *tags, const int *reque
     const clg_mx_work *work = execution->work;
     (void)train;
     if (!take(execution, count, handles, tags, work->absent, work->unread_gradients, &given)) return 0;
-    if (work->in_python) return clg_mx_py_run_region(execution, 1, execution->train, count, addresses, requests);
     if (!run_all(execution, 2 + execution->train, &given, requests)) return 0;
     for (uint32_t i = 0; i < work->zero_count; i++) {
         int place = work->zeros[i].place;
@@ -156,8 +152,8 @@ static int backward(int count, void **handles, const int *tags, const int *reque
 
 static int delete_execution(void *state) {
     clg_mx_execution *execution = state;
-    if (execution->work->draws) clg_mx_py_end_numbers(execution);
-    if (execution->work->in_python) clg_mx_py_end_region(execution);
+    if (execution->work->draws && !execution->work->is_region) clg_mx_py_end_numbers(execution);
+    if (execution->work->is_region) clg_mx_py_end_region(execution);
     for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
     free(execution->buffers);
     clg_mx_release(execution->call);
@@ -179,13 +175,14 @@ static uint32_t most_arguments(const clg_mx_work *work) {
 
 static clg_mx_execution *new_execution(clg_mx_call *call, const clg_mx_work *work) {
     clg_mx_execution *execution = calloc(1, sizeof *execution + (work->state_count + 1) * sizeof(void *));
-    clg_buffer *buffers = malloc((most_arguments(work) + 1) * sizeof *buffers);
+    uint32_t room = most_arguments(work) + 1;
+    clg_buffer *buffers = malloc(room * sizeof *buffers);
     if (!execution || !buffers) {
         free(execution);
         free(buffers);
         return NULL;
     }
-    *execution = (clg_mx_execution){.call = call, .work = work, .buffers = buffers};
+    *execution = (clg_mx_execution){.call = call, .work = work, .buffers = buffers, .room = room};
     for (int i = 0; i < 3; i++) execution->contexts[i] = execution;
     for (uint32_t i = 0; i < work->state_count; i++) {
         if (posix_memalign(&execution->state[i], ALIGNMENT, work->state[i].bytes + 1)) {
@@ -218,18 +215,14 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
     if (!found) {
         if (!clg_mx_py_work(call, call->text, call->attribute_count, call->attributes, where, device, key, length)) return 0;
         found = clg_mx_find_work(call, key, length, device);
-        if (!found) return fail(call->text, "got no memory for an operator");
+        if (!found) return clg_mx_fail(call->text, "got no memory for an operator");
     }
     clg_mx_execution *execution = new_execution(call, &found->work);
-    if (!execution) return fail(call->text, "got no memory for an operator");
+    if (!execution) return clg_mx_fail(call->text, "got no memory for an operator");
     clg_mx_retain(call);
-    if (found->work.draws &&
-        !clg_mx_py_start_numbers(execution, call->text, call->attribute_count, call->attributes, key, length)) {
-        delete_execution(execution);
-        return 0;
-    }
-    if (found->work.in_python &&
-        !clg_mx_py_start_region(execution, call->text, call->attribute_count, call->attributes, key, length)) {
+    if (found->work.is_region ? !clg_mx_py_start_region(execution, found->work.number)
+                              : found->work.draws && !clg_mx_py_start_numbers(execution, call->text, call->attribute_count,
+                                                                              call->attributes, key, length)) {
         delete_execution(execution);
         return 0;
     }

@@ -21,6 +21,8 @@ typedef struct functions {
     const char *(*last_failure)(void);
     clg_status (*plan_run)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                            uint32_t scalar_count);
+    clg_status (*plan_start)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
+                             uint32_t scalar_count, const clg_copy *copies, clg_event *event);
     const char *(*last_error)(void);
 } functions;
 extern functions mx;
@@ -64,6 +66,30 @@ struct clg_mx_call {
     void *contexts[CALLBACKS];
 };
 
+/* An operator at work. */
+struct clg_mx_execution {
+    clg_mx_call *call;
+    const clg_mx_work *work;
+    const clg_mx_region *region; /* NULL for single operators */
+    const clg_mx_memory *own;
+    clg_buffer *buffers; /* room for the arguments of any step: MXNet runs an operator's calls one after another */
+    uint32_t room;
+    bool train; /* of the last forward: backward follows it */
+    bool keeps; /* memory for the kept values is there */
+    uint64_t version; /* of the inputs of the last forward that trained; no two forwards have the same */
+    void *contexts[3];
+    void *state[];
+};
+
+/* Addresses by tag, one after another; first[t] is where those of tag t begin. */
+typedef struct arrays {
+    int first[CLG_MX_GROUPS + 1];
+    void **addresses;
+} arrays;
+
+enum { SKIPPED, WRITTEN, IN_PLACE, ADDED }; /* MXNet's write requests */
+static const uint32_t MODES[] = {CLG_SKIP, CLG_OVERWRITE, CLG_OVERWRITE, CLG_ACCUMULATE};
+
 /* table.c */
 extern pthread_mutex_t clg_mx_mutex;
 clg_mx_call *clg_mx_take(const char *op_type, int count, const char **keys, const char **values);
@@ -76,6 +102,13 @@ known_work *clg_mx_find_work(clg_mx_call *call, const int32_t *key, uint32_t key
 /* execution.c */
 int clg_mx_create_operator(const char *device, int count, unsigned **shapes, const int *ndims, const int *types,
                            callback_list *made, clg_mx_call *call);
+
+int clg_mx_fail(const char *op_type, const char *what); /* returns 0 */
+void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument);
+bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies);
+
+/* region.c */
+bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests);
 
 /* Answered by Python (cffi extern "Python"). They return 0 after an error, which has been shown. */
 /*cdef-begin*/
@@ -90,10 +123,9 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
                             const int32_t *key, uint32_t key_count);
 int clg_mx_py_draw(clg_mx_execution *execution, int train);
 int clg_mx_py_end_numbers(clg_mx_execution *execution);
-int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
-                           const int32_t *key, uint32_t key_count);
-int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
-                         const int *requests);
+int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number);
+int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t count);
+int clg_mx_py_keep(clg_mx_execution *execution);
 int clg_mx_py_end_region(clg_mx_execution *execution);
 /*cdef-end*/
 

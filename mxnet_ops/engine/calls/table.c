@@ -25,6 +25,7 @@ void clg_mx_start(const clg_mx_functions *found) {
     mx.free_array = found->free_array;
     mx.last_failure = found->last_failure;
     mx.plan_run = found->plan_run;
+    mx.plan_start = found->plan_start;
     mx.last_error = found->last_error;
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }

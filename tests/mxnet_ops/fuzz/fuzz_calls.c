@@ -46,6 +46,7 @@ typedef struct facts {
     int arguments, outputs, auxiliary;
     bool reads_outputs, reads_gradients, in_place, draws;
     uint32_t states, seed;
+    bool region;
 } facts;
 
 static facts facts_of(int count, const char **attributes) {
@@ -53,7 +54,7 @@ static facts facts_of(int count, const char **attributes) {
     for (int i = 0; i < 2 * count; i++)
         for (const char *c = attributes[i]; *c; c++) h = (h ^ (uint8_t)*c) * 16777619u;
     return (facts){1 + h % MOST, 1 + h / 4 % 3, h / 16 % 3, h / 64 % 2, h / 128 % 2, h / 256 % 2, h / 512 % 4 == 0,
-                   1 + h / 2048 % STATES, h};
+                   1 + h / 2048 % STATES, h, h / 8192 % 3 == 0};
 }
 
 /* MXNet's arrays: a handle per use, which the operator frees. */
@@ -79,12 +80,22 @@ static int free_array(void *handle) {
 
 static const char *words(void) { return "a failure of the test's own"; }
 
+static double asked; /* of a region at work: a number for the direction and the write requests */
+
+static double number_of(bool back, const int32_t *modes, uint32_t count) {
+    double number = back;
+    for (uint32_t i = 0; i < count; i++) number = 4 * number + modes[i];
+    return number;
+}
+
 /* A plan: reads all of its inputs and writes all of its outputs. */
 static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t count, const double *scalars, uint32_t scalar_count) {
     uint8_t sum = 0;
-    expect(plan == (clg_plan)0x10, "the plan that Python gave");
-    if (fails()) return CLG_INVALID_HANDLE; /* it was destroyed: Python is asked again */
-    for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
+    expect(plan == (clg_plan)0x10 || plan == (clg_plan)0x20, "the plan that Python gave");
+    if (plan == (clg_plan)0x20) expect(scalar_count == 1 && scalars[0] == asked, "the pass for the write requests");
+    if (plan == (clg_plan)0x10 && fails()) return CLG_INVALID_HANDLE; /* it was destroyed: Python is asked again */
+    if (plan == (clg_plan)0x10)
+        for (uint32_t i = 0; i < scalar_count; i++) expect(scalars[i] == 0.5 + i, "Python's scalars");
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *memory = buffers[i].handle;
         expect(buffers[i].size == sizeof(clg_buffer) && (buffers[i].mode == CLG_SKIP) == !memory, "memory unless it is left out");
@@ -93,6 +104,22 @@ static clg_status plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t co
     }
     __asm__ volatile("" : : "r"(sum)); /* or nothing would have to be read */
     return fails() ? CLG_OPENCL_ERROR : CLG_OK;
+}
+
+static bool backwards; /* the region at work */
+
+/* A plan with copies: an array of a copy is where this test keeps the version that it was last sent with. */
+static clg_status plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t count, const double *scalars,
+                             uint32_t scalar_count, const clg_copy *copies, clg_event *event) {
+    expect(copies && !event, "copies, and no event");
+    for (uint32_t i = 0; i < count; i++) {
+        expect(!copies[i].array == !copies[i].version, "a version for each copy");
+        if (!copies[i].array) continue;
+        uint64_t *sent = (uint64_t *)copies[i].array;
+        expect(backwards ? copies[i].version >= *sent : copies[i].version > *sent, "a new version for each forward");
+        *sent = copies[i].version;
+    }
+    return plan_run(plan, buffers, count, scalars, scalar_count);
 }
 
 /* Python's answers. */
@@ -145,6 +172,25 @@ static clg_mx_argument fill(const facts *f, const int32_t *key, int group, uint3
     return (clg_mx_argument){group, place, requested, CLG_FLOAT32, bytes_of(f, key, group, place)};
 }
 
+/* Regions by their number: what they are of, and the passes that were made. */
+typedef struct known_region {
+    facts facts;
+    int32_t key[64];
+    clg_mx_region region;
+} known_region;
+static known_region **known_regions;
+static int64_t known_count;
+
+static int64_t remember_region(const facts *f, const int32_t *key, uint32_t key_count) {
+    known_region **more = realloc(known_regions, ((size_t)known_count + 1) * sizeof *more), *made = __real_calloc(1, sizeof *made);
+    expect(more && made && key_count <= 64, "memory for a region");
+    known_regions = more;
+    made->facts = *f;
+    memcpy(made->key, key, key_count * sizeof *key);
+    known_regions[known_count] = made;
+    return known_count++;
+}
+
 int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char **attributes, const char *where,
                    const char *device, const int32_t *key, uint32_t key_count) {
     (void)op_type;
@@ -177,6 +223,12 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
     clg_mx_work work = {steps, {counts[0], counts[1], counts[2], counts[3]}, states, &zero, outputs, f.states, f.seed % 2,
                         (uint32_t)f.outputs, f.in_place, f.draws,
                         (f.reads_outputs ? 0 : 1 << CLG_MX_OUT) | (f.reads_gradients ? 0 : 1 << CLG_MX_OUT_GRAD)};
+    if (f.region) {
+        memset(work.step_counts, 0, sizeof work.step_counts);
+        work.state_count = work.zero_count = 0;
+        work.is_region = 1;
+        work.number = remember_region(&f, key, key_count);
+    }
     return clg_mx_add_work(call, key, key_count, device, &work);
 }
 
@@ -198,8 +250,94 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
     return 1;
 }
 
+/* Regions at work: a key of random numbers; a value that lives from forward to backward and a copy, once they are asked for. */
+enum { KEY, KEPT, COPY, OWN, KEPT_BYTES = 24 };
+typedef struct region_at_work {
+    clg_mx_execution *execution;
+    known_region *known;
+    clg_mx_memory own[OWN];
+    uint64_t sent;
+} region_at_work;
+static region_at_work *at_work[2 * SLOTS];
+static uint8_t constant[8];
+
+static region_at_work **find_region(const clg_mx_execution *execution) {
+    for (int i = 0; i < 2 * SLOTS; i++)
+        if (execution ? at_work[i] && at_work[i]->execution == execution : !at_work[i]) return &at_work[i];
+    return NULL;
+}
+
+int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number) {
+    expect(number >= 0 && number < known_count, "a number that Python gave");
+    if (fails()) return 0;
+    region_at_work **place = find_region(NULL), *made = __real_calloc(1, sizeof *made);
+    expect(place && made, "room for a region");
+    *made = (region_at_work){execution, known_regions[number], {{__real_calloc(1, 16), CLG_HOST, 0}}, 0};
+    *place = made;
+    clg_mx_set_region(execution, &made->known->region, made->own);
+    return 1;
+}
+
+int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t count) {
+    region_at_work *r = *find_region(execution);
+    const facts *f = &r->known->facts;
+    const int32_t *key = r->known->key;
+    bool back = which >= 2;
+    if (fails()) return 0;
+    for (const clg_mx_pass *p = r->known->region.passes; p; p = p->next)
+        expect(p->which != which || p->request_count != count || memcmp(p->requests, modes, count * sizeof *modes),
+               "that nobody asks for a pass twice");
+    clg_mx_pass *pass = __real_calloc(1, sizeof *pass);
+    clg_mx_argument *arguments = __real_calloc(count + 4, sizeof *arguments);
+    int32_t *requests = __real_calloc(count + 1, sizeof *requests);
+    clg_mx_memory *fixed = __real_calloc(1, sizeof *fixed);
+    clg_mx_zero *zeros = __real_calloc(1, sizeof *zeros);
+    double *scalars = __real_calloc(1, sizeof *scalars);
+    int32_t *copies = which % 2 ? __real_calloc(count + 4, sizeof *copies) : NULL;
+    expect(scalars && pass && (copies || which % 2 == 0) && arguments && requests && fixed && zeros, "memory for a pass");
+    memcpy(requests, modes, count * sizeof *modes);
+    *scalars = number_of(back, modes, count);
+    *fixed = (clg_mx_memory){constant, CLG_HOST, 0};
+    uint32_t n = 0, zero = back ? count - 1 : count; /* the last input has no gradient */
+    arguments[n++] = fill(f, key, back && f->reads_gradients ? CLG_MX_OUT_GRAD : CLG_MX_IN, f->seed, false);
+    arguments[n++] = (clg_mx_argument){CLG_MX_FIXED, 0, 0, CLG_FLOAT32, sizeof constant};
+    if (which % 2) arguments[n++] = (clg_mx_argument){CLG_MX_STATE, KEPT, 0, CLG_FLOAT32, KEPT_BYTES};
+    arguments[n++] = (clg_mx_argument){CLG_MX_STATE, KEY, 0, CLG_FLOAT32, 16};
+    uint32_t inputs = n;
+    for (uint32_t i = 0; i < count; i++)
+        if (i != zero && modes[i] != CLG_SKIP)
+            arguments[n++] = fill(f, key, back ? CLG_MX_IN_GRAD : CLG_MX_OUT, i, true);
+    *zeros = (clg_mx_zero){(int32_t)zero, 0, back ? bytes_of(f, key, CLG_MX_IN, (int)zero) : 0};
+    for (uint32_t i = 0; copies && i < n; i++) copies[i] = i ? -1 : COPY;
+    bool runs = n > inputs;
+    *pass = (clg_mx_pass){NULL, requests, fixed, zeros, copies, {runs ? (void *)0x20 : NULL, "region", arguments, scalars, n, 1, 0, 0},
+                          which, which % 2, count, back};
+    clg_mx_add_pass(&r->known->region, pass);
+    return 1;
+}
+
+int clg_mx_py_keep(clg_mx_execution *execution) {
+    region_at_work *r = *find_region(execution);
+    expect(!r->own[KEPT].handle, "that nobody asks for kept memory twice");
+    if (fails()) return 0;
+    r->own[KEPT] = (clg_mx_memory){__real_calloc(1, KEPT_BYTES), CLG_HOST, 0};
+    r->own[COPY] = (clg_mx_memory){&r->sent, CLG_ARRAY, 0};
+    return 1;
+}
+
+int clg_mx_py_end_region(clg_mx_execution *execution) {
+    region_at_work **place = find_region(execution);
+    if (!place) return 1; /* its start failed */
+    free((*place)->own[KEY].handle);
+    free((*place)->own[KEPT].handle);
+    free(*place);
+    *place = NULL;
+    return 1;
+}
+
 int clg_mx_py_draw(clg_mx_execution *execution, int train) {
-    memset(clg_mx_state_of(execution, 0), train, 16);
+    region_at_work **region = find_region(execution);
+    memset(region ? (*region)->own[KEY].handle : clg_mx_state_of(execution, 0), train, 16);
     return !fails();
 }
 
@@ -208,27 +346,6 @@ int clg_mx_py_end_numbers(clg_mx_execution *execution) {
     memset(clg_mx_state_of(execution, 0), 0, 16);
     ended++;
     return 1;
-}
-
-/* No operator here is a region: Python is never asked for one. */
-int clg_mx_py_start_region(clg_mx_execution *execution, const char *op_type, int count, const char **attributes,
-                           const int32_t *key, uint32_t key_count) {
-    (void)execution, (void)op_type, (void)count, (void)attributes, (void)key, (void)key_count;
-    expect(false, "no region");
-    return 0;
-}
-
-int clg_mx_py_run_region(clg_mx_execution *execution, int backward, int train, int count, void **addresses,
-                         const int *requests) {
-    (void)execution, (void)backward, (void)train, (void)count, (void)addresses, (void)requests;
-    expect(false, "no region");
-    return 0;
-}
-
-int clg_mx_py_end_region(clg_mx_execution *execution) {
-    (void)execution;
-    expect(false, "no region");
-    return 0;
 }
 
 /* MXNet: calls and operators at work, a few at a time. */
@@ -366,6 +483,10 @@ static void work(op *o, bool back) {
             handles_alive++;
         }
     }
+    int32_t modes[8];
+    for (int i = 0; i < 8; i++) modes[i] = (int32_t)MODES[requests[i]];
+    backwards = back;
+    asked = number_of(back, modes, (uint32_t)(back ? f->arguments : f->outputs));
     int (*call)(int, void **, const int *, const int *, int, void *) =
         (int (*)(int, void **, const int *, const int *, int, void *))o->list.functions[1 + back];
     call(n, handles, tags, requests, byte() % 2, context_of(&o->list, 1 + back));
@@ -374,7 +495,7 @@ static void work(op *o, bool back) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     static bool started;
-    clg_mx_functions functions = {(void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)words};
+    clg_mx_functions functions = {(void *)get_data, (void *)free_array, (void *)words, (void *)plan_run, (void *)plan_start, (void *)words};
     if (!started) clg_mx_start(&functions);
     started = true;
     bytes_left = input;
@@ -405,6 +526,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     }
     expect(!handles_alive, "every handle to be freed, once");
     expect(!clg_mx_held(), "no call to be held");
+    for (int i = 0; i < 2 * SLOTS; i++) expect(!at_work[i], "regions to end with their operators");
     expect(ended >= streams, "random numbers to end with their operators");
     return 0;
 }
