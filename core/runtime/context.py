@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from clgraft.core.runtime import devices, sources
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
+MOST_THREADS = 16  # compilations at the same time
 LARGEST = 2**47  # bytes of an argument
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
 # Platforms whose compilers translate __builtin_prefetch; those of Mesa and Oclgrind abort the process there.
@@ -68,7 +70,9 @@ class DeviceContext:
         self.device = device or devices.describe(cl_device)
         self.ffi, self.lib = ffi, lib
         self._lock = threading.RLock()
-        self.programs = Programs(cl_context, cl_device)
+        # Compilers for CPUs gain next to nothing from threads: PoCL's works under one lock.
+        threads = 1 if self.device.is_cpu else min(MOST_THREADS, os.cpu_count() or 1)
+        self.programs = Programs(cl_context, cl_device, threads)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
         self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
 
 from clgraft.core.runtime import building, drivers, program_cache
 
@@ -59,12 +61,19 @@ class Programs:
     """Programs of one device, by source and options. What was not asked for lately is forgotten.
 
     A forgotten program lives on in the kernels that were made from it.
+
+    Parameters
+    ----------
+    cl_context, cl_device : pyopencl objects
+    threads : int
+        How many programs are compiled at the same time.
     """
 
-    def __init__(self, cl_context: Any, cl_device: Any) -> None:
+    def __init__(self, cl_context: Any, cl_device: Any, threads: int = 1) -> None:
         self._cl_context, self._cl_device = cl_context, cl_device
         self._kept: OrderedDict[bytes, Any] = OrderedDict()
         self._lock = threading.RLock()
+        self._threads = threads
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -79,11 +88,9 @@ class Programs:
         """
         with self._lock, drivers.affinity_kept():
             missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
-            for key, kernel in list(missing.items()):
-                program = program_cache.load(self._cl_context, self._cl_device, kernel.source, kernel.options)
-                if program is not None:
-                    self._kept[key] = program
-                    del missing[key]
+            found = self._each(lambda kernel: self._cached(program_cache.load, kernel), missing.values())
+            self._kept.update((key, program) for key, program in zip(missing, found) if program is not None)
+            missing = {key: kernel for key, kernel in missing.items() if key not in self._kept}
             if missing:
                 self._compile(missing)
             while len(self._kept) > MOST_PROGRAMS:
@@ -91,9 +98,25 @@ class Programs:
 
     def _compile(self, missing: Mapping[bytes, PlannedKernel]) -> None:
         with building.told(self._cl_device.name.strip(), len(missing)) as step:
-            for key, kernel in missing.items():
+
+            def compiled(kernel: PlannedKernel) -> Any:
                 step(kernel.function_name)
-                self._kept[key] = program_cache.build(self._cl_context, self._cl_device, kernel.source, kernel.options)
+                return self._cached(program_cache.build, kernel)
+
+            self._kept.update(zip(missing, self._each(compiled, missing.values())))
+
+    def _cached(self, function: Callable[..., Any], kernel: PlannedKernel) -> Any:
+        return function(self._cl_context, self._cl_device, kernel.source, kernel.options)
+
+    def _each(self, make: Callable[[PlannedKernel], Any], kernels: Collection[PlannedKernel]) -> list[Any]:
+        """Return what a function makes of each kernel, several at a time."""
+        threads = min(self._threads, len(kernels))
+        if threads <= 1:
+            return [make(kernel) for kernel in kernels]
+        # Threads change the filters of warnings and restore them in any order: they have to agree outside.
+        with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
+            warnings.simplefilter("ignore")
+            return list(pool.map(make, kernels))
 
     def of(self, kernel: PlannedKernel) -> Any:
         """Return a kernel's program."""

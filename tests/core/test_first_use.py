@@ -53,6 +53,8 @@ def test_a_plan_builds_the_kernels_that_it_launches_and_no_others(name, policy, 
             assert len(built) == len(wanted), problem.with_direction(direction)
             for source in built:
                 found = {definition[1] for definition in sources.DEFINITION.finditer(source)}
+                if "#define PRODUCT 0\n" in source:
+                    found.discard("conv_gemm")  # the preprocessor leaves it out
                 assert len(found & wanted) == 1, problem.with_direction(direction)
 
 
@@ -61,7 +63,7 @@ SETS = ["resnet50", "alexnet", "vgg16", "mobilenet", "classic", "depthwise"]
 
 @pytest.mark.parametrize("device_class", ["nvidia", "amd", "gpu"])
 @pytest.mark.parametrize("batch", [1, 8, 64])
-def test_a_gpu_builds_one_program_for_a_convolution(batch, device_class, monkeypatch):
+def test_a_gpu_builds_each_kernel_of_a_convolution_once(batch, device_class, monkeypatch):
     """Plans for GPUs of any size, on whatever device there is; nothing is built."""
     monkeypatch.setenv("CLGRAFT_TUNE", "off")
     context = core.Context.on(None)
@@ -70,7 +72,7 @@ def test_a_gpu_builds_one_program_for_a_convolution(batch, device_class, monkeyp
         context,
         "kernel",
         lambda file, name, defines=None, dtype="float32", options=(): programs.add(
-            (file, tuple((defines or {}).items()), dtype, options)
+            (name, file, tuple((defines or {}).items()), dtype, options)
         ),
     )
     for units in (8, 132):
@@ -84,7 +86,8 @@ def test_a_gpu_builds_one_program_for_a_convolution(batch, device_class, monkeyp
                 programs.clear()
                 problem = replace(core.parse(text), batch=batch)
                 algorithm = context.choose(problem.with_direction(direction)).algorithm
-                assert len(programs) == 1, (problem.with_direction(direction), algorithm, units)
+                names = [name for name, *_ in programs]
+                assert len(names) == len(set(names)) <= 3, (problem.with_direction(direction), algorithm, units)
 
 
 def test_a_second_process_compiles_nothing():

@@ -75,6 +75,11 @@
 #define AXES 3
 #endif
 
+// Whether the program holds the product, or only what packs weights and adds sums: a compiler takes long over it.
+#ifndef PRODUCT
+#define PRODUCT 1
+#endif
+
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
 #include "conv/gemm_gpu/positions.cl"
@@ -101,6 +106,7 @@
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
 
+#if PRODUCT
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))
 #endif
@@ -233,6 +239,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         }
     }
 }
+#endif
 
 // Adds the parts' sums in order and finishes as conv_gemm does without a split. Global: columns, rows, groups.
 kernel void conv_sum(TENSOR_OF(const real, sums), CONST_TENSOR(bias), TENSOR(target), const int has_bias, const int accumulate,

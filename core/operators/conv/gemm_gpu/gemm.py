@@ -277,8 +277,10 @@ class _Builder:
         """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
-        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform)}
-        defines = {**STRUCTS, **defines, **items, **epilogue_defines(self.epilogue)}
+        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
+        defines = {**STRUCTS, **defines, **items}
+        if name != "conv_pack_weights":
+            defines.update(epilogue_defines(self.epilogue))
         return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
 
     def _gemm(
