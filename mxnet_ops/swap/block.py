@@ -120,7 +120,8 @@ def _graft_class(base: Any) -> type:
     def _get_graph(self: Any, *args: Any) -> Any:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
-            self._cached_graph = inputs, swap_symbol(out, **_settings(self)["_grafted_options"])[0]
+            names = [symbol.name for symbol in inputs]
+            self._cached_graph = inputs, swap_known(out, {}, names, **_settings(self)["_grafted_options"])[0]
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,8 +29,12 @@ MOST_AXES = 5
 Node = Mapping[str, Any]
 
 
-def passing_back(nodes: Sequence[Node]) -> set[int]:
-    """Return the operators of a graph that have to stay, so that variables before them get their shapes."""
+def passing_back(nodes: Sequence[Node], sized: Collection[str] = ()) -> set[int]:
+    """Return the operators of a graph that have to stay, so that variables before them get their shapes.
+
+    `sized` names variables whose shapes are given in any case.
+    """
+    nodes = [_declared(node) if node["op"] == "null" and node["name"] in sized else node for node in nodes]
     found: set[int] = set()
     roots: list[frozenset[str]] = []
     for number, node in enumerate(nodes):
@@ -76,6 +80,11 @@ def _follow(
     if any(leads):
         found.add(number)
     return any(leads)
+
+
+def _declared(node: Node) -> Node:
+    """Return a variable with some shape: only that it has one counts here."""
+    return {**node, "attrs": {**node.get("attrs", {}), "__shape__": "(1,)"}}
 
 
 def _is_declared(node: Node) -> bool:

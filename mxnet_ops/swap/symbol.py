@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import mxnet as mx
@@ -52,14 +52,24 @@ def swap_symbol(
 
 
 def swap_known(
-    symbol: mx.sym.Symbol, given: Mapping[str, Any], *, select: Select, fuse: bool, regions: bool
+    symbol: mx.sym.Symbol,
+    given: Mapping[str, Any],
+    sized: Collection[str] = (),
+    *,
+    select: Select,
+    fuse: bool,
+    regions: bool,
 ) -> tuple[mx.sym.Symbol, Report]:
-    """Do what `swap_symbol` does, with the dtypes of variables whose arrays are there, by name."""
+    """Do what `swap_symbol` does.
+
+    `given` has the dtypes of variables whose arrays are there, by name; `sized` the variables whose shape every call
+    gives.
+    """
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
     used = _used_outputs(graph)
-    unsized, back = unsized_nodes(nodes), passing_back(nodes)
+    unsized, back = unsized_nodes(nodes), passing_back(nodes, sized)
     for number, node in enumerate(nodes):
         attributes = node.get("attrs", {})
         if node["op"] == "null" or MARK in attributes or (node["op"] == "Custom" and "op_type" in attributes):

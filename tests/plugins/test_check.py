@@ -129,7 +129,7 @@ def test_progress_goes_to_stderr(monkeypatch, capfd):
     ("arguments", "words"),
     [
         (["check", "missing.prototxt"], "not a file"),
-        (["check", "net.onnx"], "expected a model of one of the plugins"),
+        (["check", "net.weights"], "expected a model of one of the plugins"),
         (["check", "--device", "abacus"], "got 'abacus'"),
     ],
 )

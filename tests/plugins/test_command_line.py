@@ -78,7 +78,7 @@ def test_solver(net, capfd):
         (["swap", "net.prototxt", "--types", "Pool"], "got type Pool, expected one of"),
         (["swap", "net.prototxt", "-o", "net.prototxt"], "other than those read"),
         (["swap", "net.prototxt", "--back", "--types", "ReLU"], "with --back"),
-        (["swap", "net.onnx"], "expected a model of one of the plugins"),
+        (["swap", "net.weights"], "expected a model of one of the plugins"),
         (["swap", "broken.prototxt"], "broken.prototxt: line 2, column 1"),
         (["swap", "missing.json"], "missing.json"),
     ],

@@ -17,6 +17,8 @@ def plan(problem: MatMulProblem, planner: Planner) -> Launches:
     The pixels are the columns of b, or the sum's terms where b is transposed; the weights are a, or y.
     """
     n, m, k, c = problem.batch, problem.rows, problem.inner, problem.columns
+    if problem.shared_b:  # the rows of all products meet the same matrix
+        n, m = 1, n * m
     if problem.transposed_a:
         convolution = ConvProblem("backward_data", 1, n * m, n * k, (c,), (1,), groups=n, dtype=problem.dtype)
         return delegate(planner, convolution, {"w": "a", "dy": "b", "dx": "y"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -45,9 +45,13 @@ def examples(dtype: str) -> Iterator[Problem]:
         for text in problems.examples[: BUILT_ONCE[dtype]]:
             for direction in problems.directions or ("",):
                 try:
-                    yield replace(core.parse(" ".join(filter(None, (kind, direction, text)))), dtype=dtype)
+                    problem = core.parse(" ".join(filter(None, (kind, direction, text))))
                 except ProblemError:  # the example has no such direction
                     continue
+                if any(field.name == "dtype" for field in fields(problem)):
+                    yield replace(problem, dtype=dtype)
+                elif dtype == "float32":  # its dtypes are others, which the example names
+                    yield problem
 
 
 def _check(context: core.Context, problem: Problem, repeats: int) -> Iterator[CheckRow]:
