@@ -205,6 +205,11 @@ class Problem:
         """How many terms the longest sum for one element of the results has: rounding errors grow with it."""
         return 1
 
+    @property
+    def tuned_through(self) -> Problem:
+        """The problem whose tuned choice decides for this one."""
+        return self
+
     def trial_scalars(self) -> dict[str, float]:
         """Return the values of the scalars in trials and checks."""
         return {name: self.usual_scalars.get(name, 0.5) for name in self.scalars()}

@@ -242,10 +242,10 @@ class Context(DeviceContext):
         self._check(self.lib.clg_context_finish(self.handle))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems whose plans are kept, alone or inside of graphs that still exist, each once."""
+        """Return the problems whose tuned choices decide for the kept plans and the graphs that still exist."""
         with self._lock:
             found = dict.fromkeys(problem for problem, _ in self._plans)
-        return tuple({**found, **dict.fromkeys(parse(text) for text, _ in self.graph_problems())})
+        return tuple({**found, **dict.fromkeys(parse(text).tuned_through for text, _ in self.graph_problems())})
 
     def graph_problems(self) -> tuple[tuple[str, str], ...]:
         """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""

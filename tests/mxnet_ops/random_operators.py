@@ -91,6 +91,8 @@ def leaky(m):
     value = m.value((1, 2, 3, 4))
     act = m.choice(["leaky", "elu", "selu", "gelu", "prelu"])  # of rrelu MXNet does not write all in inference
     keys = {"slope": m.choice([0.1, 0.25, -0.3, 0.0])} if m.chance(0.5) else {}
+    if act == "elu" and keys.get("slope", 0) < 0:
+        keys["slope"] = 0.3  # MXNet's gradient takes the sign of x from the result, which has the other one then
     if act == "prelu" and m.chance(0.5):
         shape = m.choice([value.shape, value.shape[1:2] or value.shape, (1,)])
         keys["gamma"] = m.variable(shape, value.dtype, word="slope_gamma", fresh=True)

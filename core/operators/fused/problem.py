@@ -91,6 +91,11 @@ class FusedProblem(Problem):
         """What follows the base, as a part of its kernels."""
         return Epilogue(self.pointwise.program.c_text((0,)), self.extras, self.parameters)
 
+    @property
+    def tuned_through(self) -> Problem:
+        """The layer: what follows it is computed by the implementation that serves the layer alone."""
+        return self.base
+
     def arguments(self) -> tuple[Argument, ...]:
         *inputs, output = self.base.arguments()
         shapes = {WHOLE: self.shape, CHANNEL: (self.shape[1],)}
