@@ -1,6 +1,7 @@
 """MXNet with OpenCL operators: ``ocl_*`` for `mx.nd.Custom` and `mx.sym.Custom`, and their graft into whole models."""
 
 import atexit
+import os
 import weakref
 
 from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
@@ -8,6 +9,7 @@ from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet,
 import mxnet
 
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
+from clgraft.mxnet_ops.engine.calls import lib as _lib
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
@@ -84,3 +86,8 @@ partial_shapes.install()
 # and finalizers, which free the core's plans, are one of them: they must be registered before this one
 weakref.finalize(guard.install, int)
 atexit.register(mxnet.nd.waitall)
+# MXNet's own handler of forks was registered when it was imported, so this one runs before it. os.fork takes locks of
+# Python's modules before that, and waits here before them.
+os.register_at_fork(before=mxnet.nd.waitall)
+_lib.clg_mx_watch_forks(1)
+atexit.register(_lib.clg_mx_watch_forks, 0)

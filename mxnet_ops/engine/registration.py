@@ -218,3 +218,10 @@ def register(family: type[Operator]) -> type[Operator]:
     creator = ctypes.c_void_p(int(ffi.cast("uintptr_t", lib.clg_mx_creator())))
     check_call(_LIB.MXCustomOpRegister(family.op_type.encode(), creator))
     return family
+
+
+@_answer
+def before_fork() -> None:
+    import mxnet
+
+    mxnet.nd.waitall()  # an error of an operator that was not waited for before is shown here

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import clgraft.mxnet_ops  # isort: skip  (before MXNet)
 import gc
+import subprocess
+import sys
 
 import mxnet as mx
 import numpy as np
@@ -63,3 +65,28 @@ def test_a_forgotten_plan_is_made_again(rng):
     assert np.array_equal(first, again)
     expected = mx.nd.Convolution(x, w, kernel=(3, 3), num_filter=4, no_bias=True).asnumpy()
     assert np.allclose(again, expected, rtol=1e-4, atol=1e-4)
+
+
+FORKS = """
+import os
+import subprocess
+import clgraft.mxnet_ops
+import mxnet as mx
+
+for size in range(2, 12):
+    y = mx.nd.Custom(mx.nd.ones((size, 3)), op_type="ocl_activation", act_type="tanh")  # planned on the engine's thread
+    z = mx.nd.Custom(y, mx.nd.ones((4, 3)), num_hidden=4, no_bias=True, op_type="ocl_fully_connected")
+    subprocess.run(["true"], check=True)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert z.shape == (size, 4) and z.asnumpy().min() > 0
+print("done")
+"""
+
+
+def test_a_fork_while_operators_run_for_the_first_time():
+    """MXNet waits for its threads in front of a fork, and these need the lock of the Python that forks."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "done\n", done.stderr

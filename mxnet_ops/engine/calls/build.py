@@ -12,7 +12,7 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 ABI = HERE.parents[2] / "core" / "abi"
-SOURCES = ("table.c", "properties.c", "execution.c", "region.c")
+SOURCES = ("table.c", "properties.c", "execution.c", "region.c", "forks.c")
 
 
 def _declarations(header: str) -> str:

@@ -115,6 +115,8 @@ int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_coun
 void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own);
 void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);
 void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
+/* Whether to wait for MXNet's operators before this process forks; returns 0, or the system's error. */
+int32_t clg_mx_watch_forks(int32_t on);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);
 int64_t clg_mx_kept(void);

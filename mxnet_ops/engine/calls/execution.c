@@ -125,7 +125,8 @@ static bool run_through_copies(clg_mx_execution *execution, int which, arrays *g
     return good;
 }
 
-static int forward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+static int run_forward(int count, void **handles, const int *tags, const int *requests, int train,
+                       clg_mx_execution *execution) {
     void *addresses[count + 1];
     arrays given = {.addresses = addresses};
     if (!take(execution, count, handles, tags, 0, 0, &given)) return 0;
@@ -135,11 +136,17 @@ static int forward(int count, void **handles, const int *tags, const int *reques
     return run_through_copies(execution, execution->train, &given, requests);
 }
 
-static int backward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+static int forward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+    clg_mx_running++;
+    int good = run_forward(count, handles, tags, requests, train, execution);
+    clg_mx_running--;
+    return good;
+}
+
+static int run_backward(int count, void **handles, const int *tags, const int *requests, clg_mx_execution *execution) {
     void *addresses[count + 1];
     arrays given = {.addresses = addresses};
     const clg_mx_work *work = execution->work;
-    (void)train;
     if (!take(execution, count, handles, tags, work->absent, work->unread_gradients, &given)) return 0;
     if (!run_all(execution, 2 + execution->train, &given, requests)) return 0;
     for (uint32_t i = 0; i < work->zero_count; i++) {
@@ -148,6 +155,14 @@ static int backward(int count, void **handles, const int *tags, const int *reque
             memset(addresses[given.first[CLG_MX_IN_GRAD] + place], 0, work->zeros[i].bytes);
     }
     return 1;
+}
+
+static int backward(int count, void **handles, const int *tags, const int *requests, int train, clg_mx_execution *execution) {
+    (void)train;
+    clg_mx_running++;
+    int good = run_backward(count, handles, tags, requests, execution);
+    clg_mx_running--;
+    return good;
 }
 
 static int delete_execution(void *state) {

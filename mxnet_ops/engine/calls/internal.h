@@ -107,6 +107,9 @@ int clg_mx_fail(const char *op_type, const char *what); /* returns 0 */
 void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument);
 bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies);
 
+/* forks.c: how many operators this thread is running */
+extern __thread int clg_mx_running;
+
 /* region.c */
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests);
 
@@ -127,6 +130,7 @@ int clg_mx_py_start_region(clg_mx_execution *execution, int64_t number);
 int clg_mx_py_make_pass(clg_mx_execution *execution, int which, const int32_t *modes, uint32_t count);
 int clg_mx_py_keep(clg_mx_execution *execution);
 int clg_mx_py_end_region(clg_mx_execution *execution);
+int clg_mx_py_before_fork(void);
 /*cdef-end*/
 
 #endif

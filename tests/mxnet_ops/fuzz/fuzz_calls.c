@@ -232,6 +232,8 @@ int clg_mx_py_work(clg_mx_call *call, const char *op_type, int count, const char
     return clg_mx_add_work(call, key, key_count, device, &work);
 }
 
+int clg_mx_py_before_fork(void) { return 1; }
+
 int clg_mx_py_plan(const char *problem, int context, void **plan) {
     expect(!strcmp(problem, "problem") && !context, "a step's problem and context");
     *plan = (void *)0x10;
