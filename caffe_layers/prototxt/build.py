@@ -5,6 +5,8 @@ protobuf's own reader for Python differs between releases in what it takes of fi
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from typing import Any
 
 from clgraft.caffe_layers.prototxt.tree import Message, Scalar
@@ -38,7 +40,9 @@ def convert(value: Scalar, known: Any) -> Any:
         return value.value in _TRUE if value.kind == "name" else bool(integer(value.value))
     if known.cpp_type == known.CPPTYPE_ENUM and value.kind == "name":
         return known.enum_type.values_by_name[value.value].number
-    if known.cpp_type in (known.CPPTYPE_FLOAT, known.CPPTYPE_DOUBLE):
+    if known.cpp_type == known.CPPTYPE_FLOAT:
+        return single(real(value.value))
+    if known.cpp_type == known.CPPTYPE_DOUBLE:
         return real(value.value)
     return integer(value.value)
 
@@ -54,3 +58,10 @@ def real(text: str) -> float:
     """Return a number's value, a suffix `f` allowed; raises `ValueError` if the text is not a number."""
     has_digits = any(letter.isdigit() for letter in text)  # the last letter of "inf" is no suffix
     return float(text.rstrip("fF") if has_digits else text)
+
+
+def single(number: float) -> float:
+    """Return the nearest float32; protobuf in Python takes what is rounded to the largest one for infinity."""
+    with contextlib.suppress(OverflowError):
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    return number

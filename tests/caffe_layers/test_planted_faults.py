@@ -53,10 +53,10 @@ def first_bottom_only(self, top, propagate_down, bottom, differentiate=convoluti
     self.bottom_count = count
 
 
-def without_factor(self, bottom, top, compute=batch_norm.OclBatchNorm.compute):
+def without_factor(self, begin=batch_norm.OclBatchNorm.begin):
     factor = self.blobs[2].data[0]
     self.blobs[2].data[0] = 1
-    compute(self, bottom, top)
+    begin(self)
     self.blobs[2].data[0] = factor
 
 
@@ -174,7 +174,7 @@ FAULTS = {
     ),
     "statistics without their factor": (
         batch_norm.OclBatchNorm,
-        "compute",
+        "begin",
         without_factor,
         ("BatchNorm", "", {"x": SHAPE}),
         {"phase": TEST, "blobs": [np.full(4, 6, np.float32), np.full(4, 9, np.float32), np.full(1, 3, np.float32)]},

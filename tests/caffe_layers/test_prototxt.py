@@ -174,3 +174,9 @@ def test_reads_what_protobuf_writes(data):
         for ours, theirs in zip(document.root.messages("layer"), net.layer):
             pads = ours.messages("convolution_param")[0].texts("pad")
             assert [int(pad) for pad in pads] == list(theirs.convolution_param.pad)
+
+
+def test_the_largest_float_is_no_infinity():
+    """protobuf writes it rounded up."""
+    weights = schema.parse("LayerParameter", "loss_weight: 3.4028235e+38 loss_weight: 3.5e+38").loss_weight
+    assert list(weights) == [2.0**128 - 2.0**104, float("inf")]
