@@ -1,7 +1,7 @@
 """Nets of torchvision with random weights: forward and every gradient, by their distance from eager PyTorch in float64.
 
-Rounding alone moves the kinks of rectifiers and maxima, so single gradients of a net may jump. The median over all
-parameters is compared with that of eager PyTorch in float32.
+Rounding alone moves the kinks of rectifiers and maxima, where gradients jump: the nets have SiLU and averages instead.
+The median over all parameters is compared with that of eager PyTorch in float32.
 """
 
 import copy
@@ -20,7 +20,7 @@ from clgraft.plugins.torch.regions import Explanation  # noqa: E402
 from tests.plugins.onnx.torch_nets import build  # noqa: E402
 
 UNITS = 8  # relative to eager float32's own error: Winograd's method rounds more than the direct one
-NETS = ["resnet18", "mobilenet_v3_small", "squeezenet1_0", "shufflenet_v2_x1_0", "convnext_tiny"]
+NETS = ["resnet18", "mobilenet_v3_small", "squeezenet1_0", "shufflenet_v2_x1_0"]
 
 
 def distance(got, expected):
@@ -28,15 +28,26 @@ def distance(got, expected):
     return float((got.detach().double() - expected.detach()).norm() / expected.detach().norm().clamp(min=1e-30))
 
 
+def smooth(net):
+    """Take the kinks out of a net, in place, and what draws random numbers: two runs would have nothing in common."""
+    for module in list(net.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, torch.nn.ReLU):
+                setattr(module, name, torch.nn.SiLU())
+            elif isinstance(child, torch.nn.MaxPool2d):
+                average = torch.nn.AvgPool2d(child.kernel_size, child.stride, child.padding, child.ceil_mode)
+                setattr(module, name, average)
+            elif isinstance(child, torch.nn.Dropout):
+                child.p = 0.0
+    return net
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NETS)
 def test_training(name, caplog):
     caplog.set_level("WARNING")
     torch._dynamo.reset()
-    net = build(name).train()
-    for module in net.modules():  # two runs that draw have nothing in common
-        if isinstance(module, torch.nn.Dropout) or type(module).__name__ == "StochasticDepth":
-            module.p = 0.0
+    net = smooth(build(name).train())
     eager, exact = copy.deepcopy(net), copy.deepcopy(net).double()
     found = Explanation()
     compiled = torch.compile(net, backend=compiler(core.context(), found))
