@@ -14,6 +14,8 @@ from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
+MODE = "each operator as a model of one node, forward; ours without an adapter"
+
 FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "sum": "Sum"}
 
 
