@@ -46,7 +46,7 @@ def load(text: str, kind: str, phase: int) -> Any:
 
 
 def fill(net: Any, first: Any) -> None:
-    """Give a net the parameters of another one, and all nets the same images."""
+    """Copy the parameters of one net to another one, and set the same images in all nets."""
     rng = np.random.default_rng(0)
     net.blobs["data"].data[...] = rng.standard_normal(net.blobs["data"].data.shape)
     net.blobs["label"].data[...] = rng.integers(0, 1000, net.blobs["label"].data.shape)

@@ -35,7 +35,7 @@ class Context(DeviceContext):
     """A device, its queue, its kernels and its plans.
 
     Made by `context`. Plans are cached by problem, the `MOST_PLANS` that were asked for last; a plan that is forgotten
-    serves whoever holds it. Runs of one context are serialised.
+    serves its owners. Runs of one context are serialised.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Context(DeviceContext):
         """Build programs and hand launches to the C runtime (see `DeviceContext.hand_over`).
 
         After a `BuildError` kernels are built while implementations are chosen, so that advice whose kernels the
-        device's compiler refuses is not followed: whoever plans again gets another choice, or the error once more.
+        device's compiler refuses is not followed: planning again returns another choice, or raises the error once more.
         """
         try:
             return super().hand_over(problem, launches, name)

@@ -36,15 +36,8 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     repeats : int
         How often each layer is timed.
     """
-    try:
-        import caffe
-    except (ImportError, OSError) as error:
-        raise CheckError(f"[check] Caffe is needed to check a net and cannot be imported: {error}") from None
-    text = read_text(Path(path))
+    caffe, native_text = opened(path)
     with naming(Path(path)):
-        if is_solver(text):
-            raise CheckError(f"[check] got the solver {path}, expected a net")
-        native_text = _forced(upgrade(text).text)
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
         raise CheckError(f"[check] got {path}, in which no layer has an OpenCL counterpart")
@@ -177,6 +170,25 @@ def _labels(text: str) -> set[str]:
     layers = schema.parse("NetParameter", text).layer
     ending = ("Loss", "Accuracy")
     return {layer.bottom[1] for layer in layers if layer.type.endswith(ending) and len(layer.bottom) > 1}
+
+
+def opened(path: str) -> tuple[Any, str]:
+    """Return Caffe's module and the text of a net, which computes gradients even without a loss.
+
+    Raises
+    ------
+    CheckError
+        If Caffe cannot be imported, or the file is a solver.
+    """
+    try:
+        import caffe
+    except (ImportError, OSError) as error:
+        raise CheckError(f"[check] Caffe is needed to check a net and cannot be imported: {error}") from None
+    text = read_text(Path(path))
+    with naming(Path(path)):
+        if is_solver(text):
+            raise CheckError(f"[check] got the solver {path}, expected a net")
+        return caffe, _forced(upgrade(text).text)
 
 
 def _forced(text: str) -> str:

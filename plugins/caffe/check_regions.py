@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.storage import read_text
-from clgraft.caffe_layers.swap.upgrade import upgrade
-from clgraft.plugins.caffe.check import _forced, _labels, _load, _set_weights, explain
+from clgraft.caffe_layers.swap import naming, swap_net
+from clgraft.plugins.caffe.check import _labels, _load, _set_weights, explain, opened
 from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
 
 __all__ = ["explain", "rows"]
@@ -39,15 +37,8 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     repeats : int
         How often a pass of each net is timed.
     """
-    try:
-        import caffe
-    except (ImportError, OSError) as error:
-        raise CheckError(f"[check] Caffe is needed to check a net and cannot be imported: {error}") from None
-    text = read_text(Path(path))
+    caffe, native_text = opened(path)
     with naming(Path(path)):
-        if is_solver(text):
-            raise CheckError(f"[check] got the solver {path}, expected a net")
-        native_text = _forced(upgrade(text).text)
         by_layer, _ = swap_net(native_text)
         by_region, report = swap_net(native_text, regions=True)
     if not report.regions:

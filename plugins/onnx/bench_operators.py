@@ -12,7 +12,7 @@ from onnx import helper
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
 
 MODE = "each operator as a model of one node, forward; ours without an adapter"
 
@@ -22,20 +22,13 @@ FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case, forward only."""
     work = case.work
-    if isinstance(work, Element):
-        shapes = {f"x{i}": work.shape for i in range(2)} if work.function == "sum" else {"x": work.shape}
-        shape: tuple[int, ...] = work.shape
-    else:
-        shapes = {a.name: a.shape for a in work.arguments() if a.role == "in"}
-        shape = next(a.shape for a in work.arguments() if a.name == "y")
-    arrays = {name: random(s, i) for i, (name, s) in enumerate(shapes.items())}
-    arrays["dy"] = random(shape, 99)
-    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, s) for name, s in shapes.items()]
+    names, arrays = operands(work)
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, arrays[name].shape) for name in names]
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
-    graph = helper.make_graph([_node(work, list(shapes))], "operator", infos, [result])
+    graph = helper.make_graph([_node(work, names)], "operator", infos, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = {name: arrays[name] for name in shapes}
+    given = {name: arrays[name] for name in names}
     kept: dict[str, np.ndarray] = {}
 
     def forward() -> None:

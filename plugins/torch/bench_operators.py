@@ -11,7 +11,7 @@ from torch.nn import functional
 from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
 
 MODE = "eager, the faster of channels first and channels last; ours without an adapter"
 FIRST, LAST = "channels first", "channels last"
@@ -21,17 +21,7 @@ FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number o
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
     work = case.work
-    arrays: dict[str, np.ndarray] = {}
-    if isinstance(work, Element):
-        inputs = [f"x{i}" for i in range(2)] if work.function == "sum" else ["x"]
-        arrays = {name: random(work.shape, i) for i, name in enumerate(inputs)}
-        shape: tuple[int, ...] = work.shape
-    else:
-        arguments = {argument.name: argument.shape for argument in work.arguments()}
-        inputs = [argument.name for argument in work.arguments() if argument.role == "in"]
-        arrays = {name: random(arguments[name], i) for i, name in enumerate(inputs)}
-        shape = arguments["y"]
-    arrays["dy"] = random(shape, 99)
+    inputs, arrays = operands(work)
     found = {layout: _native(work, inputs, arrays, layout) for layout in layouts(work)}
     return {**found, "clgraft": core_operators.side(case, arrays)}
 

@@ -55,7 +55,7 @@ def nets(text: str, phase: int = TRAIN, keep: tuple = (), **choice: object) -> l
 
 
 def fill(net, seed: int, labels: int = 0) -> None:
-    """Give random data to what the net reads, and random numbers to the gradients that a pass adds to."""
+    """Set what the net reads, and the gradients that a pass adds to, to random numbers."""
     random = np.random.default_rng(seed)
     for name, kind in zip(net._layer_names, net.layers):
         if kind.type == "Input":

@@ -10,7 +10,7 @@ import numpy as np
 from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
 
 _FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
@@ -25,15 +25,8 @@ MODE = "NumPy on the same arrays"
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
     work = case.work
-    if isinstance(work, Element):
-        shapes = {f"x{i}": work.shape for i in range(2)} if work.function == "sum" else {"x": work.shape}
-        shape: tuple[int, ...] = work.shape
-    else:
-        shapes = {a.name: a.shape for a in work.arguments() if a.role == "in"}
-        shape = next(a.shape for a in work.arguments() if a.name == "y")
-    arrays = {name: random(s, i) for i, (name, s) in enumerate(shapes.items())}
-    arrays["dy"] = random(shape, 99)
-    inputs = [arrays[name] for name in shapes]
+    names, arrays = operands(work)
+    inputs = [arrays[name] for name in names]
     kept: dict[str, np.ndarray] = {}
 
     def forward() -> None:

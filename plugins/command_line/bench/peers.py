@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.plugins import registry
-from clgraft.plugins.command_line.bench.cases import Case
+from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.plugin import Peer, PluginError
 
 Call = Callable[[], object]
@@ -87,6 +87,18 @@ def mode(peer: str) -> str:
 def random(shape: Sequence[int], seed: int) -> np.ndarray:
     """Return normal random numbers in float32."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def operands(work: Any) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return the names of what a case's operator reads, and random arrays for these and for the gradient ``dy``."""
+    if isinstance(work, Element):
+        shapes = {f"x{i}": work.shape for i in range(2)} if work.function == "sum" else {"x": work.shape}
+        shape: tuple[int, ...] = work.shape
+    else:
+        shapes = {a.name: a.shape for a in work.arguments() if a.role == "in"}
+        shape = next(a.shape for a in work.arguments() if a.name == "y")
+    arrays = {name: random(s, i) for i, (name, s) in enumerate(shapes.items())}
+    return list(shapes), {**arrays, "dy": random(shape, 99)}
 
 
 def disagreement(native: Side, ours: Side) -> float:
