@@ -26,6 +26,12 @@ if [ ! -e "$dir/opt/caffe-installed" ]; then
     chroot "$dir" apt-get clean
     touch "$dir/opt/caffe-installed"
 fi
+if [ ! -e "$dir/opt/caffe-headers-installed" ]; then
+    DEBIAN_FRONTEND=noninteractive chroot "$dir" apt-get install -y --no-install-recommends \
+        libcaffe-dev g++ cmake make pkg-config libboost-dev libgoogle-glog-dev libgflags-dev libprotobuf-dev libblas-dev
+    chroot "$dir" apt-get clean
+    touch "$dir/opt/caffe-headers-installed"
+fi
 
 if [ ! -e "$dir/opt/wheels/complete" ]; then
     # Download outside of the folder, where pip has certificates and mirrors. With --no-deps pip ignores the Python that

@@ -21,6 +21,13 @@ def pytest_addoption(parser) -> None:
         choices=("on", "off"),
         help="whether MXNet's swaps form regions where a test does not say; by default what users get",
     )
+    parser.addoption(
+        "--caffe-layers",
+        choices=("python", "types", "replaced"),
+        default="python",
+        help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the C++ layers' "
+        "own types, or Caffe's types with C++ layers in their place",
+    )
 
 
 def pytest_report_header(config) -> list[str]:
@@ -34,6 +41,7 @@ def pytest_report_header(config) -> list[str]:
         f"OpenCL: {device.platform}, {device.name} (CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')!r})",
         f"frameworks: {', '.join(frameworks) or 'none'}; numpy {np.__version__}",
         *([f"MXNet's regions: {config.getoption('regions')}"] if config.getoption("regions") else []),
+        *([f"Caffe's layers: {config.getoption('caffe_layers')}"] if "caffe" in frameworks else []),
     ]
 
 

@@ -80,7 +80,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         outputs = {"loss": (1,), "valid": (1,)}
         self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, outputs, ("ignored",))
         self.backward_program: programs.Program | None = None
-        self.loss, self.valid = np.zeros(1, np.float32), np.zeros(1, np.float32)
+        self.loss, self.valid = np.zeros(1, self.real), np.zeros(1, self.real)
         return [()]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -121,7 +121,7 @@ class OclEuclideanLoss(Loss):
         self.inputs = {"a": (count,), "b": (count,)}
         self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, {"loss": (1,)})
         self.backward_program: programs.Program | None = None
-        self.loss = np.zeros(1, np.float32)
+        self.loss = np.zeros(1, self.real)
         return [()]
 
     def compute(self, bottom: Any, top: Any) -> None:

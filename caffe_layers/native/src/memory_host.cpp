@@ -1,0 +1,33 @@
+// Blobs in host memory: plans work on it in place.
+#include "memory.hpp"
+
+#include <atomic>
+
+#include "planner.hpp"
+
+namespace clgraft_caffe {
+
+clg_context context_for(Place) {
+    static std::atomic<clg_context> context(nullptr);
+    if (context) return context;
+    clg_context made = nullptr, none = nullptr;
+    // under no lock: another thread may hold the interpreter's and wait for ours
+    if (clg_context_create(nullptr, &made) != CLG_OK) throw Refusal(clg_last_error());
+    if (!context.compare_exchange_strong(none, made)) clg_context_destroy(made);
+    return context;
+}
+
+template <typename Dtype>
+void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place, clg_buffer *buffer) {
+    const Dtype *memory = reads ? (gradient ? blob->cpu_diff() : blob->cpu_data())
+                                : (gradient ? blob->mutable_cpu_diff() : blob->mutable_cpu_data());
+    buffer->kind = CLG_HOST;
+    buffer->handle = const_cast<Dtype *>(memory);
+    buffer->offset = 0;
+    buffer->bytes = static_cast<uint64_t>(blob->count()) * sizeof(Dtype);
+}
+
+template void locate<float>(caffe::Blob<float> *, bool, bool, Place, clg_buffer *);
+template void locate<double>(caffe::Blob<double> *, bool, bool, Place, clg_buffer *);
+
+}  // namespace clgraft_caffe

@@ -1,0 +1,247 @@
+"""C++ layers in the `caffe` command and in pycaffe: unchanged files, what falls back, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("caffe")
+
+from clgraft.caffe_layers.library import build, process
+from clgraft.caffe_layers.swap import swap_file
+from clgraft.core.errors import ArgumentError, BuildError
+from tests.caffe_layers.caffe_nets import layer
+
+
+def library_or_reason() -> str:
+    """Return why C++ layers cannot be made here; empty if they can."""
+    try:
+        process.find()
+    except BuildError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+REASON = library_or_reason()
+needs_library = pytest.mark.skipif(bool(REASON), reason=f"needs C++ layers: {REASON}")
+needs_command = pytest.mark.skipif(
+    bool(REASON) or not shutil.which("caffe"), reason="needs C++ layers and the caffe command"
+)
+RUN = (
+    "import argparse; from clgraft.plugins.caffe import run; parser = argparse.ArgumentParser(); "
+    "run.add_command(parser.add_subparsers()); options = parser.parse_args(); options.run(options)"
+)
+CONVOLUTION = 'convolution_param { num_output: 4 kernel_size: 3 bias_term: false weight_filler { type: "msra" } }'
+DENSE = 'inner_product_param { num_output: 3 weight_filler { type: "xavier" } }'
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A net of most families with data that are the same in every run, and its solver; nothing names clgraft."""
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(20)
+    with h5py.File(str(tmp_path / "data.h5"), "w") as file:
+        file["x"] = rng.standard_normal((12, 3, 8, 8)).astype("f4")
+        file["label"] = rng.integers(0, 3, 12).astype("f4")
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/data.h5\n")
+
+    def own(kind, parameters="", name=None, **given):
+        return layer(kind, parameters, ours=False, name=name or kind.lower(), **given)
+
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x" type: "HDF5Data" top: "x" top: "label" '
+        f'hdf5_data_param {{ source: "{tmp_path}/list.txt" batch_size: 4 }} }}\n'
+        + own("Convolution", CONVOLUTION, "conv")
+        + own("BatchNorm", bottoms=["y"], tops=["y"])
+        + own("Scale", "scale_param { bias_term: true }", bottoms=["y"], tops=["y"])
+        + own("ReLU", bottoms=["y"], tops=["y"])
+        + own("Pooling", "pooling_param { kernel_size: 3 stride: 2 }", bottoms=["y"], tops=["p"])
+        + own("InnerProduct", DENSE, "score", bottoms=["p"], tops=["score"])
+        + own("SoftmaxWithLoss", name="loss", bottoms=["score", "label"], tops=["loss"])
+    )
+    write_solver(tmp_path, "own")
+    return tmp_path
+
+
+def write_solver(folder, name: str, net: str = "net", steps: int = 6) -> None:
+    (folder / f"{name}.prototxt").write_text(
+        f'net: "{folder}/{net}.prototxt" base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "fixed" '
+        f'max_iter: {steps} display: 1 random_seed: 3 solver_mode: CPU snapshot_prefix: "{folder}/{name}" '
+        "test_iter: 3 test_interval: 3"
+    )
+
+
+def command(*words, replace: str | None = None, fails: bool = False, **variables) -> str:
+    """Run caffe, with C++ layers unless `replace` is None; return what it says."""
+    environment = {**os.environ, "GLOG_minloglevel": "0", **variables}
+    if replace is not None:
+        environment.update(LD_PRELOAD=str(process.find()), CLGRAFT_CAFFE_REPLACE=replace)
+    done = subprocess.run(["caffe", *words], capture_output=True, text=True, env=environment)
+    assert (done.returncode != 0) == fails, done.stderr[-3000:]
+    return done.stderr
+
+
+def losses(text: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"loss = ([0-9.e+-]+)", text)]
+
+
+@needs_command
+def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(files):
+    """Caffe's own layers, Python layers and C++ layers: the same losses, and each goes on from the others' snapshots."""
+    swap_file(files / "own.prototxt", files / "python.prototxt")
+    write_solver(files, "cpp")
+    runs = {"own": ("own", None, "own"), "python": ("python", None, "own_ocl"), "cpp": ("cpp", "all", "cpp")}
+    seen = {}
+    for name, (solver, replace, _) in runs.items():
+        said = command("train", f"--solver={files}/{solver}.prototxt", replace=replace)
+        seen[name] = losses(said)
+        assert "stays Caffe's own" not in said
+    assert len(seen["own"]) > 8
+    for name in ("python", "cpp"):
+        assert seen[name] == pytest.approx(seen["own"], rel=1e-4)
+    solvers = {name: (files / f"{solver}.prototxt").read_text() for name, (solver, _, _) in runs.items()}
+    for name, text in solvers.items():
+        (files / f"more_{name}.prototxt").write_text(text.replace("max_iter: 6", "max_iter: 9"))
+    further: dict[str, list] = {}
+    for origin, (_, _, prefix) in runs.items():
+        for name, (_, replace, _) in runs.items():
+            state = shutil.copy(files / f"{prefix}_iter_6.solverstate", files / f"{origin}.solverstate")
+            words = ("train", f"--solver={files}/more_{name}.prototxt", f"--snapshot={state}")
+            further.setdefault(origin, []).append(losses(command(*words, replace=replace)))
+    for numbers in further.values():
+        assert len(numbers[0]) > 4
+        for others in numbers[1:]:
+            assert others == pytest.approx(numbers[0], rel=1e-3)
+
+
+@needs_command
+def test_it_is_tested_timed_and_fine_tuned(files):
+    weights = f"--weights={files}/own_iter_6.caffemodel"
+    command("train", f"--solver={files}/own.prototxt", replace="all")
+    tested = [
+        losses(command("test", f"--model={files}/net.prototxt", weights, "--iterations=3", replace=replace))
+        for replace in (None, "all", "Convolution,Pooling")
+    ]
+    assert len(tested[0]) > 3
+    assert tested[1] == pytest.approx(tested[0], rel=1e-4) and tested[2] == pytest.approx(tested[0], rel=1e-4)
+    timed = command("time", f"--model={files}/net.prototxt", "--iterations=2", replace="all")
+    assert "Average Forward-Backward" in timed
+    tuned = [
+        losses(command("train", f"--solver={files}/own.prototxt", weights, replace=replace)) for replace in (None, "all")
+    ]
+    assert tuned[1] == pytest.approx(tuned[0], rel=1e-4)
+
+
+@needs_command
+@pytest.mark.parametrize("replace, ours", [([], True), (["--replace", "none"], False)])
+def test_clgraft_caffe_needs_no_other_file(files, replace, ours):
+    """From a shell in which nothing was activated or exported."""
+    cache = os.environ.get("CLGRAFT_CACHE") or os.path.expanduser("~/.cache/clgraft")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GLOG_minloglevel": "0", "CLGRAFT_CACHE": cache}
+    environment["CLGRAFT_DEVICE"] = os.environ.get("CLGRAFT_DEVICE", "")
+    environment["CLGRAFT_VERBOSE"] = "plan"
+    words = [sys.executable, "-c", RUN, "caffe", *replace, "train", f"--solver={files}/own.prototxt"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Optimization Done" in done.stderr
+    assert ("conv forward" in done.stderr) == ours
+
+
+@needs_command
+def test_without_python_caffes_own_layers_run(files):
+    said = command("train", f"--solver={files}/own.prototxt", replace="all", CLGRAFT_PYTHON="/no/such/python")
+    assert said.count("Caffe's own layers run, because Python cannot plan: [python] got CLGRAFT_PYTHON=/no/such") == 1
+    assert losses(said) == losses(command("train", f"--solver={files}/own.prototxt"))
+
+
+@needs_command
+def test_a_bad_model_is_told_before_caffe_ends(files):
+    text = (files / "net.prototxt").read_text()
+    (files / "net.prototxt").write_text(text.replace("kernel_size: 3 bias", "kernel_size: 9 bias"))
+    said = command("train", f"--solver={files}/own.prototxt", replace="all", fails=True)
+    assert "clgraft: layer 'conv' (Convolution) stays Caffe's own: [conv] got kernel (9, 9), expected" in said
+
+
+@needs_command
+def test_what_clgraft_does_not_serve_stays_caffes(files):
+    text = (files / "net.prototxt").read_text()
+    (files / "net.prototxt").write_text(text.replace("pooling_param {", "pooling_param { pool: STOCHASTIC"))
+    said = command("time", f"--model={files}/net.prototxt", "--iterations=1", replace="all")
+    assert "layer 'pooling' (Pooling) stays Caffe's own: [pooling] got pool STOCHASTIC" in said
+    assert said.count("stays Caffe's own") == 1
+
+
+@needs_command
+def test_an_unknown_type_to_replace_is_told(files):
+    said = command("time", f"--model={files}/net.prototxt", "--iterations=1", replace="Convolution,Convolutoin")
+    assert "clgraft: got Convolutoin among the types to replace, expected all or some of" in said
+
+
+@needs_library
+def test_pycaffe_replaces_and_restores(tmp_path):
+    """In a process of its own, because the library stays."""
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 5 } } }\n'
+        + layer("Convolution", CONVOLUTION, ours=False)
+    )
+    code = f"""
+import caffe
+from clgraft.caffe_layers import native
+from clgraft.core.errors import ArgumentError
+counts = [native.served().ours]
+caffe.Net("{tmp_path}/net.prototxt", caffe.TEST)
+counts.append(native.served().ours)
+native.restore()
+caffe.Net("{tmp_path}/net.prototxt", caffe.TEST).forward()
+counts.append(native.served().ours)
+native.replace(["Convolution", "ReLU"])
+net = caffe.Net("{tmp_path}/net.prototxt", caffe.TEST)
+net.forward()
+counts.append(native.served().ours)
+print(counts, net.layers[1].type)
+try:
+    native.replace("Data")
+except ArgumentError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CLGRAFT_CAFFE_REPLACE": "all", "CLGRAFT_CAFFE_LIBRARY": str(process.find())},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "[0, 1, 1, 2] Convolution" in done.stdout
+    assert "[native] got types 'Data', expected all or some of Convolution," in done.stdout
+
+
+def test_types_are_checked():
+    process.check_types("all")
+    process.check_types("none")
+    process.check_types("Convolution,SoftmaxWithLoss")
+    with pytest.raises(ArgumentError, match=r"got type 'Dta', expected all, none or some of Convolution,"):
+        process.check_types("Convolution,Dta")
+
+
+def test_what_is_missing_is_named(monkeypatch, tmp_path):
+    with pytest.raises(BuildError, match=r"got no libcaffe.so in .*, expected one that Caffe's programs share"):
+        build.find_caffe(str(tmp_path))
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    with pytest.raises(BuildError, match=r"got no C\+\+ compiler \(tried /no/such/compiler\)"):
+        build.compiler()
+    monkeypatch.setenv("CLGRAFT_CAFFE_LIBRARY", "/no/such/library")
+    with pytest.raises(BuildError, match=r"got CLGRAFT_CAFFE_LIBRARY=/no/such/library, expected a file"):
+        process.find()
+
+
+@pytest.mark.skipif(not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler")
+def test_missing_headers_are_told_as_packages():
+    with pytest.raises(BuildError) as found:
+        build.check_headers([*build.compiler(), "-nostdinc"])
+    assert "apt install libcaffe-dev (or CAFFE_ROOT=/folder/of/caffe) libboost-dev libgflags-dev" in str(found.value)
