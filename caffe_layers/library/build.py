@@ -18,11 +18,12 @@ from pathlib import Path
 
 from clgraft import caffe_layers
 from clgraft.caffe_layers.hosted.classes import CLASSES
+from clgraft.caffe_layers.library import opencl_branch
 from clgraft.core.abi import embed
 from clgraft.core.errors import BuildError
 
 SOURCES = Path(__file__).resolve().parents[1] / "native" / "src"
-FILES = ("device_host.cpp", "layer.cpp", "library.cpp", "memory_host.cpp", "planner.cpp", "program.cpp")
+FILES = ("layer.cpp", "library.cpp", "memory_host.cpp", "planner.cpp", "program.cpp")
 MOST_SHOWN = 4000  # letters of what the compiler says
 NAME = "libclgraft_caffe.so"
 # a header, and the packages of Debian and of Fedora that hold it
@@ -74,10 +75,13 @@ class Caffe:
         Its libcaffe.so.
     options : tuple of str
         Words for the compiler: folders of headers and definitions.
+    device : str
+        The source for memory on Caffe's device.
     """
 
     library: Path
     options: tuple[str, ...]
+    device: str
 
 
 def compiler() -> list[str]:
@@ -124,7 +128,11 @@ def find_caffe(root: str | None = None) -> Caffe:
     library = libraries[0].resolve()
     needs = linked(library)
     options = [f"-I{path}" for path in headers]
-    if not any("libcudart" in name for name in needs):
+    device = "device_host.cpp"
+    if opencl_branch.is_branch(headers or [Path("/usr/local/include"), Path("/usr/include")]):
+        device = "device_opencl.cpp"
+        options += [f"-D{name}" for name in opencl_branch.definitions(library)]
+    elif not any("libcudart" in name for name in needs):
         options.append("-DCPU_ONLY")
     foreign = [name for name in needs if re.match(r"libpython3", name) and f"libpython{embed.VERSION}." not in name]
     if foreign:
@@ -132,7 +140,7 @@ def find_caffe(root: str | None = None) -> Caffe:
             f"[native] got {library}, which holds {foreign[0]}, expected Python {embed.VERSION}: one process cannot hold"
             " two; install clgraft for that Python and run this with it"
         )
-    return Caffe(library, tuple(options))
+    return Caffe(library, tuple(options), device)
 
 
 def check_headers(command: list[str]) -> None:
@@ -192,7 +200,7 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         # Caffe's headers are not free of warnings
         command = [*words, "-O2", "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]
         # as one file: most of the compiler's time goes into Caffe's headers
-        Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in FILES))
+        Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (caffe.device, *FILES)))
         command += ["-shared", f"{scratch}/all.cpp"]
         command += [str(runtime), str(caffe.library), "-lglog", "-lprotobuf", "-ldl", "-lpthread"]
         command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}", f"-Wl,-soname,{NAME}", "-o", str(made)]

@@ -1,9 +1,10 @@
-// The few names of Caffe's that these sources use, so that forks with other templates need one place to differ.
+// The few names of Caffe's that these sources use. Stock Caffe and its OpenCL branch differ here and in device_*.cpp.
 #ifndef CLGRAFT_CAFFE_TYPES_HPP
 #define CLGRAFT_CAFFE_TYPES_HPP
 
 #include <google/protobuf/stubs/common.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,14 +22,62 @@ typedef const std::string &ConstStringParam;
 #include "caffe/layer.hpp"
 #include "caffe/layer_factory.hpp"
 
+#ifdef CAFFE_BACKEND_VPTR_HPP_  // of a header that only the OpenCL branch has
+#define CLGRAFT_OPENCL_BRANCH
+#endif
+
 namespace clgraft_caffe {
+
+using caffe::shared_ptr;  // boost's in stock Caffe, the standard library's in the branch
+
+#ifdef CLGRAFT_OPENCL_BRANCH
+
+// The branch knows layers by three types of numbers: of parameters, of bottoms and of tops.
+template <typename Dtype>
+using Layer = caffe::Layer<Dtype, Dtype, Dtype>;
+template <typename Dtype>
+using Registry = caffe::LayerRegistry<Dtype, Dtype, Dtype>;
+typedef int_tp Int;  // of sizes and indices
+typedef caffe::Device Device;
+
+template <typename Dtype>
+Device *device_of(Layer<Dtype> *layer) {
+    return layer->get_device();
+}
+template <typename Dtype>
+caffe::Blob<Dtype> *new_blob(const std::vector<Int> &shape, Device *device) {
+    return new caffe::Blob<Dtype>(shape, device);
+}
+
+#else
 
 template <typename Dtype>
 using Layer = caffe::Layer<Dtype>;
 template <typename Dtype>
-using LayerPointer = boost::shared_ptr<caffe::Layer<Dtype> >;
-template <typename Dtype>
 using Registry = caffe::LayerRegistry<Dtype>;
+typedef int Int;
+struct Device;  // a layer has none of its own
+
+template <typename Dtype>
+Device *device_of(Layer<Dtype> *) {
+    return nullptr;
+}
+template <typename Dtype>
+caffe::Blob<Dtype> *new_blob(const std::vector<Int> &shape, Device *) {
+    return new caffe::Blob<Dtype>(shape);
+}
+
+#endif
+
+// A line for Caffe's layers of double precision: the branch can be built without them.
+#if defined(CLGRAFT_OPENCL_BRANCH) && !defined(USE_DOUBLE)
+#define CLGRAFT_DOUBLE(line)
+#else
+#define CLGRAFT_DOUBLE(line) line
+#endif
+
+template <typename Dtype>
+using LayerPointer = shared_ptr<Layer<Dtype> >;
 template <typename Dtype>
 using Blobs = std::vector<caffe::Blob<Dtype> *>;
 

@@ -12,7 +12,7 @@ namespace clgraft_caffe {
 
 namespace {
 
-std::string shape_word(const std::vector<int> &shape) {
+std::string shape_word(const std::vector<Int> &shape) {
     std::ostringstream text;
     text.imbue(std::locale::classic());
     text << '[';
@@ -21,8 +21,8 @@ std::string shape_word(const std::vector<int> &shape) {
     return text.str();
 }
 
-std::vector<int> shape_of(const std::string &word) {
-    std::vector<int> shape;
+std::vector<Int> shape_of(const std::string &word) {
+    std::vector<Int> shape;
     std::istringstream text(word.substr(1, word.size() - 2));
     text.imbue(std::locale::classic());
     for (std::string size; std::getline(text, size, ',');) shape.push_back(std::atoi(size.c_str()));
@@ -46,7 +46,7 @@ void fill_blob(const std::string &text, caffe::Blob<Dtype> *blob) {
     caffe::FillerParameter parameters;
     if (!google::protobuf::TextFormat::ParseFromString(text, &parameters))
         throw Refusal("[filler] got " + text + ", expected a FillerParameter");
-    const boost::shared_ptr<caffe::Filler<Dtype> > filler(caffe::GetFiller<Dtype>(parameters));
+    const shared_ptr<caffe::Filler<Dtype> > filler(caffe::GetFiller<Dtype>(parameters));
     filler->Fill(blob);
 }
 
@@ -61,6 +61,7 @@ template <typename Dtype>
 ServedLayer<Dtype>::ServedLayer(const caffe::LayerParameter &parameters, const LayerPointer<Dtype> &own)
     : Layer<Dtype>(parameters), own_(own), hands_over_(false), begins_(false), ends_(false) {
     memory_.parameters = &this->blobs_;
+    memory_.device = device_of<Dtype>(this);
 }
 
 template <typename Dtype>
@@ -101,12 +102,14 @@ void ServedLayer<Dtype>::LayerSetUp(const Blobs<Dtype> &bottom, const Blobs<Dtyp
     } catch (const Refusal &reason) {
         hand_over(reason, bottom, top);
     }
+    Layer<Dtype>::LayerSetUp(bottom, top);  // the OpenCL branch prepares its quantizers, for the blobs that there are now
 }
 
 template <typename Dtype>
 void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
     caffe::LayerParameter parameters(this->layer_param_);
     parameters.clear_blobs();
+    adapt(&parameters);
     std::string question = "setup " + this->layer_param_.type() + ' ' + std::to_string(static_cast<int>(this->phase_)) +
                            (sizeof(Dtype) == sizeof(float) ? " f32 " : " f64 ") + address_word(this) + ' ' +
                            address_word(&ServedLayer<Dtype>::pointer) + ' ' + address_word(&ServedLayer<Dtype>::fill) + ' ' +
@@ -137,7 +140,7 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
 
 template <typename Dtype>
 void ServedLayer<Dtype>::make_blob(const std::string &shape, const std::string &filler) {
-    this->blobs_.push_back(boost::shared_ptr<caffe::Blob<Dtype> >(new caffe::Blob<Dtype>(shape_of(shape))));
+    this->blobs_.push_back(shared_ptr<caffe::Blob<Dtype> >(new_blob<Dtype>(shape_of(shape), memory_.device)));
     fill_blob(filler, this->blobs_.back().get());
 }
 
@@ -244,7 +247,7 @@ void *ServedLayer<Dtype>::pointer(void *layer, int side, int index, int gradient
 template <typename Dtype>
 int ServedLayer<Dtype>::fill(const char *filler, const int *shape, int axes, void *values, int item) {
     try {
-        caffe::Blob<float> blob(std::vector<int>(shape, shape + axes));
+        caffe::Blob<float> blob(std::vector<Int>(shape, shape + axes));
         if (item != static_cast<int>(sizeof(float))) return 0;
         fill_blob(filler, &blob);
         std::copy(blob.cpu_data(), blob.cpu_data() + blob.count(), static_cast<float *>(values));
@@ -255,6 +258,6 @@ int ServedLayer<Dtype>::fill(const char *filler, const int *shape, int axes, voi
 }
 
 template class ServedLayer<float>;
-template class ServedLayer<double>;
+CLGRAFT_DOUBLE(template class ServedLayer<double>;)
 
 }  // namespace clgraft_caffe

@@ -18,6 +18,9 @@ struct Served {
 };
 Served &served();
 
+// Puts parameters that only a fork of Caffe's has into the form that the core reads. Throws Refusal where they ask for more.
+void adapt(caffe::LayerParameter *parameters);
+
 template <typename Dtype>
 class ServedLayer : public Layer<Dtype> {
   public:
@@ -30,15 +33,15 @@ class ServedLayer : public Layer<Dtype> {
     void Reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) override;
 
     const char *type() const override { return this->layer_param_.type().c_str(); }
-    int ExactNumBottomBlobs() const override { return own_ ? own_->ExactNumBottomBlobs() : -1; }
-    int MinBottomBlobs() const override { return own_ ? own_->MinBottomBlobs() : -1; }
-    int MaxBottomBlobs() const override { return own_ ? own_->MaxBottomBlobs() : -1; }
-    int ExactNumTopBlobs() const override { return own_ ? own_->ExactNumTopBlobs() : -1; }
-    int MinTopBlobs() const override { return own_ ? own_->MinTopBlobs() : -1; }
-    int MaxTopBlobs() const override { return own_ ? own_->MaxTopBlobs() : -1; }
+    Int ExactNumBottomBlobs() const override { return own_ ? own_->ExactNumBottomBlobs() : -1; }
+    Int MinBottomBlobs() const override { return own_ ? own_->MinBottomBlobs() : -1; }
+    Int MaxBottomBlobs() const override { return own_ ? own_->MaxBottomBlobs() : -1; }
+    Int ExactNumTopBlobs() const override { return own_ ? own_->ExactNumTopBlobs() : -1; }
+    Int MinTopBlobs() const override { return own_ ? own_->MinTopBlobs() : -1; }
+    Int MaxTopBlobs() const override { return own_ ? own_->MaxTopBlobs() : -1; }
     bool EqualNumBottomTopBlobs() const override { return own_ && own_->EqualNumBottomTopBlobs(); }
     bool AutoTopBlobs() const override { return own_ && own_->AutoTopBlobs(); }
-    bool AllowForceBackward(const int bottom) const override { return !own_ || own_->AllowForceBackward(bottom); }
+    bool AllowForceBackward(const Int bottom) const override { return !own_ || own_->AllowForceBackward(bottom); }
 
   protected:
     void Forward_cpu(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) override;

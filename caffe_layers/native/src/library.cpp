@@ -107,7 +107,7 @@ bool read_names(const std::string &text, std::vector<std::string> *names) {
 struct Loaded {
     Loaded() {
         add_types<float>();
-        add_types<double>();
+        CLGRAFT_DOUBLE(add_types<double>();)
         const char *names = std::getenv("CLGRAFT_CAFFE_REPLACE");
         if (names) clgraft_caffe_replace(names);
     }
@@ -121,7 +121,7 @@ int clgraft_caffe_replace(const char *names) {
     std::vector<std::string> wanted;
     if (!names || !clgraft_caffe::read_names(names, &wanted)) return -1;
     clgraft_caffe::replace<float>(wanted);
-    clgraft_caffe::replace<double>(wanted);
+    CLGRAFT_DOUBLE(clgraft_caffe::replace<double>(wanted);)
     return 0;
 }
 

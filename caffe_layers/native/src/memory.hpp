@@ -1,4 +1,4 @@
-// Where the values of blobs lie, as plans take them: memory_host.cpp is for Caffe on the host.
+// Where the values of blobs lie, as plans take them: on the host (memory_host.cpp), or on Caffe's device (device_*.cpp).
 #ifndef CLGRAFT_CAFFE_MEMORY_HPP
 #define CLGRAFT_CAFFE_MEMORY_HPP
 
@@ -11,11 +11,14 @@ namespace clgraft_caffe {
 enum class Place { host, device };
 
 // A context for blobs in a place, made on its first use. Throws Refusal if there is none.
-clg_context context_for(Place place);
+clg_context context_for(Place place, Device *device);
+clg_context context_on_host();
 
 // Sets kind, handle, offset and bytes of a buffer to a blob's values or to their gradient; they are written unless `reads`.
 template <typename Dtype>
 void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place place, clg_buffer *buffer);
+template <typename Dtype>
+void locate_on_host(caffe::Blob<Dtype> *blob, bool gradient, bool reads, clg_buffer *buffer);
 
 // A blob's memory on the host, to be read and written there.
 template <typename Dtype>

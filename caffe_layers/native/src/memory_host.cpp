@@ -7,7 +7,7 @@
 
 namespace clgraft_caffe {
 
-clg_context context_for(Place) {
+clg_context context_on_host() {
     static std::atomic<clg_context> context(nullptr);
     if (context) return context;
     clg_context made = nullptr, none = nullptr;
@@ -18,7 +18,7 @@ clg_context context_for(Place) {
 }
 
 template <typename Dtype>
-void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place, clg_buffer *buffer) {
+void locate_on_host(caffe::Blob<Dtype> *blob, bool gradient, bool reads, clg_buffer *buffer) {
     const Dtype *memory = reads ? (gradient ? blob->cpu_diff() : blob->cpu_data())
                                 : (gradient ? blob->mutable_cpu_diff() : blob->mutable_cpu_data());
     buffer->kind = CLG_HOST;
@@ -27,7 +27,7 @@ void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place, clg_buff
     buffer->bytes = static_cast<uint64_t>(blob->count()) * sizeof(Dtype);
 }
 
-template void locate<float>(caffe::Blob<float> *, bool, bool, Place, clg_buffer *);
-template void locate<double>(caffe::Blob<double> *, bool, bool, Place, clg_buffer *);
+template void locate_on_host<float>(caffe::Blob<float> *, bool, bool, clg_buffer *);
+CLGRAFT_DOUBLE(template void locate_on_host<double>(caffe::Blob<double> *, bool, bool, clg_buffer *);)
 
 }  // namespace clgraft_caffe

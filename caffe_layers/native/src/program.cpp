@@ -29,12 +29,12 @@ caffe::Blob<Dtype> *Memory<Dtype>::find(char kind, std::size_t index) const {
 
 template <typename Dtype>
 Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string &layer, Place place, Memory<Dtype> *memory)
-    : place_(place), context_(context_for(place)) {
+    : place_(place), context_(context_for(place, memory->device)) {
     std::size_t arrays = 0;
     for (const std::string &line : lines) {
         if (line.compare(0, 6, "array ") == 0) {
-            const std::vector<int> shape(1, std::atoi(line.c_str() + 6));
-            if (arrays == memory->arrays.size()) memory->arrays.emplace_back(new caffe::Blob<Dtype>());
+            const std::vector<Int> shape(1, std::atoi(line.c_str() + 6));
+            if (arrays == memory->arrays.size()) memory->arrays.emplace_back(new_blob<Dtype>(shape, memory->device));
             if (memory->arrays[arrays]->shape() != shape) memory->arrays[arrays]->Reshape(shape);
             arrays++;
         } else {
@@ -102,8 +102,8 @@ void Program<Dtype>::run(const Memory<Dtype> &memory) {
 }
 
 template struct Memory<float>;
-template struct Memory<double>;
+CLGRAFT_DOUBLE(template struct Memory<double>;)
 template class Program<float>;
-template class Program<double>;
+CLGRAFT_DOUBLE(template class Program<double>;)
 
 }  // namespace clgraft_caffe

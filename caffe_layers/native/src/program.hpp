@@ -16,8 +16,9 @@ namespace clgraft_caffe {
 template <typename Dtype>
 struct Memory {
     const Blobs<Dtype> *bottom, *top;
-    std::vector<boost::shared_ptr<caffe::Blob<Dtype> > > *parameters;
+    std::vector<shared_ptr<caffe::Blob<Dtype> > > *parameters;
     std::vector<std::unique_ptr<caffe::Blob<Dtype> > > arrays;  // the layer's own
+    Device *device;
 
     caffe::Blob<Dtype> *find(char kind, std::size_t index) const;
 };

@@ -36,7 +36,7 @@ class Branch:
     """
 
     def __init__(self, folder: Path) -> None:
-        from clgraft.caffe_layers.native import build
+        from clgraft.caffe_layers.library import build
 
         self.folder = folder
         self.layers = build.make(folder / "layers", ROOT)

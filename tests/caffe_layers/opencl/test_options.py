@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from clgraft.caffe_layers.native import opencl_branch
+from clgraft.caffe_layers.library import opencl_branch
 from clgraft.core.errors import BuildError
 
 SOURCE = """
