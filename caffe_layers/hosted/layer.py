@@ -17,6 +17,7 @@ from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
 
@@ -49,6 +50,8 @@ class Hosted:
         """Take what Caffe gives a layer."""
         self.host, self.phase, self.real = host, phase, host.real
         self.given_parameters, self.param_str = parameters, parameters.python_param.param_str
+        if host.real is not np.float32:  # regions have no other type: their layers run one by one
+            self.param_str = "\n".join(line for line in self.param_str.splitlines() if not line.startswith(REGION))
         self.blobs = Blobs(host, blobs)
         self.started: list = []  # for each blob that was made, its filler
         self.memory: dict = {}  # address -> number and elements of the layer's own arrays
@@ -77,7 +80,9 @@ class Hosted:
     def runner(self: Any) -> Any:
         return Scribe(np.dtype(self.real).name)
 
-    def learns(self, index: int) -> bool:
+    def learns(self: Any, index: int) -> bool:
+        if self.member is not None:  # a region computes the gradients of all its layers before it knows what each wants
+            return bool(super().learns(index))  # type: ignore[misc]
         return index >= len(self.flags) or self.flags[index]
 
     def shares_memory(self, bottom: Any, top: Any) -> bool:
@@ -96,6 +101,8 @@ class Hosted:
         self.context.plan(problem).execute((buffer(source), buffer(target)))
 
     def late(self: Any, number: Any, top: Any) -> Any:
+        if self.member is not None:
+            return super().late(number, top)  # type: ignore[misc]
         return Late(lambda: number(self.tops_live))
 
 
@@ -131,6 +138,7 @@ class HostedLayer:
         self.layer.tops_live = self.tops
         self.layer.open(parameters, phase, host, blobs)
         self.layer.setup(self.bottoms, self.tops)
+        host.live = self.layer.member is not None  # a region works on Caffe's memory
 
     def described(self) -> list:
         """Return lines that say which blobs to make, and what else its class demands."""
@@ -140,6 +148,8 @@ class HostedLayer:
             for blob, filler in zip(layer.blobs, layer.started)
         ]
         lines += ["fixed"] * (not layer.learned) + ["loss"] * isinstance(layer, Loss)
+        if layer.member is not None:
+            return [*lines, "region"]
         lines += [step for step in ("begin", "end") if getattr(type(layer), step) is not getattr(OclLayer, step)]
         return lines
 
@@ -164,6 +174,14 @@ class HostedLayer:
         self.layer.flags = learns
         self.layer.differentiate(self.tops, propagate_down, self.bottoms)
         return self._lines()
+
+    def enter(self) -> None:
+        """Take part in a region's forward pass."""
+        self.layer.forward(self.bottoms, self.tops)
+
+    def leave(self, propagate_down: list) -> None:
+        """Take part in a region's backward pass."""
+        self.layer.backward(self.tops, propagate_down, self.bottoms)
 
     def on_host(self, step: str) -> None:
         """Do `begin` or `end` on Caffe's memory."""

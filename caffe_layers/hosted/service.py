@@ -3,11 +3,12 @@
 A question is a line of words, for `setup` followed by the layer's LayerParameter in binary form. An answer is lines.
 
     setup TYPE PHASE f32|f64 LAYER POINTER FILL TOPS BOTTOM... | BLOB...
-        number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, `begin`, `end`
+        number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, and `begin`, `end` or `region`
     reshape LAYER 0|1 BOTTOM...       whether it works in place, shapes: `top SHAPE`
     forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`
     backward LAYER FLAGS FLAGS        a digit for each bottom, and for each blob: the same
     begin LAYER, end LAYER            does the layer's work on the host
+    enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region
     number LAYER INDEX                a scalar `@INDEX` of the last backward
     drop LAYER
 
@@ -36,6 +37,12 @@ def answer(question: bytes) -> bytes:
     step, first = words[0], words[1]
     if step in ("begin", "end"):
         _layers[int(first)].on_host(step)
+        return b""
+    if step == "enter":
+        _layers[int(first)].enter()
+        return b""
+    if step == "leave":
+        _layers[int(first)].leave(_flags(words[2]))
         return b""
     if step == "number":
         return bits(_layers[int(first)].number(int(words[2]))).encode()

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("caffe")
 
 from clgraft.caffe_layers.library import build, process
-from clgraft.caffe_layers.swap import swap_file
+from clgraft.caffe_layers.swap import swap_back, swap_file
 from clgraft.core.errors import ArgumentError, BuildError
 from tests.caffe_layers.caffe_nets import layer
 
@@ -121,9 +121,33 @@ def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(files):
 
 
 @needs_command
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_net_that_is_swapped_to_cpp_layers_trains(files, regions):
+    expected = losses(command("train", f"--solver={files}/own.prototxt"))
+    swap_file(files / "own.prototxt", files / "cpp.prototxt", native=True, regions=regions)
+    text = (files / "net_ocl.prototxt").read_text()
+    assert 'type: "OclConvolution"' in text and '"Python"' not in text and ("# clgraft region" in text) == regions
+    assert swap_back(text)[0] == (files / "net.prototxt").read_text()
+    said = command("train", f"--solver={files}/cpp.prototxt", replace="")
+    assert losses(said) == pytest.approx(expected, rel=1e-4) and "stays Caffe's own" not in said
+
+
+@needs_command
+def test_layers_inside_of_layers_and_python_layers_in_one_net(files):
+    """Caffe's own Scale with a Bias of ours in it, and a Python layer that meets an interpreter which clgraft started."""
+    expected = losses(command("train", f"--solver={files}/own.prototxt"))
+    said = command("train", f"--solver={files}/own.prototxt", replace="Bias,Softmax", CLGRAFT_VERBOSE="plan")
+    assert losses(said) == pytest.approx(expected, rel=1e-4)
+    assert "softmax forward" in said and "conv forward" not in said
+    swap_file(files / "own.prototxt", files / "python.prototxt", types=["ReLU", "Pooling"])
+    said = command("train", f"--solver={files}/python.prototxt", replace="all")
+    assert losses(said) == pytest.approx(expected, rel=1e-4)
+
+
+@needs_command
 def test_it_is_tested_timed_and_fine_tuned(files):
-    weights = f"--weights={files}/own_iter_6.caffemodel"
     command("train", f"--solver={files}/own.prototxt", replace="all")
+    weights = "--weights=" + shutil.copy(files / "own_iter_6.caffemodel", files / "start.caffemodel")
     tested = [
         losses(command("test", f"--model={files}/net.prototxt", weights, "--iterations=3", replace=replace))
         for replace in (None, "all", "Convolution,Pooling")

@@ -1,5 +1,6 @@
 // Puts clgraft's layers into Caffe's registry when the library is loaded.
 #include <dlfcn.h>
+#include <google/protobuf/text_format.h>
 
 #include <cstdlib>
 #include <map>
@@ -40,9 +41,17 @@ std::string own_type(const std::string &type) {
 
 template <typename Dtype>
 LayerPointer<Dtype> create(const caffe::LayerParameter &parameters) {
-    caffe::LayerParameter own(parameters);
+    caffe::LayerParameter own(parameters), inside;
     own.clear_blobs();
     own.set_type(own_type(parameters.type()));
+    if (parameters.python_param().has_param_str()) {  // as `clgraft swap` writes a layer's parameters
+        if (!google::protobuf::TextFormat::ParseFromString(parameters.python_param().param_str(), &inside))
+            return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, LayerPointer<Dtype>()));
+        inside.clear_name();
+        inside.clear_param();
+        own.clear_python_param();
+        own.MergeFrom(inside);
+    }
     const auto creator = own_creators<Dtype>().find(own.type());
     const LayerPointer<Dtype> layer = creator == own_creators<Dtype>().end() ? LayerPointer<Dtype>() : creator->second(own);
     return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, layer));
