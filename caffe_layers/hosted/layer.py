@@ -21,6 +21,7 @@ from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
 
+
 class Scribe(Recorder):
     """A recorder of problems whose numbers have one type.
 
@@ -60,7 +61,7 @@ class Hosted:
         self.lates: list = []
 
     def read(self: Any, text: str) -> None:
-        if text:
+        if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
             super().read(text)  # type: ignore[misc]
             return
         self.take(self.given_parameters)

@@ -11,6 +11,8 @@ A question is a line of words, for `setup` followed by the layer's LayerParamete
     enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region
     number LAYER INDEX                a scalar `@INDEX` of the last backward
     drop LAYER
+    net TYPES BLOB,...|all            followed by a net's text: `@INDEX`, then that layer's marks of regions, and so on;
+                                      the blobs, or patterns, are kept on the host
 
 A buffer is `b0`, `t0`, `p0` for a bottom, top or learnable blob, with a capital letter for its gradient, `s0` for an
 array of the layer's own, `hADDRESS:BYTES` for host memory, `-` for none; `+` in front says that it is added to.
@@ -24,6 +26,7 @@ import numpy as np
 
 from clgraft.caffe_layers.hosted.blobs import Host
 from clgraft.caffe_layers.hosted.layer import HostedLayer, bits, read_parameters
+from clgraft.caffe_layers.hosted.nets import marks
 
 _layers: dict = {}
 _numbers = itertools.count(1)
@@ -46,7 +49,9 @@ def answer(question: bytes) -> bytes:
         return b""
     if step == "number":
         return bits(_layers[int(first)].number(int(words[2]))).encode()
-    if step == "setup":
+    if step == "net":
+        lines = marks(data.decode("utf-8", "surrogateescape"), first.split(","), words[2].split(","))
+    elif step == "setup":
         lines = _setup(words, data)
     elif step == "reshape":
         lines = _layers[int(first)].reshape([_shape(word) for word in words[3:]], words[2] == "1")

@@ -22,7 +22,7 @@ from clgraft.core.abi import embed
 from clgraft.core.errors import BuildError
 
 SOURCES = Path(__file__).resolve().parents[1] / "native" / "src"
-FILES = ("device_host.cpp", "layer.cpp", "library.cpp", "memory_host.cpp", "planner.cpp", "program.cpp")
+FILES = ("device_host.cpp", "layer.cpp", "library.cpp", "memory_host.cpp", "net.cpp", "planner.cpp", "program.cpp")
 MOST_SHOWN = 4000  # letters of what the compiler says
 NAME = "libclgraft_caffe.so"
 # a header, and the packages of Debian and of Fedora that hold it
@@ -45,7 +45,7 @@ Cflags: -I${{prefix}}
 Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -Wl,--no-as-needed -lclgraft_caffe -Wl,--as-needed
 """
 CMAKE = """\
-# find_package(clgraft_caffe): link a program that makes Caffe nets to clgraft::caffe, and its nets know clgraft's layers.
+# find_package(clgraft_caffe): nets of a program that is linked to clgraft::caffe know clgraft's layers.
 if(NOT TARGET clgraft::caffe)
   add_library(clgraft::runtime SHARED IMPORTED)
   set_target_properties(clgraft::runtime PROPERTIES
@@ -129,8 +129,8 @@ def find_caffe(root: str | None = None) -> Caffe:
     foreign = [name for name in needs if re.match(r"libpython3", name) and f"libpython{embed.VERSION}." not in name]
     if foreign:
         raise BuildError(
-            f"[native] got {library}, which holds {foreign[0]}, expected Python {embed.VERSION}: one process cannot hold"
-            " two; install clgraft for that Python and run this with it"
+            f"[native] got {library}, which holds {foreign[0]}, expected Python {embed.VERSION}: one process cannot"
+            " hold two; install clgraft for that Python and run this with it"
         )
     return Caffe(library, tuple(options))
 
@@ -146,7 +146,7 @@ def check_headers(command: list[str]) -> None:
             missing.append((header, debian, fedora))
     if missing:
         raise BuildError(
-            f"[native] got no header {', '.join(row[0] for row in missing)}, expected what Caffe's own headers include:\n"
+            f"[native] got no header {', '.join(row[0] for row in missing)}, expected what Caffe's own include:\n"
             f"  Debian, Ubuntu: apt install {' '.join(row[1] for row in missing)}\n"
             f"  Fedora: dnf install {' '.join(row[2] for row in missing)}"
         )
@@ -198,7 +198,9 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}", f"-Wl,-soname,{NAME}", "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise BuildError(f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}")
+            raise BuildError(
+                f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}"
+            )
         fresh = folder / f"{NAME}.new"
         shutil.copy(made, fresh)
         fresh.replace(folder / NAME)  # a process that has the old one open keeps it

@@ -24,7 +24,7 @@ _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))
 
 
 def swap_layer(
-    document: Document, layer: Message, rule: Rule, edits: Edits, marks: Sequence[str] = (), native: bool = False
+    document: Document, layer: Message, rule: Rule, edits: Edits, marks: Sequence[str] = (), cpp: bool = False
 ) -> str:
     """Replace one layer.
 
@@ -38,7 +38,7 @@ def swap_layer(
         Where the changes are collected.
     marks : sequence of str, optional
         Lines for `param_str` that say in which regions the layer is.
-    native : bool
+    cpp : bool
         Whether it becomes a C++ layer, which reads `param_str` too, and no Python layer.
 
     Returns
@@ -74,7 +74,7 @@ def swap_layer(
     titles = [f"name: {quote(name)}"] if name and _is_utf8(name) else []
     frozen = _frozen_params(document, layer) if rule.layer != "OclBatchNorm" else []
     head = " ".join([*titles, "type: " + document.span(type_value), *frozen])
-    edits.replace(type_value.start, type_value.end, quote(rule.layer if native else "Python"))
+    edits.replace(type_value.start, type_value.end, quote(rule.layer if cpp else "Python"))
     if native is not None:
         indent = indent_of(document.text, native.start)
         text = document.text[native.start : end]

@@ -9,6 +9,7 @@
 
 #include "clgraft_caffe.h"
 #include "layer.hpp"
+#include "library.hpp"
 
 namespace clgraft_caffe {
 
@@ -113,6 +114,11 @@ bool read_names(const std::string &text, std::vector<std::string> *names) {
     return true;
 }
 
+std::string &replaced_now() {
+    static std::string &names = *new std::string();
+    return names;
+}
+
 struct Loaded {
     Loaded() {
         add_types<float>();
@@ -124,6 +130,8 @@ struct Loaded {
 
 }  // namespace
 
+const std::string &replaced_types() { return replaced_now(); }
+
 }  // namespace clgraft_caffe
 
 int clgraft_caffe_replace(const char *names) {
@@ -131,6 +139,9 @@ int clgraft_caffe_replace(const char *names) {
     if (!names || !clgraft_caffe::read_names(names, &wanted)) return -1;
     clgraft_caffe::replace<float>(wanted);
     clgraft_caffe::replace<double>(wanted);
+    std::string &now = clgraft_caffe::replaced_now();
+    now.clear();
+    for (const std::string &name : wanted) now += (now.empty() ? "" : ",") + name;
     return 0;
 }
 
