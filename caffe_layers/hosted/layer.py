@@ -132,7 +132,7 @@ class HostedLayer:
     def __init__(
         self, kind: str, parameters: Any, phase: int, host: Host, bottoms: list, blobs: list, tops: int
     ) -> None:
-        self.host = host
+        self.host, self.told = host, 0
         self.layer = hosted_class(class_name(kind))()
         self.bottoms = [Blob(host, BOTTOM, i, shape) for i, shape in enumerate(bottoms)]
         self.tops = [Blob(host, TOP, i, ()) for i in range(tops)]
@@ -176,9 +176,16 @@ class HostedLayer:
         self.layer.differentiate(self.tops, propagate_down, self.bottoms)
         return self._lines()
 
-    def enter(self) -> None:
-        """Take part in a region's forward pass."""
+    def enter(self) -> list:
+        """Take part in a region's forward pass; return lines that name tops which are not on the host, once a shape."""
         self.layer.forward(self.bottoms, self.tops)
+        if self.told == self.layer.prepared:
+            return []
+        self.told = self.layer.prepared
+        mark, last = self.layer.member.mark, {}
+        for member in self.layer.member.region.members:  # the last layer that writes a blob decides
+            last.update(zip(member.mark.tops, member.mark.shows))
+        return [f"hidden {place}" for place, name in enumerate(mark.tops) if not last[name]]
 
     def leave(self, propagate_down: list) -> None:
         """Take part in a region's backward pass."""

@@ -8,7 +8,8 @@ A question is a line of words, for `setup` followed by the layer's LayerParamete
     forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`
     backward LAYER FLAGS FLAGS        a digit for each bottom, and for each blob: the same
     begin LAYER, end LAYER            does the layer's work on the host
-    enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region
+    enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region; at first
+                                      `hidden TOP` for each top that is not on the host
     number LAYER INDEX                a scalar `@INDEX` of the last backward
     drop LAYER
     net TYPES BLOB,...|all            followed by a net's text: `@INDEX`, then that layer's marks of regions, and so on;
@@ -42,8 +43,7 @@ def answer(question: bytes) -> bytes:
         _layers[int(first)].on_host(step)
         return b""
     if step == "enter":
-        _layers[int(first)].enter()
-        return b""
+        return "\n".join(_layers[int(first)].enter()).encode()
     if step == "leave":
         _layers[int(first)].leave(_flags(words[2]))
         return b""

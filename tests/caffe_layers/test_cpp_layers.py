@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ needs_library = pytest.mark.skipif(bool(REASON), reason=f"needs C++ layers: {REA
 needs_command = pytest.mark.skipif(
     bool(REASON) or not shutil.which("caffe"), reason="needs C++ layers and the caffe command"
 )
+HERE = Path(__file__).resolve().parent
 RUN = (
     "import argparse; from clgraft.plugins.caffe import run; parser = argparse.ArgumentParser(); "
     "run.add_command(parser.add_subparsers()); options = parser.parse_args(); options.run(options)"
@@ -246,6 +248,64 @@ def test_sanitizers_find_nothing(files, tmp_path):
     )
     assert len(losses(said)) > 8
     assert "AddressSanitizer" not in said and "runtime error" not in said
+
+
+PROGRAM_NET = (
+    'force_backward: true layer { name: "x" type: "Input" top: "x" top: "t" input_param { '
+    "shape { dim: 4 dim: 3 dim: 9 dim: 7 } shape { dim: 4 dim: 5 } } }\n"
+    + layer("Convolution", "convolution_param { num_output: 6 kernel_size: 3 group: 3 }", ours=False, name="conv")
+    + layer("BatchNorm", ours=False, name="bn", bottoms=["y"], tops=["y"])
+    + layer("Scale", "scale_param { bias_term: true }", ours=False, name="scale", bottoms=["y"], tops=["y"])
+    + layer("PReLU", ours=False, name="prelu", bottoms=["y"], tops=["y"])
+    + layer("LRN", "lrn_param { local_size: 3 }", ours=False, name="lrn", bottoms=["y"], tops=["n"])
+    + layer("Pooling", "pooling_param { kernel_size: 3 stride: 2 }", ours=False, name="pool", bottoms=["n"], tops=["p"])
+    + layer(
+        "Deconvolution", "convolution_param { num_output: 2 kernel_size: 2 }", ours=False, bottoms=["p"], tops=["d"]
+    )
+    + layer("TanH", ours=False, name="tanh", bottoms=["d"], tops=["h"])
+    + layer("Eltwise", ours=False, name="sum", bottoms=["d", "h"], tops=["s"])
+    + layer("InnerProduct", "inner_product_param { num_output: 5 }", ours=False, name="ip", bottoms=["s"], tops=["i"])
+    + layer("Softmax", ours=False, name="softmax", bottoms=["i"], tops=["o"])
+    + layer("EuclideanLoss", ours=False, name="loss", bottoms=["o", "t"], tops=["loss"])
+)
+
+
+@needs_library
+@pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
+def test_a_program_of_the_users(tmp_path):
+    """Linked by CMake: float and double against Caffe's own layers, and nets in several threads."""
+    folder = process.find().parent
+    (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
+    options = " ".join(build.find_caffe().options)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(program CXX)\nset(CMAKE_CXX_STANDARD 11)\n"
+        "find_package(clgraft_caffe REQUIRED)\nfind_package(Threads REQUIRED)\n"
+        f"add_executable(program {HERE / 'program.cpp'})\ntarget_compile_options(program PRIVATE {options})\n"
+        f"target_include_directories(program PRIVATE {build.SOURCES})\n"
+        "target_compile_options(program PRIVATE -include caffe_types.hpp)\n"  # Debian 11's protobuf
+        f"target_link_libraries(program clgraft::caffe {build.find_caffe().library} glog protobuf Threads::Threads)\n"
+    )
+    for words in (["cmake", ".", f"-Dclgraft_caffe_DIR={folder}"], ["cmake", "--build", "."]):
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(["./program", "net.prototxt"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "served" in done.stdout
+
+
+@needs_library
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="needs pkg-config")
+def test_pkg_config_knows_the_library(tmp_path):
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(process.find().parent)}
+    question = ["pkg-config", "--cflags", "--libs", "clgraft_caffe"]
+    words = subprocess.run(question, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    (tmp_path / "program.cpp").write_text(
+        '#include <cstdio>\n#include "clgraft_caffe.h"\nint main() { std::puts(clgraft_caffe_types()); }\n'
+    )
+    command_line = [*build.compiler(), "program.cpp", *words, str(build.find_caffe().library), "-o", "program"]
+    done = subprocess.run(command_line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ",Pooling," in subprocess.run(["./program"], capture_output=True, text=True, cwd=tmp_path).stdout
 
 
 @needs_library

@@ -193,7 +193,8 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
     }
     try {
         if (in_region_) {
-            on_host("enter");
+            for (const std::string &line : lines_of(ask("enter " + number_)))
+                if (line.compare(0, 7, "hidden ") == 0) hide(top.at(static_cast<std::size_t>(std::atoi(line.c_str() + 7))));
             return;
         }
         if (begins_) on_host("begin");
