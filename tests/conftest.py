@@ -25,8 +25,8 @@ def pytest_addoption(parser) -> None:
         "--caffe-layers",
         choices=("python", "types", "replaced"),
         default="python",
-        help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the C++ layers' "
-        "own types, or Caffe's types with C++ layers in their place",
+        help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
+        "C++ layers, or Caffe's types with C++ layers in their place",
     )
 
 

@@ -17,8 +17,10 @@ from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
 from clgraft.caffe_layers.layers.loss import Loss
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
+
 
 class Scribe(Recorder):
     """A recorder of problems whose numbers have one type.
@@ -49,6 +51,8 @@ class Hosted:
         """Take what Caffe gives a layer."""
         self.host, self.phase, self.real = host, phase, host.real
         self.given_parameters, self.param_str = parameters, parameters.python_param.param_str
+        if host.real is not np.float32:  # regions have no other type: their layers run one by one
+            self.param_str = "\n".join(line for line in self.param_str.splitlines() if not line.startswith(REGION))
         self.blobs = Blobs(host, blobs)
         self.started: list = []  # for each blob that was made, its filler
         self.memory: dict = {}  # address -> number and elements of the layer's own arrays
@@ -57,7 +61,7 @@ class Hosted:
         self.lates: list = []
 
     def read(self: Any, text: str) -> None:
-        if text:
+        if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
             super().read(text)  # type: ignore[misc]
             return
         self.take(self.given_parameters)
@@ -77,7 +81,9 @@ class Hosted:
     def runner(self: Any) -> Any:
         return Scribe(np.dtype(self.real).name)
 
-    def learns(self, index: int) -> bool:
+    def learns(self: Any, index: int) -> bool:
+        if self.member is not None:  # a region computes the gradients of all its layers before it knows what each wants
+            return bool(super().learns(index))  # type: ignore[misc]
         return index >= len(self.flags) or self.flags[index]
 
     def shares_memory(self, bottom: Any, top: Any) -> bool:
@@ -96,6 +102,8 @@ class Hosted:
         self.context.plan(problem).execute((buffer(source), buffer(target)))
 
     def late(self: Any, number: Any, top: Any) -> Any:
+        if self.member is not None:
+            return super().late(number, top)  # type: ignore[misc]
         return Late(lambda: number(self.tops_live))
 
 
@@ -124,13 +132,14 @@ class HostedLayer:
     def __init__(
         self, kind: str, parameters: Any, phase: int, host: Host, bottoms: list, blobs: list, tops: int
     ) -> None:
-        self.host = host
+        self.host, self.told = host, 0
         self.layer = hosted_class(class_name(kind))()
         self.bottoms = [Blob(host, BOTTOM, i, shape) for i, shape in enumerate(bottoms)]
         self.tops = [Blob(host, TOP, i, ()) for i in range(tops)]
         self.layer.tops_live = self.tops
         self.layer.open(parameters, phase, host, blobs)
         self.layer.setup(self.bottoms, self.tops)
+        host.live = self.layer.member is not None  # a region works on Caffe's memory
 
     def described(self) -> list:
         """Return lines that say which blobs to make, and what else its class demands."""
@@ -140,6 +149,8 @@ class HostedLayer:
             for blob, filler in zip(layer.blobs, layer.started)
         ]
         lines += ["fixed"] * (not layer.learned) + ["loss"] * isinstance(layer, Loss)
+        if layer.member is not None:
+            return [*lines, "region"]
         lines += [step for step in ("begin", "end") if getattr(type(layer), step) is not getattr(OclLayer, step)]
         return lines
 
@@ -164,6 +175,21 @@ class HostedLayer:
         self.layer.flags = learns
         self.layer.differentiate(self.tops, propagate_down, self.bottoms)
         return self._lines()
+
+    def enter(self) -> list:
+        """Take part in a region's forward pass; return lines that name tops which are not on the host, once a shape."""
+        self.layer.forward(self.bottoms, self.tops)
+        if self.told == self.layer.prepared:
+            return []
+        self.told = self.layer.prepared
+        mark, last = self.layer.member.mark, {}
+        for member in self.layer.member.region.members:  # the last layer that writes a blob decides
+            last.update(zip(member.mark.tops, member.mark.shows))
+        return [f"hidden {place}" for place, name in enumerate(mark.tops) if not last[name]]
+
+    def leave(self, propagate_down: list) -> None:
+        """Take part in a region's backward pass."""
+        self.layer.backward(self.tops, propagate_down, self.bottoms)
 
     def on_host(self, step: str) -> None:
         """Do `begin` or `end` on Caffe's memory."""

@@ -3,13 +3,17 @@
 A question is a line of words, for `setup` followed by the layer's LayerParameter in binary form. An answer is lines.
 
     setup TYPE PHASE f32|f64 LAYER POINTER FILL TOPS BOTTOM... | BLOB...
-        number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, `begin`, `end`
+        number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, and `begin`, `end` or `region`
     reshape LAYER 0|1 BOTTOM...       whether it works in place, shapes: `top SHAPE`
     forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`
     backward LAYER FLAGS FLAGS        a digit for each bottom, and for each blob: the same
     begin LAYER, end LAYER            does the layer's work on the host
+    enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region; at first
+                                      `hidden TOP` for each top that is not on the host
     number LAYER INDEX                a scalar `@INDEX` of the last backward
     drop LAYER
+    net TYPES BLOB,...|all            followed by a net's text: `@INDEX`, then that layer's marks of regions, and so on;
+                                      the blobs, or patterns, are kept on the host
 
 A buffer is `b0`, `t0`, `p0` for a bottom, top or learnable blob, with a capital letter for its gradient, `s0` for an
 array of the layer's own, `hADDRESS:BYTES` for host memory, `-` for none; `+` in front says that it is added to.
@@ -23,6 +27,7 @@ import numpy as np
 
 from clgraft.caffe_layers.hosted.blobs import Host
 from clgraft.caffe_layers.hosted.layer import HostedLayer, bits, read_parameters
+from clgraft.caffe_layers.hosted.nets import marks
 
 _layers: dict = {}
 _numbers = itertools.count(1)
@@ -37,9 +42,16 @@ def answer(question: bytes) -> bytes:
     if step in ("begin", "end"):
         _layers[int(first)].on_host(step)
         return b""
+    if step == "enter":
+        return "\n".join(_layers[int(first)].enter()).encode()
+    if step == "leave":
+        _layers[int(first)].leave(_flags(words[2]))
+        return b""
     if step == "number":
         return bits(_layers[int(first)].number(int(words[2]))).encode()
-    if step == "setup":
+    if step == "net":
+        lines = marks(data.decode("utf-8", "surrogateescape"), first.split(","), words[2].split(","))
+    elif step == "setup":
         lines = _setup(words, data)
     elif step == "reshape":
         lines = _layers[int(first)].reshape([_shape(word) for word in words[3:]], words[2] == "1")

@@ -24,6 +24,8 @@ from clgraft.core.errors import BuildError
 
 SOURCES = Path(__file__).resolve().parents[1] / "native" / "src"
 FILES = ("layer.cpp", "library.cpp", "memory_host.cpp", "planner.cpp", "program.cpp")
+STOCK = ("device_host.cpp", "net.cpp")  # in addition: memory on Caffe's device, and regions
+OPENCL_BRANCH = ("device_opencl.cpp",)
 MOST_SHOWN = 4000  # letters of what the compiler says
 NAME = "libclgraft_caffe.so"
 # a header, and the packages of Debian and of Fedora that hold it
@@ -46,7 +48,7 @@ Cflags: -I${{prefix}}
 Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -Wl,--no-as-needed -lclgraft_caffe -Wl,--as-needed
 """
 CMAKE = """\
-# find_package(clgraft_caffe): link a program that makes Caffe nets to clgraft::caffe, and its nets know clgraft's layers.
+# find_package(clgraft_caffe): nets of a program that is linked to clgraft::caffe know clgraft's layers.
 if(NOT TARGET clgraft::caffe)
   add_library(clgraft::runtime SHARED IMPORTED)
   set_target_properties(clgraft::runtime PROPERTIES
@@ -75,13 +77,13 @@ class Caffe:
         Its libcaffe.so.
     options : tuple of str
         Words for the compiler: folders of headers and definitions.
-    device : str
-        The source for memory on Caffe's device.
+    sources : tuple of str
+        The files for it alone.
     """
 
     library: Path
     options: tuple[str, ...]
-    device: str
+    sources: tuple[str, ...]
 
 
 def compiler() -> list[str]:
@@ -128,19 +130,19 @@ def find_caffe(root: str | None = None) -> Caffe:
     library = libraries[0].resolve()
     needs = linked(library)
     options = [f"-I{path}" for path in headers]
-    device = "device_host.cpp"
+    sources = STOCK
     if opencl_branch.is_branch(headers or [Path("/usr/local/include"), Path("/usr/include")]):
-        device = "device_opencl.cpp"
+        sources = OPENCL_BRANCH
         options += [f"-D{name}" for name in opencl_branch.definitions(library)]
     elif not any("libcudart" in name for name in needs):
         options.append("-DCPU_ONLY")
     foreign = [name for name in needs if re.match(r"libpython3", name) and f"libpython{embed.VERSION}." not in name]
     if foreign:
         raise BuildError(
-            f"[native] got {library}, which holds {foreign[0]}, expected Python {embed.VERSION}: one process cannot hold"
-            " two; install clgraft for that Python and run this with it"
+            f"[native] got {library}, which holds {foreign[0]}, expected Python {embed.VERSION}: one process cannot"
+            " hold two; install clgraft for that Python and run this with it"
         )
-    return Caffe(library, tuple(options), device)
+    return Caffe(library, tuple(options), sources)
 
 
 def check_headers(command: list[str]) -> None:
@@ -154,7 +156,7 @@ def check_headers(command: list[str]) -> None:
             missing.append((header, debian, fedora))
     if missing:
         raise BuildError(
-            f"[native] got no header {', '.join(row[0] for row in missing)}, expected what Caffe's own headers include:\n"
+            f"[native] got no header {', '.join(row[0] for row in missing)}, expected what Caffe's own include:\n"
             f"  Debian, Ubuntu: apt install {' '.join(row[1] for row in missing)}\n"
             f"  Fedora: dnf install {' '.join(row[2] for row in missing)}"
         )
@@ -200,13 +202,15 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         # Caffe's headers are not free of warnings
         command = [*words, "-O2", "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]
         # as one file: most of the compiler's time goes into Caffe's headers
-        Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (caffe.device, *FILES)))
+        Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (*caffe.sources, *FILES)))
         command += ["-shared", f"{scratch}/all.cpp"]
         command += [str(runtime), str(caffe.library), "-lglog", "-lprotobuf", "-ldl", "-lpthread"]
         command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}", f"-Wl,-soname,{NAME}", "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise BuildError(f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}")
+            raise BuildError(
+                f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}"
+            )
         fresh = folder / f"{NAME}.new"
         shutil.copy(made, fresh)
         fresh.replace(folder / NAME)  # a process that has the old one open keeps it

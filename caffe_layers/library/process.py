@@ -38,8 +38,8 @@ class Served(NamedTuple):
 def find(root: str | None = None) -> Path:
     """Return the library, which is made if there is none for this Caffe yet.
 
-    `CLGRAFT_CAFFE_LIBRARY` names one; else it lies in clgraft's cache, and is made anew when Caffe's library, clgraft or
-    Python change.
+    `CLGRAFT_CAFFE_LIBRARY` names one; else it lies in clgraft's cache, and is made anew when Caffe's library, clgraft
+    or Python change.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def find(root: str | None = None) -> Path:
     named = os.environ.get(VARIABLE)
     if named:
         if not Path(named).is_file():
-            raise BuildError(f"[native] got {VARIABLE}={named}, expected a file: python -m clgraft.caffe_layers.native")
+            raise BuildError(f"[native] got {VARIABLE}={named}, expected a file of clgraft.caffe_layers.native")
         return Path(named).resolve()
     caffe = build.find_caffe(root)
     base = drivers.cache_folder()
@@ -145,6 +145,6 @@ def _check_caffe(found: Path) -> None:
     origin = getattr(module, "__file__", None)
     if origin and not any(name.startswith("libcaffe") for name in build.linked(Path(origin))):
         raise BuildError(
-            f"[native] got {origin}, which holds Caffe itself, expected one that links to libcaffe.so, for which {found}"
-            " was made; use the Python layers there (clgraft swap)"
+            f"[native] got {origin}, which holds Caffe itself, expected one that links to libcaffe.so, for which"
+            f" {found} was made; use the Python layers there (clgraft swap)"
         )

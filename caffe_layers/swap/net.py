@@ -9,7 +9,7 @@ from clgraft.caffe_layers.prototxt.marks import write_marks
 from clgraft.caffe_layers.swap.layer import TRUE, restore_layer, swap_layer
 from clgraft.caffe_layers.swap.regions import form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, Choice, rule_for
+from clgraft.caffe_layers.swap.rules import MODULE, OURS, Choice, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
 
 
@@ -21,6 +21,7 @@ def swap_net(
     exclude: Iterable[str] | None = None,
     regions: bool = False,
     keep: Iterable[str] = (),
+    native: bool = False,
 ) -> tuple[str, Report]:
     """Replace a net's layers by OpenCL ones.
 
@@ -37,6 +38,8 @@ def swap_net(
         Mark connected layers, so that they run as one graph. Blobs between them are then not on the host.
     keep : iterable of str
         Names, or shell patterns of names, of blobs that stay on the host all the same; a region ends there.
+    native : bool
+        Name the types of the C++ layers (`clgraft.caffe_layers.native`) instead of Python layers.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def swap_net(
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     kept = ([keep] if isinstance(keep, str) else list(keep)) if regions else None
-    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept)
+    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept, native)
     report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
@@ -75,6 +78,7 @@ def swap_layers(
     unknown: Sequence[Unknown],
     lines: Sequence[int] = (),
     keep: Sequence[str] | None = None,
+    native: bool = False,
 ) -> None:
     """Collect the changes that swap the layers of one `NetParameter` message.
 
@@ -86,13 +90,17 @@ def swap_layers(
         Where the layers stood before an upgrade.
     keep : sequence of str, optional
         Blobs that regions leave on the host; None for no regions.
+    native : bool
+        Whether layers become C++ layers.
     """
     rows = []
     for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
         line = lines[index] if lines else document.place(layer.start)[0]
         rule = rule_for(layer)
-        if kind == "Python":
+        if kind in OURS:
+            reason = "already OpenCL"
+        elif kind == "Python":
             ours = any(holder.text("module") == MODULE for holder in layer.messages("python_param"))
             reason = "already OpenCL" if ours else "a Python layer of the user's"
         else:
@@ -113,7 +121,7 @@ def swap_layers(
         report.notes += [f"no blob matches {pattern}" for pattern in unused]
     for (layer, rule, row), own in zip(rows, marks):
         if row.became and rule is not None:
-            swap_layer(document, layer, rule, edits, write_marks(own))
+            swap_layer(document, layer, rule, edits, write_marks(own), native)
         report.rows.append(row)
 
 

@@ -69,6 +69,9 @@ RULES = {
 }
 
 
+OURS = frozenset(rule.layer for rule in RULES.values())
+
+
 def rule_for(layer: Message) -> Rule | None:
     """Return the rule for a layer, None if it has no counterpart.
 

@@ -23,9 +23,10 @@ from clgraft.plugins.caffe import embedded
 _STRICT_PROTOBUF = 4
 REPLACED = "CLGRAFT_CAFFE_REPLACE"
 
-_DESCRIPTION = """Run Caffe's own command, such as caffe train, with clgraft's layers. Nets need no change: a library of
-C++ layers, which is made on first use, serves the types that clgraft has. Nets of clgraft swap load as well, because the
-Python that caffe embeds gets the packages of this installation. Everything after the first word goes to caffe as it is."""
+_DESCRIPTION = """Run Caffe's own command, such as caffe train, with clgraft's layers. Nets need no change: a library
+of C++ layers, which is made on first use, serves the types that clgraft has. Nets of clgraft swap load as well, because
+the Python that caffe embeds gets the packages of this installation. Everything after the first word goes to caffe as it
+is."""
 _EXAMPLES = """
 examples:
   clgraft caffe train -solver solver.prototxt -weights start.caffemodel

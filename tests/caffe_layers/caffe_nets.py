@@ -94,16 +94,17 @@ def layer(
     head = f'layer {{ name: "{name}" {blobs} {frame} '
     if not ours:
         return head + f'type: "{kind}" {parameters} }}\n'
-    fork = kind in ("Permute", "Normalize")  # whose parameters Caffe cannot read
-    if mode == "replaced" and not fork:
+    own = cls or "Ocl" + kind
+    apart = kind in ("Permute", "Normalize")  # whose parameters Caffe cannot read
+    if mode == "replaced" and not apart:
         return head + f'type: "{kind}" {parameters} }}\n' + OURS
-    if mode == "types" and not fork:
-        return head + f'type: "{cls or "Ocl" + kind}" {parameters} }}\n'
+    if mode == "types" and not apart and kind != "ConvolutionDepthwise":
+        return head + f'type: "{own}" {parameters} }}\n'
     assert "'" not in parameters
     text = f'name: "{name}" type: "{kind}" {parameters}'.replace("\n", " ")
     return (
-        head + f'type: "{"Python" if mode == "python" else "Ocl" + kind}" python_param {{ module: "clgraft.caffe_layers" layer: "{cls or "Ocl" + kind}" '
-        f"param_str: '{text}' }} }}\n"
+        head + f'type: "{"Python" if mode == "python" else own}" python_param {{ module: "clgraft.caffe_layers" '
+        f"layer: \"{own}\" param_str: '{text}' }} }}\n"
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 os.environ.setdefault("GLOG_minloglevel", "2")
 
-PYTHON, TYPES, REPLACED = "python", "types", "replaced"
-ONLY_PYTHON = "python_layers"  # mark of tests of what Python layers alone have
+PYTHON = "python"
+ONLY_PYTHON = "python_layers"  # mark of tests of errors, which end a process of Caffe's own layers
+# files whose tests compare layers with Caffe's own or with formulas, for any kind of ours
+SHARED = (
+    *("attributes_audit", "attributes_audit_windows", "batch_norm", "convolution", "deconvolution", "dropout"),
+    *("elementwise", "fillers", "fork_layers", "inner_product", "losses", "normalization", "pooling"),
+    *("random_gradients", "shaping"),
+)
 
 
 def pytest_configure(config) -> None:
-    config.addinivalue_line("markers", f"{ONLY_PYTHON}: tests Python layers, also with --caffe-layers")
     if config.getoption("caffe_layers") == PYTHON:
         return
     from clgraft.caffe_layers import native
@@ -24,8 +27,10 @@ def pytest_configure(config) -> None:
 
 
 def pytest_collection_modifyitems(config, items) -> None:
-    """Leave tests of Python layers out where those in C++ are tested."""
-    if config.getoption("caffe_layers") != PYTHON:
-        for item in items:
-            if item.get_closest_marker(ONLY_PYTHON):
-                item.add_marker(pytest.mark.skip(reason="tests Python layers"))
+    """Leave out what does not test C++ layers where those are tested."""
+    if config.getoption("caffe_layers") == PYTHON:
+        return
+    names = {f"test_{name}.py" for name in SHARED}
+    chosen = [item for item in items if item.path.name in names and not item.get_closest_marker(ONLY_PYTHON)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen

@@ -78,6 +78,7 @@ def test_a_separable_filter_is_two_filters(first):
     close(parts.blobs["y"].data, whole.blobs["y"].data, "y", 2e-6)
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize(("bottoms", "tops"), [("xz", "y"), ("x", "yv")])
 def test_every_bottom_has_a_top(bottoms, tops, kind):
@@ -86,6 +87,7 @@ def test_every_bottom_has_a_top(bottoms, tops, kind):
         load(text + layer(kind, convolution("kernel_size: 2"), ours=True, bottoms=list(bottoms), tops=list(tops)))
 
 
+@pytest.mark.python_layers
 def test_four_spatial_axes_are_refused():
     with pytest.raises(Exception, match=r"\[conv\] got in_size \(3, 4, 3, 4\), expected 1 to 3 spatial axes"):
         load(inputs({"x": (2, 3, 3, 4, 3, 4)}) + layer("Convolution", convolution("kernel_size: 2"), ours=True))

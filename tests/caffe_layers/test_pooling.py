@@ -112,6 +112,7 @@ def test_ceil_mode_of_forks_is_round_mode(pool):
     assert results[""].shape != results["round_mode: FLOOR"].shape
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -136,6 +137,7 @@ def test_shapes_may_change():
         assert net.blobs["y"].data[-1, -1, 0, 0] == x[-1, -1, :2, :2].max()
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("fields", "shape", "words"),
     [
@@ -157,6 +159,7 @@ def test_what_is_refused(fields, shape, words):
         load(inputs({"x": shape}) + layer("Pooling", f"pooling_param {{ {fields} }}", ours=True))
 
 
+@pytest.mark.python_layers
 def test_a_mask_of_averages_is_refused():
     with pytest.raises(Exception, match="got 2 top blobs with AVE"):
         parameters = "pooling_param { pool: AVE kernel_size: 2 }"

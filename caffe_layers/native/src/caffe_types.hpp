@@ -40,6 +40,9 @@ using Registry = caffe::LayerRegistry<Dtype, Dtype, Dtype>;
 typedef int_tp Int;  // of sizes and indices
 typedef caffe::Device Device;
 
+// The branch's blobs have at least one axis: what is a number in stock Caffe is an array of one there.
+inline std::vector<Int> as_blob(const std::vector<Int> &shape) { return shape.empty() ? std::vector<Int>(1, 1) : shape; }
+
 template <typename Dtype>
 Device *device_of(Layer<Dtype> *layer) {
     return layer->get_device();
@@ -57,6 +60,8 @@ template <typename Dtype>
 using Registry = caffe::LayerRegistry<Dtype>;
 typedef int Int;
 struct Device;  // a layer has none of its own
+
+inline std::vector<Int> as_blob(const std::vector<Int> &shape) { return shape; }
 
 template <typename Dtype>
 Device *device_of(Layer<Dtype> *) {

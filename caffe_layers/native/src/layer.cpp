@@ -26,7 +26,7 @@ std::vector<Int> shape_of(const std::string &word) {
     std::istringstream text(word.substr(1, word.size() - 2));
     text.imbue(std::locale::classic());
     for (std::string size; std::getline(text, size, ',');) shape.push_back(std::atoi(size.c_str()));
-    return shape;
+    return as_blob(shape);
 }
 
 template <typename Function>
@@ -59,7 +59,7 @@ Served &served() {
 
 template <typename Dtype>
 ServedLayer<Dtype>::ServedLayer(const caffe::LayerParameter &parameters, const LayerPointer<Dtype> &own)
-    : Layer<Dtype>(parameters), own_(own), hands_over_(false), begins_(false), ends_(false) {
+    : Layer<Dtype>(parameters), own_(own), hands_over_(false), in_region_(false), begins_(false), ends_(false) {
     memory_.parameters = &this->blobs_;
     memory_.device = device_of<Dtype>(this);
 }
@@ -77,7 +77,9 @@ std::string ServedLayer<Dtype>::title() const {
 // Lets Caffe's own layer take over, on the blobs that there are; without one there is nothing left to do but to say why.
 template <typename Dtype>
 void ServedLayer<Dtype>::hand_over(const Refusal &reason, const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
-    if (!own_) {
+    // the other layers of a region have recorded themselves, and wait for this one
+    const bool waited_for = reason.what()[0] && this->layer_param_.python_param().param_str().find("# clgraft region ") != std::string::npos;
+    if (!own_ || waited_for) {
         LOG(ERROR) << "clgraft: " << title() << ": " << reason.what();
         throw std::runtime_error(std::string(reason.what()) + " (in " + title() + ")");
     }
@@ -122,6 +124,7 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
             const std::size_t space = line.find(' ', 5);
             make_blob(line.substr(5, space - 5), space == std::string::npos ? "" : line.substr(space + 1));
         }
+        in_region_ = in_region_ || line == "region";
         begins_ = begins_ || line == "begin";
         ends_ = ends_ || line == "end";
         if (line == "loss" && this->layer_param_.loss_weight_size() == 0)  // as in Caffe's own loss layers
@@ -180,7 +183,7 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
     memory_.bottom = &bottom;
     memory_.top = &top;
     ProgramPointer &program = forward_[place == Place::device];
-    if (!hands_over_ && !program) {
+    if (!hands_over_ && !in_region_ && !program) {
         try {
             program.reset(new Program<Dtype>(lines_of(ask("forward " + number_)), number_, place, &memory_));
         } catch (const Refusal &reason) {
@@ -192,6 +195,11 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
         return;
     }
     try {
+        if (in_region_) {
+            for (const std::string &line : lines_of(ask("enter " + number_)))
+                if (line.compare(0, 7, "hidden ") == 0) hide(top.at(static_cast<std::size_t>(std::atoi(line.c_str() + 7))));
+            return;
+        }
         if (begins_) on_host("begin");
         program->run(memory_);
         if (ends_) on_host("end");
@@ -213,11 +221,15 @@ void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<boo
     memory_.bottom = &bottom;
     memory_.top = &top;
     std::string flags(1, place == Place::device ? 'd' : 'h');
-    flags += ' ';
-    for (const bool flag : propagate_down) flags += flag ? '1' : '0';
     flags += " .";  // so that no word is empty
+    for (const bool flag : propagate_down) flags += flag ? '1' : '0';
+    flags += " .";
     for (std::size_t i = 0; i < this->blobs_.size(); i++) flags += this->param_propagate_down(static_cast<int>(i)) ? '1' : '0';
     try {
+        if (in_region_) {
+            ask("leave " + number_ + flags.substr(1));
+            return;
+        }
         ProgramPointer &program = backward_[flags];
         if (!program)
             program.reset(new Program<Dtype>(lines_of(ask("backward " + number_ + flags.substr(1))), number_, place, &memory_));

@@ -68,6 +68,7 @@ class ServedLayer : public Layer<Dtype> {
     LayerPointer<Dtype> own_;
     bool hands_over_;     // Caffe's own layer runs
     std::string number_;  // of the layer in the core; empty before it is set up
+    bool in_region_;      // the core runs it, with the layers next to it
     bool begins_, ends_;  // whether the core has work to do in front of and after each forward pass
     std::string shapes_;  // what the programs are for: bottoms' shapes, and whether the layer works in place
     Memory<Dtype> memory_;

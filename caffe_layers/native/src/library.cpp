@@ -1,5 +1,6 @@
 // Puts clgraft's layers into Caffe's registry when the library is loaded.
 #include <dlfcn.h>
+#include <google/protobuf/text_format.h>
 
 #include <cstdlib>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "clgraft_caffe.h"
 #include "layer.hpp"
+#include "library.hpp"
 
 namespace clgraft_caffe {
 
@@ -40,9 +42,17 @@ std::string own_type(const std::string &type) {
 
 template <typename Dtype>
 LayerPointer<Dtype> create(const caffe::LayerParameter &parameters) {
-    caffe::LayerParameter own(parameters);
+    caffe::LayerParameter own(parameters), inside;
     own.clear_blobs();
     own.set_type(own_type(parameters.type()));
+    if (parameters.python_param().has_param_str()) {  // as `clgraft swap` writes a layer's parameters
+        if (!google::protobuf::TextFormat::ParseFromString(parameters.python_param().param_str(), &inside))
+            return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, LayerPointer<Dtype>()));
+        inside.clear_name();
+        inside.clear_param();
+        own.clear_python_param();
+        own.MergeFrom(inside);
+    }
     const auto creator = own_creators<Dtype>().find(own.type());
     const LayerPointer<Dtype> layer = creator == own_creators<Dtype>().end() ? LayerPointer<Dtype>() : creator->second(own);
     return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, layer));
@@ -104,6 +114,11 @@ bool read_names(const std::string &text, std::vector<std::string> *names) {
     return true;
 }
 
+std::string &replaced_now() {
+    static std::string &names = *new std::string();
+    return names;
+}
+
 struct Loaded {
     Loaded() {
         add_types<float>();
@@ -115,6 +130,8 @@ struct Loaded {
 
 }  // namespace
 
+const std::string &replaced_types() { return replaced_now(); }
+
 }  // namespace clgraft_caffe
 
 int clgraft_caffe_replace(const char *names) {
@@ -122,6 +139,9 @@ int clgraft_caffe_replace(const char *names) {
     if (!names || !clgraft_caffe::read_names(names, &wanted)) return -1;
     clgraft_caffe::replace<float>(wanted);
     CLGRAFT_DOUBLE(clgraft_caffe::replace<double>(wanted);)
+    std::string &now = clgraft_caffe::replaced_now();
+    now.clear();
+    for (const std::string &name : wanted) now += (now.empty() ? "" : ",") + name;
     return 0;
 }
 

@@ -20,6 +20,10 @@ void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place place, cl
 template <typename Dtype>
 void locate_on_host(caffe::Blob<Dtype> *blob, bool gradient, bool reads, clg_buffer *buffer);
 
+// Lets a blob that is not on the host, because it is inside of a region, read as NaN there without memory of its own.
+template <typename Dtype>
+void hide(caffe::Blob<Dtype> *blob);
+
 // A blob's memory on the host, to be read and written there.
 template <typename Dtype>
 void *on_host(caffe::Blob<Dtype> *blob, bool gradient) {

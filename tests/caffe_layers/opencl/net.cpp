@@ -116,9 +116,11 @@ int main(int count, char **words) {
     }
     FLAGS_logtostderr = 1;
     google::InitGoogleLogging(words[0]);
-    Caffe::SetDevices({DEVICE});
-    Caffe::set_mode(std::string(words[1]) == "gpu" ? Caffe::GPU : Caffe::CPU);
-    Caffe::SetDevice(DEVICE);
+    if (std::string(words[1]) == "gpu") {
+        Caffe::SetDevices({DEVICE});
+        Caffe::set_mode(Caffe::GPU);
+        Caffe::SetDevice(DEVICE);
+    }
     run(words[2], words[3], count > 4 ? std::atoi(words[4]) : 0);
     return 0;
 }
