@@ -57,7 +57,7 @@ def find(root: str | None = None) -> Path:
         raise BuildError(f"[native] got no cache (CLGRAFT_CACHE), expected {VARIABLE} to name {build.NAME} then")
     found = base / "caffe" / _stamp(caffe) / build.NAME
     if not found.exists():
-        log.info("clgraft: making %s for %s", found, caffe.library)
+        log.warning("clgraft: making %s for %s, once", found, caffe.library)
         build.make(found.parent, root)
     return found
 
