@@ -211,12 +211,12 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
             raise BuildError(
                 f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}"
             )
+        shutil.copy(SOURCES / "clgraft_caffe.h", folder)
+        (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=embed.recipe.version()))
+        (folder / "clgraft_caffe-config.cmake").write_text(CMAKE)
         fresh = folder / f"{NAME}.new"
         shutil.copy(made, fresh)
         fresh.replace(folder / NAME)  # a process that has the old one open keeps it
-    shutil.copy(SOURCES / "clgraft_caffe.h", folder)
-    (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=embed.recipe.version()))
-    (folder / "clgraft_caffe-config.cmake").write_text(CMAKE)
     return folder / NAME
 
 

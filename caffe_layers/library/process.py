@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import sys
@@ -57,8 +58,12 @@ def find(root: str | None = None) -> Path:
         raise BuildError(f"[native] got no cache (CLGRAFT_CACHE), expected {VARIABLE} to name {build.NAME} then")
     found = base / "caffe" / _stamp(caffe) / build.NAME
     if not found.exists():
-        log.info("clgraft: making %s for %s", found, caffe.library)
-        build.make(found.parent, root)
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with (found.parent / "lock").open("w") as lock:  # several processes may want it at the same time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not found.exists():
+                log.warning("clgraft: making %s for %s, once", found, caffe.library)
+                build.make(found.parent, root)
     return found
 
 

@@ -49,7 +49,7 @@ def files(tmp_path):
     h5py = pytest.importorskip("h5py")
     rng = np.random.default_rng(20)
     with h5py.File(str(tmp_path / "data.h5"), "w") as file:
-        file["x"] = rng.standard_normal((12, 3, 8, 8)).astype("f4")
+        file["x"] = file["data"] = rng.standard_normal((12, 3, 8, 8)).astype("f4")
         file["label"] = rng.integers(0, 3, 12).astype("f4")
     (tmp_path / "list.txt").write_text(f"{tmp_path}/data.h5\n")
 
@@ -69,6 +69,20 @@ def files(tmp_path):
     )
     write_solver(tmp_path, "own")
     return tmp_path
+
+
+@pytest.fixture
+def demo(files, monkeypatch):
+    """The net of the digits demo, with random data in place of digits."""
+    monkeypatch.syspath_prepend(str(HERE.parents[1] / "examples" / "digits"))
+    from train_caffe import digits_prototxt
+
+    text = digits_prototxt((4, 3, 8, 8), normed=True)
+    begin = text.index("input_param")
+    end = text.index("\n}", begin)
+    data = f'hdf5_data_param {{ source: "{files}/list.txt" batch_size: 4 }}'
+    (files / "net.prototxt").write_text(text[:begin].replace('"Input"', '"HDF5Data"') + data + text[end:])
+    return files
 
 
 def write_solver(folder, name: str, net: str = "net", steps: int = 6) -> None:
@@ -94,27 +108,27 @@ def losses(text: str) -> list[float]:
 
 
 @needs_command
-def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(files):
+def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(demo):
     """Caffe's own layers, Python layers and C++ layers: the same losses, and each goes on from the others' states."""
-    swap_file(files / "own.prototxt", files / "python.prototxt")
+    swap_file(demo / "own.prototxt", demo / "python.prototxt")
     write_solver(files, "cpp")
     runs = {"own": ("own", None, "own"), "python": ("python", None, "own_ocl"), "cpp": ("cpp", "all", "cpp")}
     seen = {}
     for name, (solver, replace, _) in runs.items():
-        said = command("train", f"--solver={files}/{solver}.prototxt", replace=replace)
+        said = command("train", f"--solver={demo}/{solver}.prototxt", replace=replace)
         seen[name] = losses(said)
         assert "stays Caffe's own" not in said
     assert len(seen["own"]) > 8
     for name in ("python", "cpp"):
-        assert seen[name] == pytest.approx(seen["own"], rel=1e-4)
-    solvers = {name: (files / f"{solver}.prototxt").read_text() for name, (solver, _, _) in runs.items()}
+        assert seen[name] == pytest.approx(seen["own"], rel=1e-3)
+    solvers = {name: (demo / f"{solver}.prototxt").read_text() for name, (solver, _, _) in runs.items()}
     for name, text in solvers.items():
-        (files / f"more_{name}.prototxt").write_text(text.replace("max_iter: 6", "max_iter: 9"))
+        (demo / f"more_{name}.prototxt").write_text(text.replace("max_iter: 6", "max_iter: 9"))
     further: dict[str, list] = {}
     for origin, (_, _, prefix) in runs.items():
         for name, (_, replace, _) in runs.items():
-            state = shutil.copy(files / f"{prefix}_iter_6.solverstate", files / f"{origin}.solverstate")
-            words = ("train", f"--solver={files}/more_{name}.prototxt", f"--snapshot={state}")
+            state = shutil.copy(demo / f"{prefix}_iter_6.solverstate", demo / f"{origin}.solverstate")
+            words = ("train", f"--solver={demo}/more_{name}.prototxt", f"--snapshot={state}")
             further.setdefault(origin, []).append(losses(command(*words, replace=replace)))
     for numbers in further.values():
         assert len(numbers[0]) > 4

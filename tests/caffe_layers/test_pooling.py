@@ -96,6 +96,7 @@ def test_round_mode(pool, fields):
     np.testing.assert_allclose(y, native.blobs["y"].data[:, :, : y.shape[2], : y.shape[3]], rtol=1e-6)
 
 
+@pytest.mark.python_layers  # Caffe cannot read the field
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 def test_ceil_mode_of_forks_is_round_mode(pool):
     """DenseNet-121's prototxt says `ceil_mode: false`, which stock Caffe cannot read."""

@@ -59,7 +59,7 @@ Served &served() {
 
 template <typename Dtype>
 ServedLayer<Dtype>::ServedLayer(const caffe::LayerParameter &parameters, const LayerPointer<Dtype> &own)
-    : Layer<Dtype>(parameters), own_(own), hands_over_(false), in_region_(false), begins_(false), ends_(false) {
+    : Layer<Dtype>(parameters), own_(own), hands_over_(false), in_region_(false), begins_(false), ends_(false), in_place_(false) {
     memory_.parameters = &this->blobs_;
     memory_.device = device_of<Dtype>(this);
 }
@@ -161,16 +161,17 @@ void ServedLayer<Dtype>::Reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
 
 template <typename Dtype>
 void ServedLayer<Dtype>::reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
-    bool in_place = false;
+    bool in_place = false, same = shapes_.size() == bottom.size();
     for (const caffe::Blob<Dtype> *blob : top) in_place = in_place || std::find(bottom.begin(), bottom.end(), blob) != bottom.end();
-    const std::string shapes = (in_place ? " 1" : " 0") + bottom_words(bottom);
-    if (shapes == shapes_) return;
+    for (std::size_t i = 0; same && i < bottom.size(); i++) same = bottom[i]->shape() == shapes_[i];
+    if (same && in_place == in_place_) return;
     shapes_.clear();
     for (ProgramPointer &program : forward_) program.reset();
     backward_.clear();
-    const std::vector<std::string> lines = lines_of(ask("reshape " + number_ + shapes));
+    const std::vector<std::string> lines = lines_of(ask("reshape " + number_ + (in_place ? " 1" : " 0") + bottom_words(bottom)));
     for (std::size_t i = 0; i < top.size(); i++) top[i]->Reshape(shape_of(lines.at(i).substr(4)));
-    shapes_ = shapes;
+    for (const caffe::Blob<Dtype> *blob : bottom) shapes_.push_back(blob->shape());
+    in_place_ = in_place;
 }
 
 template <typename Dtype>

@@ -70,7 +70,8 @@ class ServedLayer : public Layer<Dtype> {
     std::string number_;  // of the layer in the core; empty before it is set up
     bool in_region_;      // the core runs it, with the layers next to it
     bool begins_, ends_;  // whether the core has work to do in front of and after each forward pass
-    std::string shapes_;  // what the programs are for: bottoms' shapes, and whether the layer works in place
+    std::vector<std::vector<int> > shapes_;  // what the programs are for: the bottoms' shapes,
+    bool in_place_;                          // and whether the layer works in place
     Memory<Dtype> memory_;
     ProgramPointer forward_[2];  // by place
     std::map<std::string, ProgramPointer> backward_;

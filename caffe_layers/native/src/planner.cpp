@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -28,6 +29,16 @@ std::string ask_once(const std::string &question) {
     return answer;
 }
 
+// Compilers and other programs that this process starts have no use for the library.
+void keep_to_this_process() {
+    const char *preloaded = std::getenv("LD_PRELOAD");
+    if (!preloaded) return;
+    std::string others;
+    for (const std::string &name : words_of(preloaded))
+        if (name.find("libclgraft_caffe") == std::string::npos) others += (others.empty() ? "" : " ") + name;
+    setenv("LD_PRELOAD", others.c_str(), 1);
+}
+
 void tell_what_is_gone() {
     std::vector<std::string> numbers;
     {
@@ -48,6 +59,7 @@ bool planner_runs() {
     enum { unknown, no, yes };
     static std::atomic<int> known(unknown);
     if (known != unknown) return known == yes;
+    keep_to_this_process();
     try {
         ask_once("drop 0");  // under no lock: another thread may hold the interpreter's and wait for ours
         known = yes;

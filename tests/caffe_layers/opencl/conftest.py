@@ -1,4 +1,4 @@
-"""Builds the C++ layers and this folder's programs for the branch that CAFFE_OPENCL_ROOT names, and runs nets with them."""
+"""Builds the C++ layers and this folder's programs for the branch that CAFFE_OPENCL_ROOT names, and runs nets."""
 
 from __future__ import annotations
 
@@ -47,8 +47,22 @@ class Branch:
         """Return a program of this folder's, compiled."""
         if name not in self.programs:
             target = self.folder / name
-            command = ["g++", "-std=c++11", "-O1", *self.caffe.options, f"-I{self.layers.parent}", str(HERE / f"{name}.cpp")]
-            command += [f"-L{self.layers.parent}", str(self.caffe.library), "-lclgraft", "-lOpenCL", "-lglog", "-lgflags"]
+            command = [
+                "g++",
+                "-std=c++11",
+                "-O1",
+                *self.caffe.options,
+                f"-I{self.layers.parent}",
+                str(HERE / f"{name}.cpp"),
+            ]
+            command += [
+                f"-L{self.layers.parent}",
+                str(self.caffe.library),
+                "-lclgraft",
+                "-lOpenCL",
+                "-lglog",
+                "-lgflags",
+            ]
             command += ["-lprotobuf", "-lboost_system", "-lpthread", "-ldl"]
             command += [f"-Wl,-rpath,{self.layers.parent}:{self.caffe.library.parent}", "-o", str(target)]
             done = subprocess.run(command, capture_output=True, text=True)
