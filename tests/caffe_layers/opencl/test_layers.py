@@ -33,8 +33,11 @@ def of(name: str, blobs: dict) -> list:
     """Return the names of a layer's tops and their gradients, and of the gradients of what it reads."""
     read = nets.LAYERS[name][2].split()
     wanted = {f"{name}_y", *(f"{name}_y{i}" for i in range(nets.LAYERS[name][3]))}
-    number = {bottom: readers(bottom).index(name) for bottom in read if not bottom.startswith("label")}
-    split = [f"d.{bottom}_{bottom}_0_split_{i}" for bottom, i in number.items()]
+    number = {bottom: readers(bottom).index(name) for bottom in read if bottom not in ("label", "small")}
+    split = [
+        f"d.{bottom}_{bottom}_0_split_{i}" if len(readers(bottom)) > 1 else f"d.{bottom}"
+        for bottom, i in number.items()
+    ]
     return [one for one in blobs if one in wanted or one.removeprefix("d.") in wanted or one in split]
 
 
