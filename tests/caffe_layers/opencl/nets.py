@@ -7,7 +7,7 @@ from collections.abc import Sequence
 XAVIER = 'weight_filler { type: "xavier" }'
 INPUTS = {"x": (2, 6, 9, 8), "z": (2, 6, 9, 8), "small": (1, 6, 5, 4), "label": (2, 1, 9, 8), "flat": (4, 7)}
 
-# Name: type, parameters, bottoms, number of tops. Types may occur more than once.
+# Name: type, parameters, bottoms, number of tops. The branch's own deconvolution needs `engine: CAFFE` on the host.
 LAYERS = {
     "conv": ("Convolution", f"convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 {XAVIER} }}", "x", 1),
     "conv_groups": (
@@ -30,7 +30,7 @@ LAYERS = {
     ),
     "deconv": (
         "Deconvolution",
-        f"convolution_param {{ num_output: 3 kernel_size: 4 stride: 2 pad: 1 {XAVIER} }}",
+        f"convolution_param {{ num_output: 3 kernel_size: 4 stride: 2 pad: 1 engine: CAFFE {XAVIER} }}",
         "x",
         1,
     ),
