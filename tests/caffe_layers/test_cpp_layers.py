@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("caffe")
 
 from clgraft.caffe_layers.library import build, process
-from clgraft.caffe_layers.swap import swap_back, swap_file
+from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
 from clgraft.core.errors import ArgumentError, BuildError
 from tests.caffe_layers.caffe_nets import layer
 
@@ -384,3 +384,25 @@ def test_missing_headers_are_told_as_packages(tmp_path):
     with pytest.raises(BuildError) as found:
         build.check_headers([*build.compiler(), "-nostdinc", f"-I{tmp_path}"])
     assert "apt install libcaffe-dev (or CAFFE_ROOT=/folder/of/caffe) libboost-dev libgflags-dev" in str(found.value)
+
+
+@needs_library
+def test_hidden_blobs_read_as_nan_in_pycaffe(files):
+    """Blobs inside of a region; in a process of its own, because the library stays."""
+    (files / "regions.prototxt").write_text(
+        swap_net((files / "net.prototxt").read_text(), native=True, regions=True, keep=["p"])[0]
+    )
+    code = f"""
+import numpy as np
+import caffe
+import clgraft.caffe_layers.native
+net = caffe.Net("{files}/regions.prototxt", caffe.TRAIN)
+net.forward()
+net.backward()
+hidden = [name for name, blob in net.blobs.items() if np.isnan(blob.data).all()]
+print(*hidden, net.blobs["p"].data.any(), net.blobs["p"].diff.any(), net.params["conv"][0].diff.any())
+"""
+    environment = {**os.environ, "CLGRAFT_CAFFE_LIBRARY": str(process.find())}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "y score True True True"

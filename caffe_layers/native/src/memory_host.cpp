@@ -31,17 +31,25 @@ void locate_on_host(caffe::Blob<Dtype> *blob, bool gradient, bool reads, clg_buf
     buffer->bytes = static_cast<uint64_t>(blob->count()) * sizeof(Dtype);
 }
 
+// Memory full of NaN that all hidden blobs share; another one for gradients, which Caffe's Split layers write.
+template <typename Dtype>
+Dtype *nothing(std::size_t count, bool gradient) {
+    typedef std::vector<std::unique_ptr<std::vector<Dtype> > > Memories;
+    static std::mutex mutex;
+    static Memories *memories = new Memories[2];
+    Memories &own = memories[gradient];
+    std::lock_guard<std::mutex> lock(mutex);
+    if (own.empty() || own.back()->size() < count)  // smaller ones stay: blobs use them
+        own.emplace_back(new std::vector<Dtype>(count, std::numeric_limits<Dtype>::quiet_NaN()));
+    return own.back()->data();
+}
+
 template <typename Dtype>
 void hide(caffe::Blob<Dtype> *blob) {
-    static std::mutex mutex;
-    static std::vector<std::unique_ptr<std::vector<Dtype> > > &nothing = *new std::vector<std::unique_ptr<std::vector<Dtype> > >();
-    const std::size_t count = blob->count();
+    const std::size_t count = static_cast<std::size_t>(blob->count());
     if (!count) return;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (nothing.empty() || nothing.back()->size() < count)  // smaller ones stay: blobs use them
-        nothing.emplace_back(new std::vector<Dtype>(count, std::numeric_limits<Dtype>::quiet_NaN()));
-    blob->data()->set_cpu_data(nothing.back()->data());
-    blob->diff()->set_cpu_data(nothing.back()->data());
+    blob->data()->set_cpu_data(nothing<Dtype>(count, false));
+    blob->diff()->set_cpu_data(nothing<Dtype>(count, true));
 }
 
 template void hide<float>(caffe::Blob<float> *);
