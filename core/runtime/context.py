@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from clgraft.core import abi
@@ -13,7 +13,7 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import devices, sources
+from clgraft.core.runtime import build_processes, devices, sources
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
@@ -152,10 +152,10 @@ class DeviceContext:
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)
 
-    def build(self, *planned: Launches) -> None:
-        """Build the programs that launches need and that are not there yet."""
+    def build(self, *planned: Launches, kept: Collection[bytes] = ()) -> None:
+        """Build the programs that launches need and that are not there yet; the driver has those of `kept` keys."""
         self.programs.build(
-            launch.kernel for launches in planned for launch in launches.launches if 0 not in launch.global_size
+            (launch.kernel for launches in planned for launch in launches.launches if 0 not in launch.global_size), kept
         )
 
     def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
@@ -166,7 +166,8 @@ class DeviceContext:
         BuildError
             If the device's compiler refuses a kernel.
         """
-        self.build(launches)
+        kept = build_processes.build_ahead(self.cl_device, problem.arguments(), launches)
+        self.build(launches, kept=kept)
         keep: list[Any] = []
         spec = plan_spec(self.ffi, self.lib, problem, name, self.device.name, launches, keep)
         out = self.ffi.new("clg_plan *")
