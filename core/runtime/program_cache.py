@@ -177,7 +177,9 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
 def note_of(cl_device: Any, program: bytes, kernel: str, local_size: tuple[int, ...] | None) -> str:
     """Return the key of a note that a kernel is in the driver's own cache, for work-groups of a size."""
     what = f"{kernel} of {program.hex()} for work-groups of {local_size}"
-    return json.dumps({**json.loads(key_of(cl_device, what, ())), "kept in": str(runtimes.pocl_cache())}, sort_keys=True)
+    return json.dumps(
+        {**json.loads(key_of(cl_device, what, ())), "kept in": str(runtimes.pocl_cache())}, sort_keys=True
+    )
 
 
 def is_noted(place: Path, note: str) -> bool:
