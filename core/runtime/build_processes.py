@@ -1,9 +1,9 @@
 """Builds kernels in child processes, for drivers that compile a kernel when it first runs, one after the other.
 
-PoCL's compiler works under one lock, and most of its work happens when a kernel is first launched with a work-group size.
-So before a plan of many new kernels is handed over, child processes launch each of them once, with a single work-group on
-zeros, and leave them in the cache that the driver keeps. The calling process then finds them there. It knows launches
-only: the same sources, options, work-group sizes and arguments, so that it builds what will run and nothing else.
+PoCL's compiler works under one lock, and most of its work waits until a kernel is first launched with a work-group
+size. So before a plan of many new kernels is handed over, child processes launch each of them once, with a single
+work-group on zeros, and leave them in the cache that the driver keeps. The calling process then finds them there. It
+knows launches only: the same sources, options, work-group sizes and arguments, so that it builds what will run.
 
 A note in the program cache says that a kernel was given to a child. A note that is wrong costs time and nothing else,
 and so does a child that fails: what it leaves undone is built by the process that needs it.
@@ -176,8 +176,7 @@ def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
                 thread.join()
         finally:
             for child in children:
-                child.kill()
-                child.communicate()
+                _end(child)
 
 
 def _start(device: str) -> subprocess.Popen[str]:
@@ -193,6 +192,15 @@ def _start(device: str) -> subprocess.Popen[str]:
         text=True,
         close_fds=False,
     )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Let a child end, which it does when nothing more can come; kill one that does not."""
+    try:
+        child.communicate(timeout=2.0)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        child.kill()
+        child.wait()
 
 
 def _feed(child: subprocess.Popen[str], left: deque[dict[str, Any]], step: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """Kernels whose body is a function that no compiler inlines, for compilers that repeat the body.
 
-PoCL makes three functions of a kernel: the kernel itself, one for each work-group and one for small grids. Each holds the
-whole body, and all are compiled although one of them runs. With the body in a function of its own they hold a call.
+PoCL makes three functions of a kernel: the kernel itself, one for each work-group and one for small grids. Each holds
+the whole body, and all are compiled although one of them runs. With the body in a function of its own they hold a call.
 """
 
 from __future__ import annotations
