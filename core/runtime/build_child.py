@@ -34,18 +34,19 @@ def launch(queue: Any, task: dict[str, Any]) -> None:
     no_cache: Any = False  # pyopencl's own
     program = cl.Program(context, task["source"]).build(options=task["options"], cache_dir=no_cache)
     kernel = cl.Kernel(program, task["name"])
-    keep, position = [], 0
+    set_argument: Any = kernel.set_arg
+    position, keep = 0, list[Any]()
     for kind, what in task["arguments"]:
         if kind == "memory":
             pages = np.zeros(what + 2 * PAGE, np.uint8)  # those that nobody touches take no memory
             array = pages[-pages.ctypes.data % PAGE :]
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             keep += [array, cl.Buffer(context, flags, hostbuf=array)]
-            kernel.set_arg(position, keep[-1])
-            kernel.set_arg(position + 1, np.uint64(0))
+            set_argument(position, keep[-1])
+            set_argument(position + 1, np.uint64(0))
             position += 2
         else:
-            kernel.set_arg(position, cl.LocalMemory(what) if kind == "local" else bytes.fromhex(what))
+            set_argument(position, cl.LocalMemory(what) if kind == "local" else bytes.fromhex(what))
             position += 1
     cl.enqueue_nd_range_kernel(queue, kernel, task["global"], task["local"])
     queue.finish()
