@@ -96,8 +96,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()
     device = core.context(options.device).device
-    print(f"{device.platform}, {device.name}, {device.compute_units} compute units; batch {options.batch}, {SIZE} pixels")
-    print(f"milliseconds, {'processor time' if options.cpu_time else 'time passed'}, medians; peer / clgraft in brackets")
+    print(
+        f"{device.platform}, {device.name}, {device.compute_units} compute units; batch {options.batch}, {SIZE} pixels"
+    )
+    print(
+        f"milliseconds, {'processor time' if options.cpu_time else 'time passed'}, medians; peer / clgraft in brackets"
+    )
     ratios: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.nets:

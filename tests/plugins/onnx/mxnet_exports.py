@@ -2,7 +2,7 @@
 
 MXNet and the newest onnx cannot share an environment, so the files are made first, with an older onnx::
 
-    PYTHONPATH=OLDER_ONNX .venv-3.11/bin/python -m tests.plugins.onnx.mxnet_exports FOLDER
+    PYTHONPATH=.venv-newer/onnx-for-mxnet .venv-3.11/bin/python -m tests.plugins.onnx.mxnet_exports FOLDER
     .venv-newer/bin/python -m pytest tests/plugins/onnx/test_mxnet_exports.py --mxnet-models FOLDER
 
 Next to each model lie its input and what MXNet computes from it. MXNet itself is needed only here.
@@ -44,11 +44,12 @@ def write(name: str, folder: Path) -> None:
     size, opsets = NETS[name]
     mx.random.seed(3)
     net = vision.get_model(name, classes=20)
-    net.initialize(mx.init.Xavier(magnitude=2))
+    net.initialize(mx.init.Xavier("gaussian", "in", 2))
     x = np.random.default_rng(4).standard_normal((2 if size < 100 else 1, 3, size, size)).astype(np.float32)
     net(mx.nd.array(x))
-    for parameter in net.collect_params().values():  # statistics that are not trivial
-        if parameter.name.endswith(("running_mean", "running_var", "gamma", "beta")):
+    for parameter in net.collect_params().values():  # statistics, scales and shifts that are not trivial
+        learnt = parameter.name.endswith(("gamma", "beta")) and parameter.grad_req != "null"
+        if learnt or parameter.name.endswith(("running_mean", "running_var")):
             low = 0.5 if parameter.name.endswith(("var", "gamma")) else -0.2
             parameter.set_data(mx.nd.random.uniform(low, low + 0.4, parameter.shape))
     net.hybridize()
