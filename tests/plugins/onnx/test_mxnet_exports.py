@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx", reason="needs onnx")
-from clgraft.plugins.onnx import Session  # noqa: E402
-from tests.plugins.onnx import mxnet_exports  # noqa: E402
+from clgraft.plugins.onnx import Session
+from tests.plugins.onnx import mxnet_exports
 
 LIMIT = 2e-5  # of the largest output: rounding errors of both sides, of up to 120 layers
 
