@@ -1,4 +1,4 @@
-"""Whole nets in ONNX Runtime or OpenVINO on the CPU: the nets whose structure is in the onnx package, with random weights."""
+"""Nets in ONNX Runtime or OpenVINO on the CPU: those whose structure is in the onnx package, with random weights."""
 
 from __future__ import annotations
 
