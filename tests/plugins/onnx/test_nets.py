@@ -19,6 +19,7 @@ NETS = (
     *("wide_resnet50_2", "efficientnet_b4", "googlenet", "inception_v3", "mobilenet_v3_small"),
 )
 OPSETS = (18, 13, 11)
+ATTENTION = (18, 16, 14)  # the exporter has no attention for older opsets
 LIMIT = 2e-5  # of the largest output: rounding errors of both sides, of up to 160 layers
 
 
@@ -67,7 +68,7 @@ def test_nets_of_torchvision(name: str, tmp_path: Path) -> None:
     from tests.plugins.onnx import torch_nets
 
     expected = None
-    for opset in OPSETS:
+    for opset in ATTENTION if name == "vit_b_16" else OPSETS:
         path = tmp_path / f"{opset}.onnx"
         x = torch_nets.export(name, path, opset).numpy()
         if expected is None:
