@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 from clgraft import core
 from clgraft.core.errors import ArgumentError
 from clgraft.core.graph import Copies
-from clgraft.plugins.torch.joint import multiply_by_masks, read_maxima
+from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
 from clgraft.plugins.torch.regions import Explanation, Pair, take_regions
 from clgraft.plugins.torch.traced import keep_resizing
 
@@ -65,6 +65,7 @@ def compiler(context: core.Context, found: Explanation, frozen: bool = False) ->
 
     def split(joint: GraphModule, *arguments: Any, **keywords: Any) -> Any:
         read_maxima(joint)
+        read_clipped(joint)
         multiply_by_masks(joint)
         forward, backward = min_cut_rematerialization_partition(joint, *arguments, **keywords)
         again = frozenset(_inputs(forward) & _inputs(backward))

@@ -45,6 +45,23 @@ def _first(joint: GraphModule, pool: Node) -> Node:
     return y
 
 
+def read_clipped(joint: GraphModule) -> None:
+    """Let gradients of clipping, such as relu6, read its result, which the next layer reads as well.
+
+    The result is at a bound where the input is at it or beyond. What is clipped need not be kept then, and can be
+    computed in one piece with what is in front of it.
+    """
+    for node in list(joint.graph.nodes):
+        if node.target is not aten.hardtanh_backward.default:
+            continue
+        _, x, *bounds = node.args
+        for user in x.users:
+            if user.target is aten.hardtanh.default and [*user.args[1:], *(-1, 1)[len(user.args) - 1 :]] == bounds:
+                node.replace_input_with(x, user)
+                break
+    joint.recompile()
+
+
 def multiply_by_masks(joint: GraphModule) -> None:
     """Let dropout be a product with a drawn mask, in the values' dtype: only the drawing stays PyTorch's.
 

@@ -174,3 +174,19 @@ def test_results_may_be_changed_in_place_and_kept():
         assert np.all(x.grad.numpy() == 2)
         kept.append(y.detach())
     assert [float(y.mean()) for y in kept] == [3.0, 5.0, 7.0, 9.0]
+
+
+def test_gradients_are_not_copied(monkeypatch):
+    """PyTorch takes the tensors that a region returns as the parameters' gradients."""
+    made = set()
+    original = memory.Blocks.empty
+
+    def remember(self, *arguments):
+        tensor = original(self, *arguments)
+        made.add(tensor.data_ptr())
+        return tensor
+
+    monkeypatch.setattr(memory.Blocks, "empty", remember)
+    net = torch.nn.Sequential(torch.nn.Linear(200, 150), torch.nn.BatchNorm1d(150), torch.nn.Linear(150, 120))
+    compiled(net, core.context())(torch.randn(6, 200)).square().sum().backward()
+    assert all(p.grad.data_ptr() in made for p in net.parameters())

@@ -99,6 +99,20 @@ def test_dropout_draws_what_eager_pytorch_draws():
     assert not torch.equal(model(torch.linspace(-1, 1, 48).reshape(6, 8)) == 0, results[0][0] == 0)
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.Hardtanh()])
+def test_what_is_in_front_of_a_rectifier_is_not_kept(activation):
+    """Backward reads the images, the convolutions' results and the rectifier's, each once, and no norm's."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), activation, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
+    exact, kept = copy.deepcopy(net).double(), []
+    model, x = compiled(net), 3 * torch.randn(4, 3, 8, 8)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t):
+        y = model(x)
+    y.square().sum().backward()
+    exact(x.double()).square().sum().backward()
+    assert difference(net[0].weight.grad, exact[0].weight.grad) < 1e-4
+    assert sum(size == 4 * 8 * 64 for size in kept) == 3
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_dropout_of_nothing_and_of_everything(share):
     x = torch.randn(5, 6, requires_grad=True)
@@ -165,7 +179,7 @@ def test_masks_and_rows_without_keys():
 
 
 def test_views_by_strides_that_move_elements_read_the_traced_order():
-    """Our results lie in order, PyTorch's perhaps not: an operator that depends on strides gets those that it expects."""
+    """Our results lie in order, PyTorch's perhaps not: operators that depend on strides get those that were traced."""
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
 
     def function(x):
