@@ -43,7 +43,16 @@ def ran(name: str, passed: set[str]) -> bool:
     return name in passed or any(other.startswith(name + ".") for other in passed)
 
 
+def print_times(path: Path) -> None:
+    """Print how long each step took: the file has the second at which each one began, and the last one is this one."""
+    steps = [line.split("\t") for line in path.read_text().splitlines()]
+    for (begin, name), (end, _) in zip(steps, steps[1:]):
+        minutes, seconds = divmod(int(end) - int(begin), 60)
+        print(f"{minutes:3d}:{seconds:02d}  {name}")
+
+
 def main(folder: Path, failed_steps: list[str]) -> int:
+    print_times(folder / "steps.tsv")
     rows = [line.split("\t") for line in (folder / "suites.tsv").read_text().splitlines()]
     suites = {name: read(folder / f"{name}.xml") for name, _, _ in rows if (folder / f"{name}.xml").exists()}
     everywhere = set().union(*(suite.passed for suite in suites.values()))

@@ -28,7 +28,11 @@
 #define HOLD(n, kind, unit) HOLD_##unit(n, kind)
 #define FETCH_0(n, kind) const VALUE x##n = held_##n;
 #define FETCH_1(n, kind) const VALUE x##n = VLOAD_##kind(xs##n, from_##n + column);
+#define FETCH_2(n, kind)      \
+    VALUE x##n = held_##n;    \
+    if (stride_##n##_inner) x##n = VLOAD_##kind(xs##n, from_##n + column);
 #define FETCH(n, kind, unit) FETCH_##unit(n, kind)
+#define COUNT_WALKED(n, kind, unit) (stride_##n##_inner != 0) +
 #define DECLARE_LAST(n, kind) VALUE last_##n;
 #define BLEND_VECTOR(n, kind) \
     if (wanted_##n) { BLEND(n, VLOAD_##kind(ys##n, to + column)) }
@@ -93,6 +97,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
             COLUMNS(INPUTS_10)
         } else {
             COLUMNS(INPUTS_01)
+        }
+#elif defined(INPUTS_FIRST)
+        if (FIRST_WALKS && (INPUTS(COUNT_WALKED) 0) == 1) {
+            COLUMNS(INPUTS_FIRST)
+        } else {
+            COLUMNS(INPUTS)
         }
 #else
         COLUMNS(INPUTS)

@@ -4,7 +4,8 @@
 // INPUTS(F), OUTPUTS(F), SCALARS(F) list F(...) for each operand of the generated program BODY:
 //   INPUTS   F(number, kind, unit)   kind: stored or real elements; unit: 1 if the innermost axis is walked, 0 if it is broadcast,
 //                                    2 if stride_n_inner says so: pointwise_vectors has a loop for each pattern of two
-//                                    inputs, which INPUTS_11, INPUTS_10 and INPUTS_01 list
+//                                    inputs (INPUTS_11, INPUTS_10, INPUTS_01), and of more inputs one where the first
+//                                    alone walks (INPUTS_FIRST) and one for all other patterns
 //   OUTPUTS  F(number)
 //   SCALARS  F(name)
 #include "pointwise/math.cl"

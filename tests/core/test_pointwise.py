@@ -335,3 +335,23 @@ def test_kernels_are_shared_between_broadcasts(context, monkeypatch) -> None:
         w = np.ascontiguousarray(w[tuple(slice(0, size) for size in (1,) * (len(large) - len(small)) + small)])
         run(context, problem, {"x0": x, "x1": w.reshape(small)})
     assert len(keys) == 1
+
+
+def test_kernels_of_three_operands_are_shared_between_broadcasts(context, rng) -> None:
+    """As of two operands, whichever of them walk the innermost axis."""
+    if not context.device.is_cpu:
+        pytest.skip("on GPUs the kernels' axes are those of the shape")
+    keys = set()
+    for shapes in (
+        ((3, 5, 40), (5, 1), (5, 1)),
+        ((3, 5, 41), (5, 41), (5, 1)),
+        ((5, 1), (3, 5, 37), (37,)),
+        ((1, 5, 1), (3, 1, 1), (3, 5, 33)),
+        ((6, 1, 39), (1, 1, 39), (7, 39)),
+    ):
+        problem = PointwiseProblem(shapes, "y0 = x0 * x1 - x2;")
+        keys |= {launch.kernel.key for launch in context.choose(problem).launches.launches}
+        x, w, b = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+        got = run(context, problem, {"x0": x, "x1": w, "x2": b})["y0"]
+        np.testing.assert_allclose(got, x.astype("float64") * w - b, rtol=1e-6, atol=1e-6)
+    assert len(keys) == 1

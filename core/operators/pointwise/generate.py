@@ -158,10 +158,14 @@ class _Generator:
             )
         defines["STRIDES(F)"] = "ROW_STRIDES(F) KEPT_STRIDES(F)"
         if any_inner:
-            defines["STRIDES(F)"] += " F(0, inner) F(1, inner)"
+            defines["STRIDES(F)"] += "".join(f" F({n}, inner)" for n in places)
             kinds = [self.inputs[n].kind for n in places]
-            for first, second in ((1, 1), (1, 0), (0, 1)):
-                defines[f"INPUTS_{first}{second}(F)"] = f"F(0, {kinds[0]}, {first}) F(1, {kinds[1]}, {second})"
+            if places == [0, 1]:
+                for first, second in ((1, 1), (1, 0), (0, 1)):
+                    defines[f"INPUTS_{first}{second}(F)"] = f"F(0, {kinds[0]}, {first}) F(1, {kinds[1]}, {second})"
+            else:
+                walks = " ".join(f"F({n}, {kind}, {int(n == places[0])})" for n, kind in zip(places, kinds))
+                defines["INPUTS_FIRST(F)"], defines["FIRST_WALKS"] = walks, f"stride_{places[0]}_inner"
         defines["BODY"] = self.loop.program.c_text(self.numbers)
         for n in self.numbers:
             fold = self.loop.outputs[n].fold
@@ -240,7 +244,7 @@ class _Generator:
         pieces, rows_per_item = 1, ceil_div(rows, items)
         if rows < items:
             pieces = max(1, min(ceil_div(items, rows), length // (2 * self.lanes)))
-        any_inner = bool(outer) and tuple(self.inputs) == (0, 1)  # of more inputs there are too many patterns
+        any_inner = bool(outer) and len(self.inputs) > 1
         inner_strides = self.inner.strides if any_inner else ()
         arguments = [*self.arguments(outer), *_ulongs(*inner_strides, rows, length, pieces, rows_per_item)]
         size = ceil_div(rows, rows_per_item) * pieces
