@@ -49,7 +49,7 @@ def row(name: str, device: str | None) -> str:
     """Return the row of a net."""
     from clgraft import core
     from clgraft.plugins.torch.backend import compiler
-    from clgraft.plugins.torch.regions import Explanation
+    from clgraft.plugins.torch.explanation import Explanation
     from tests.plugins.onnx.torch_nets import build
     from tests.plugins.torch.smooth import smooth
 

@@ -14,8 +14,10 @@ from torch.fx import Graph, GraphModule, Node
 from clgraft import core
 from clgraft.core.errors import ArgumentError
 from clgraft.core.graph import Copies
+from clgraft.plugins.torch.execution import Pair
+from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
-from clgraft.plugins.torch.regions import Explanation, Pair, take_regions
+from clgraft.plugins.torch.regions import take_regions
 from clgraft.plugins.torch.traced import keep_resizing
 
 OPTIONS = ("device", "frozen")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections import OrderedDict
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,17 @@ class Blocks:
     """
 
     def __init__(self) -> None:
-        self._idle: OrderedDict[int, tuple[int, np.ndarray]] = OrderedDict()  # by age: number -> bytes and block
-        self._lock = threading.RLock()  # a finalizer may run at any time, in the thread that has it
+        self._idle: list[np.ndarray] = []  # the oldest first
+        self._returned: deque[np.ndarray] = deque()  # finalizers add to it, at any time and without a lock
+        self._lock = threading.Lock()
         self._unused = self._used = self._most = 0  # bytes: without a tensor, with one, and the most that had one
-        self._count = 0
 
     @property
     def unused(self) -> int:
         """Bytes that are kept without a tensor."""
-        return self._unused
+        with self._lock:
+            self._take_back()
+            return self._unused
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         """Return a tensor whose elements are undefined."""
@@ -45,29 +47,31 @@ class Blocks:
             return torch.empty(shape, dtype=getattr(torch, dtype))
         block = self._take(nbytes)
         owner = block.view(dtype).reshape(shape).view(_Owner)
-        weakref.finalize(owner, self._give_back, block).atexit = False
+        weakref.finalize(owner, self._returned.append, block).atexit = False
         return torch.from_numpy(owner)
 
     def _take(self, nbytes: int) -> np.ndarray:
         with self._lock:
+            self._take_back()
             self._used += nbytes
             self._most = max(self._most, self._used)
-            for number in reversed(self._idle):
-                if self._idle[number][0] == nbytes:
+            for place in range(len(self._idle) - 1, -1, -1):  # the last one used is in the cache
+                if self._idle[place].nbytes == nbytes:
                     self._unused -= nbytes
-                    return self._idle.pop(number)[1]
+                    return self._idle.pop(place)
         whole = np.empty(nbytes + ALIGNMENT, np.uint8)
         begin = -whole.ctypes.data % ALIGNMENT
         return whole[begin : begin + nbytes]
 
-    def _give_back(self, block: np.ndarray) -> None:
-        with self._lock:
-            self._count += 1
-            self._idle[self._count] = block.nbytes, block
+    def _take_back(self) -> None:
+        """Note blocks whose tensors are gone, and free the oldest where that is too much."""
+        while self._returned:
+            block = self._returned.popleft()
+            self._idle.append(block)
             self._used -= block.nbytes
             self._unused += block.nbytes
-            while self._unused > self._most:
-                self._unused -= self._idle.popitem(last=False)[1][0]
+        while self._unused > self._most:
+            self._unused -= self._idle.pop(0).nbytes
 
 
 BLOCKS = Blocks()

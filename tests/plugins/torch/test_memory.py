@@ -15,7 +15,8 @@ from clgraft.core.graph import CompiledGraph  # noqa: E402
 from clgraft.core.session.context import Context  # noqa: E402
 from clgraft.plugins.torch import memory  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation, Region  # noqa: E402
+from clgraft.plugins.torch.execution import Region  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from tests.plugins.torch.test_backend import difference, small_net  # noqa: E402
 
 
@@ -102,6 +103,32 @@ def test_two_forwards_before_their_backwards(staged):
     count = len(results) // 2
     for ours, expected in zip(results[count:], results[:count]):
         assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+
+
+class Sorted(torch.nn.Module):
+    """An operator that stays PyTorch's between two layers: two regions for each pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 5), torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        return torch.tanh(self.second(torch.sort(torch.tanh(self.first(x)))[0]))
+
+
+def test_regions_have_copies_of_their_own(staged):
+    """Frozen parameters of two regions are different arrays; a change of one is sent."""
+    net = Sorted()
+    exact, model = copy.deepcopy(net).double(), compiled(net, staged, frozen=True)
+    for step in range(3):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
+        for one, run, images in ((net, model, x), (exact, exact, x.double())):
+            one.zero_grad()
+            run(images).square().sum().backward()
+            with torch.no_grad():
+                one.second.weight.sub_(one.second.weight.grad)
+        gradients = [torch.cat([p.grad.flatten() for p in one.parameters()]) for one in (net, exact)]
+        assert difference(*gradients) < 1e-5
 
 
 def test_a_backward_that_pytorch_runs_reads_values_of_the_device(staged, monkeypatch):

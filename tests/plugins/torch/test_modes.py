@@ -12,7 +12,8 @@ from torch.nn import functional  # noqa: E402
 
 from clgraft import core  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation, take_regions  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
+from clgraft.plugins.torch.regions import take_regions  # noqa: E402
 from tests.plugins.torch.test_backend import difference, small_net  # noqa: E402
 
 

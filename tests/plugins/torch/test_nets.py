@@ -16,7 +16,7 @@ if importlib.util.find_spec("torchvision") is None:  # its import needs operator
 
 from clgraft import core  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from tests.plugins.onnx.torch_nets import build, torchvision  # noqa: E402
 from tests.plugins.torch.smooth import smooth  # noqa: E402
 

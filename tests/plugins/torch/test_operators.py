@@ -8,7 +8,7 @@ from torch.nn import functional  # noqa: E402
 
 from clgraft import core  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
 IMAGES, WIDE, MATRIX, HEADS = (2, 6, 9, 7), (3, 8, 5, 5), (5, 12), (2, 3, 9, 8)
 
