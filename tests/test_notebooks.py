@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
-NEEDS = {"caffe": ("caffe",), "mxnet": ("mxnet",), "onnx": ("onnx", "onnxruntime")}
+NEEDS = {"caffe": ("caffe",), "mxnet": ("mxnet",), "onnx": ("onnx", "onnxruntime"), "torch": ("torch",)}
 
 
 def test_every_notebook_is_executed_here():
