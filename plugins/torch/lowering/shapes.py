@@ -23,8 +23,10 @@ def moves_elements(node: Node) -> str:
     shape, strides, *offset = more[1:] if node.target is aten.as_strided_scatter.default else more
     value = x.meta["val"] if isinstance(x, Node) else None
     plain = _contiguous(shape, strides) and offset in ([], [None], [0])
-    whole = isinstance(value, torch.Tensor) and _contiguous(value.shape, value.stride())
-    return "" if plain and whole and math.prod(shape) == value.numel() else "its strides change the order of elements"
+    if plain and isinstance(value, torch.Tensor) and _contiguous(value.shape, value.stride()):
+        if math.prod(shape) == value.numel():
+            return ""
+    return "its strides change the order of elements"
 
 
 def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
