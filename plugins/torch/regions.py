@@ -187,7 +187,7 @@ def _fetch_for_others(module: GraphModule, inputs: Sequence[Node]) -> None:
 
 
 def _keep_strides(module: GraphModule) -> None:
-    """Give operators that stay PyTorch's, and depend on strides, the strides that were traced."""
+    """Hand the strides that were traced to operators that stay PyTorch's and depend on them."""
     for node in list(module.graph.nodes):
         if node.op == "call_function" and node.target in (aten.as_strided.default, aten.as_strided_scatter.default):
             value = node.args[0].meta.get("val")
