@@ -28,6 +28,11 @@ def pytest_addoption(parser) -> None:
         help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
         "C++ layers, or Caffe's types with C++ layers in their place",
     )
+    parser.addoption(
+        "--mxnet-models",
+        metavar="FOLDER",
+        help="where tests.plugins.onnx.mxnet_exports has written nets of MXNet as ONNX files",
+    )
 
 
 def pytest_report_header(config) -> list[str]:

@@ -13,6 +13,7 @@ from clgraft.core.graph.assembly import Assembly
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.passes import optimise, recompute, switched_on
+from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
 from clgraft.core.operators.fused import in_kernel
@@ -60,16 +61,19 @@ class Signature:
     details: str = ""  # what a plan's description says after its first line
     kind: str = "graph"
     shown: Graph | None = None  # the graph before its passes, which may see outputs in other shapes
+    unread: frozenset[str] = frozenset()  # constants that no launch reads
+    kept: tuple[Argument, ...] = ()  # what was prepared from constants
 
     def modes(self) -> tuple[str, ...]:
         """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
         return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs; these in their shape in `shown`, the graph before its passes."""
+        """Return inputs, states and outputs (in their shape in `shown`), and what was prepared from constants."""
         values = (self.shown or self.graph).values
         return (
-            *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
+            *(Argument(v.name, "in", v.shape, v.dtype) for v in self.graph.inputs if v.name not in self.unread),
+            *self.kept,
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
             *(Argument(name, "out", values[name].shape, values[name].dtype) for name in self.graph.outputs),
         )
@@ -245,8 +249,12 @@ class CompiledGraph:
         early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
         constants = self._computed(early, graph)
         nodes = len(graph.nodes)
-        graph, assembly, launches, arena = self._in_memory(graph, added)
-        signature = Signature(graph, added, shown=before)
+        graph, assembly, launches, arena = self._in_memory(graph, added, constants)
+        preparation = assembly.preparation
+        unread = frozenset(constants) - reads(launches.launches)
+        signature = Signature(graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
+        constants = {**constants, **prepare(self._context, preparation, constants)}
+        constants = {name: array for name, array in constants.items() if name not in unread}
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         staged = self._context.device.host_access == "staged"
         moved = [argument for argument in signature.arguments() if staged and argument.name not in constants]
@@ -257,7 +265,7 @@ class CompiledGraph:
             arena_bytes=arena,
             value_bytes=sum(before.values[name].nbytes for name in inside),
             argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
-            constant_bytes=sum(graph.values[name].nbytes for name in constants),
+            constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in constants),
             algorithms=tuple(assembly.algorithms),
             passes=tuple(counts.items()),
             recomputed=len(graph.nodes) - nodes,
@@ -277,7 +285,9 @@ class CompiledGraph:
             ) from None
         return handle, signature, report, constants
 
-    def _in_memory(self, graph: Graph, added: frozenset[str]) -> tuple[Graph, Assembly, Launches, int]:
+    def _in_memory(
+        self, graph: Graph, added: frozenset[str], constants: Collection[str]
+    ) -> tuple[Graph, Assembly, Launches, int]:
         """Return a graph whose arena fits the memory, with its launches and the arena's size.
 
         Raises
@@ -287,13 +297,14 @@ class CompiledGraph:
         """
         on = switched_on(self.passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
-        assembly = Assembly(graph, self._context, added, "views" in on)
+        kept = frozenset(constants) if "prepare" in on else frozenset()
+        assembly = Assembly(graph, self._context, added, "views" in on, kept)
         launches, arena = assembly.launches()
         for share in RECOMPUTED_SHARES if "recompute" in on else ():
             if arena <= limit:
                 break
             other = recompute(graph, int(share * limit))
-            tried = Assembly(other, self._context, added, "views" in on)
+            tried = Assembly(other, self._context, added, "views" in on, kept)
             found, size = tried.launches()
             if size < arena:
                 graph, assembly, launches, arena = other, tried, found, size

@@ -111,7 +111,7 @@ def losses(text: str) -> list[float]:
 def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(demo):
     """Caffe's own layers, Python layers and C++ layers: the same losses, and each goes on from the others' states."""
     swap_file(demo / "own.prototxt", demo / "python.prototxt")
-    write_solver(files, "cpp")
+    write_solver(demo, "cpp")
     runs = {"own": ("own", None, "own"), "python": ("python", None, "own_ocl"), "cpp": ("cpp", "all", "cpp")}
     seen = {}
     for name, (solver, replace, _) in runs.items():

@@ -14,7 +14,8 @@ import clgraft.plugins.torch as plugin  # noqa: E402
 from clgraft import core  # noqa: E402
 from clgraft.core.errors import ArgumentError, DeviceError  # noqa: E402
 from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation, Region  # noqa: E402
+from clgraft.plugins.torch.execution import Region  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +240,7 @@ def test_explain():
 
 
 def test_regions_keep_a_limited_number_of_shapes(monkeypatch):
-    monkeypatch.setattr("clgraft.plugins.torch.regions.MOST_PROGRAMS", 2)
+    monkeypatch.setattr("clgraft.plugins.torch.execution.MOST_PROGRAMS", 2)
     compiled = torch.compile(lambda x: torch.tanh(x) * 2, backend=clgraft, dynamic=True)
     regions = []
     original = Region.__init__
