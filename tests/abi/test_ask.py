@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
 import types
 
@@ -54,7 +55,35 @@ def test_a_module_that_is_not_there():
 
 def test_missing_arguments_are_named(module):
     module.answer = lambda asked: asked
+    keep = ffi.callback("void(void *, const void *, uint64_t)", lambda *_: None)
     assert lib.clg_ask(ffi.NULL, b"x", 1, ffi.NULL, ffi.NULL) == lib.CLG_INVALID_ARGUMENT
     assert ffi.string(lib.clg_last_error()) == b"[ask] got module NULL, expected all of them"
     assert lib.clg_ask(MODULE.encode(), b"x", 1, ffi.NULL, ffi.NULL) == lib.CLG_INVALID_ARGUMENT
     assert ffi.string(lib.clg_last_error()) == b"[ask] got receive NULL, expected all of them"
+    assert lib.clg_ask(MODULE.encode(), ffi.NULL, 1, keep, ffi.NULL) == lib.CLG_INVALID_ARGUMENT
+    assert ffi.string(lib.clg_last_error()) == b"[ask] got question NULL, expected all of them"
+
+
+@pytest.mark.parametrize("answer", [None, "text", 7, [b"x"]])
+def test_an_answer_that_is_not_bytes_is_an_error(module, answer):
+    module.answer = lambda asked: answer
+    status, answers, message = ask(b"x")
+    assert (status, answers) == (lib.CLG_PLANNER_ERROR, []) and "Error" in message
+
+
+def test_a_module_without_an_answer_and_names_that_are_none(module):
+    for name in (MODULE.encode(), b"", b".relative", b"\xff"):
+        status, answers, message = ask(b"x", name)
+        assert (status, answers) == (lib.CLG_PLANNER_ERROR, []) and "Error" in message, name
+
+
+def test_an_answer_may_ask(module):
+    module.answer = lambda asked: asked + (ask(asked[1:])[1][0] if asked else b".")
+    assert ask(b"abc")[:2] == (lib.CLG_OK, [b"abcbcc."])
+
+
+def test_threads_ask_at_the_same_time(module):
+    module.answer = lambda asked: asked * 2
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        questions = [str(i).encode() * 50 for i in range(200)]
+        assert [found[1] for found in pool.map(ask, questions)] == [[one * 2] for one in questions]
