@@ -214,6 +214,7 @@ def test_clgraft_caffe_needs_no_other_file(files, replace, ours):
 def test_without_python_caffes_own_layers_run(files):
     said = command("train", f"--solver={files}/own.prototxt", replace="all", CLGRAFT_PYTHON="/no/such/python")
     assert said.count("Caffe's own layers run, because Python cannot plan: [") == 1
+    # the same bits: a Bias inside of a Scale learns too
     assert losses(said) == losses(command("train", f"--solver={files}/own.prototxt"))
 
 

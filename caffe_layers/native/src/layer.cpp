@@ -92,6 +92,7 @@ void ServedLayer<Dtype>::hand_over(const Refusal &reason, const Blobs<Dtype> &bo
     const std::string type = this->layer_param_.type();
     this->layer_param_ = own_->layer_param();
     this->layer_param_.set_type(type);
+    this->param_propagate_down_.resize(this->blobs_.size(), true);  // nobody sets them for a layer inside of a layer
     for (std::size_t i = 0; i < this->param_propagate_down_.size(); i++)
         own_->set_param_propagate_down(static_cast<int>(i), this->param_propagate_down_[i]);
 }
@@ -192,6 +193,7 @@ void ServedLayer<Dtype>::forward(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
         }
     }
     if (hands_over_) {
+        own_->blobs() = this->blobs_;  // a layer around this one may have put in its own
         own_->Forward(bottom, top);
         return;
     }
@@ -216,6 +218,7 @@ void ServedLayer<Dtype>::backward(const Blobs<Dtype> &top, const std::vector<boo
     if (hands_over_) {
         for (std::size_t i = 0; i < this->blobs_.size(); i++)
             own_->set_param_propagate_down(static_cast<int>(i), this->param_propagate_down(static_cast<int>(i)));
+        own_->blobs() = this->blobs_;
         own_->Backward(top, propagate_down, bottom);
         return;
     }
