@@ -11,6 +11,7 @@ import pytest
 caffe = pytest.importorskip("caffe")
 
 from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers import caffe_nets
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load
 
 
@@ -152,14 +153,18 @@ def test_the_gradient_of_maxima_that_a_layer_in_place_has_overwritten(kind, phas
     x, dy = random.standard_normal((2, 3, 8, 8)).astype(np.float32), random.standard_normal((2, 3, 4, 4))
     results = []
     for ours in (False, True):
+        # Caffe's own Power in place reads its gradient from memory that it has overwritten: where it is replaced as
+        # well, ours is compared with what Caffe computes in two places
+        top = "z" if caffe_nets.mode == "replaced" and kind == "Power" and not ours else "y"
         net = load(
             inputs({"x": x.shape})
             + layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 }", ours=ours)
-            + layer(kind, parameters, ours=False, name="after", bottoms=["y"], tops=["y"])
+            + layer(kind, parameters, ours=False, name="after", bottoms=["y"], tops=[top])
             + "force_backward: true",
             phase,
         )
-        results.append(gradients(net, {"x": x}, {"y": dy}))
+        found = gradients(net, {"x": x}, {top: dy})
+        results.append({name.replace(f"{top} ", "y "): values for name, values in found.items()})
     for name, values in results[0].items():
         close(results[1][name], values, name)
 

@@ -179,7 +179,7 @@ def test_layers_inside_of_layers_and_python_layers_in_one_net(files):
 @needs_command
 def test_it_is_tested_timed_and_fine_tuned(files):
     command("train", f"--solver={files}/own.prototxt", replace="all")
-    weights = "--weights=" + shutil.copy(files / "own_iter_6.caffemodel", files / "start.caffemodel")
+    weights = f"--weights={shutil.copy(files / 'own_iter_6.caffemodel', files / 'start.caffemodel')}"
     tested = [
         losses(command("test", f"--model={files}/net.prototxt", weights, "--iterations=3", replace=replace))
         for replace in (None, "all", "Convolution,Pooling")
