@@ -262,6 +262,16 @@ def softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     return build.run(_softmax("forward", x, axis, False), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
 
 
+@lowers(aten._safe_softmax.default)
+def safe_softmax(build: Builder, x: Operand, axis: int, dtype: Any = None) -> Operand:
+    """Return the softmax along an axis; where all values are minus infinity, 0."""
+    if not x.size or dtype is not None:
+        raise NotLowered(f"[torch] got shape {x.shape} and dtype {dtype} of a softmax, expected elements and no dtype")
+    top = build.reduced("y0 = x0;", [x], [axis_of(axis, len(x.shape))], True, "max")
+    y = softmax(build, x, axis, False)
+    return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
+
+
 @lowers(aten._log_softmax.default)
 def log_softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the logarithm of the softmax along an axis."""

@@ -21,12 +21,14 @@ def moves_elements(node: Node) -> str:
     """Return why a view by strides is not all of a tensor in the order of its elements; empty if it is."""
     x, *more = node.args
     shape, strides, *offset = more[1:] if node.target is aten.as_strided_scatter.default else more
+    in_order = _contiguous(shape, strides) and offset in ([], [None], [0]) and _whole(x, math.prod(shape))
+    return "" if in_order else "its strides change the order of elements"
+
+
+def _whole(x: Any, count: int) -> bool:
+    """Return whether an operand is a contiguous tensor of so many elements."""
     value = x.meta["val"] if isinstance(x, Node) else None
-    plain = _contiguous(shape, strides) and offset in ([], [None], [0])
-    if plain and isinstance(value, torch.Tensor) and _contiguous(value.shape, value.stride()):
-        if math.prod(shape) == value.numel():
-            return ""
-    return "its strides change the order of elements"
+    return isinstance(value, torch.Tensor) and value.numel() == count and _contiguous(value.shape, value.stride())
 
 
 def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:

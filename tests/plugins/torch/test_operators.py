@@ -182,3 +182,15 @@ def test_not_a_number_passes_a_rectifier():
     x = torch.tensor([float("nan"), -1.0, 2.0])
     y = compiled(functional.relu, Explanation())(x)
     assert torch.isnan(y[0]) and y[1:].tolist() == [0.0, 2.0]
+
+
+def test_softmax_of_rows_without_keys():
+    """Rows of minus infinity alone become 0; a value that is not a number stays one."""
+    x = normal(2, 5, 7)
+    x[0, 1], x[1, 2, :3], x[1, 4, 5] = -torch.inf, -torch.inf, torch.nan
+    found = Explanation()
+    expected = torch.ops.aten._safe_softmax(x, -1)
+    y = compiled(lambda x: torch.ops.aten._safe_softmax(x, -1), found)(x)
+    assert not found.kept and found.lowered, found
+    torch.testing.assert_close(y, expected, equal_nan=True)
+    assert not y[0, 1].any() and torch.isnan(y[1, 4]).all()
