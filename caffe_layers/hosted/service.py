@@ -12,7 +12,7 @@ A question is a line of words, for `setup` followed by the layer's LayerParamete
                                       `hidden TOP` for each top that is not on the host
     number LAYER INDEX                a scalar `@INDEX` of the last backward
     drop LAYER
-    net TYPES BLOB,...|none            followed by a net's text: `@INDEX`, then that layer's marks of regions, and so on;
+    net TYPES BLOB,...|none           followed by a net's text: `@INDEX`, then that layer's marks of regions, and so on;
                                       the blobs, or patterns, are kept on the host
 
 A buffer is `b0`, `t0`, `p0` for a bottom, top or learnable blob, with a capital letter for its gradient, `s0` for an
