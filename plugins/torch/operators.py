@@ -42,7 +42,6 @@ def _(
 max_pool_backward = torch.ops.clgraft.max_pool2d_backward.default
 
 
-MODES = ("nearest", "nearest-exact", "linear")  # linear along every axis: PyTorch's linear, bilinear and trilinear
 _NAMES = {"nearest": "upsample_nearest", "nearest-exact": "_upsample_nearest_exact"}
 _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 

@@ -18,7 +18,6 @@ Lowering = Callable[..., Any]
 # operator of PyTorch (`aten` overload) -> function of a builder and the call's arguments, which returns operands
 TABLE: dict[Any, Lowering] = {}
 
-
 # operator of PyTorch -> function of a call that returns why it cannot be lowered; empty if it can
 CONDITIONS: dict[Any, Callable[[Node], str]] = {}
 
