@@ -11,6 +11,7 @@ import pytest
 from clgraft.caffe_layers.hosted import service
 from clgraft.caffe_layers.hosted.blobs import _Fill, _Pointer
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import ELEMENTS
 
 NET = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }
@@ -61,15 +62,17 @@ def test_regions_end_at_blobs_that_are_kept(keep):
     assert [len(found) for found in numbers] == [1, 2]
 
 
-def test_a_number_that_is_left_open_is_asked_for(program):
-    number = program.set_up('name: "loss" type: "EuclideanLoss"', "[4,3]", "[4,3]")
+@pytest.mark.parametrize("mark, elements", [("", 1), (ELEMENTS, 3)])
+def test_a_number_that_is_left_open_is_asked_for(program, mark, elements):
+    text = f'name: "loss" type: "EuclideanLoss" python_param {{ param_str: "{mark}" }}'
+    number = program.set_up(text, "[4,3]", "[4,3]")
     for examples in (4, 2):
         assert ask(f"reshape {number} 0 [{examples},3] [{examples},3]") == ["top []"]
         ask(f"forward {number}")
         lines = ask(f"backward {number} .11 .")
         assert [word for line in lines for word in line.split() if word.startswith("@")] == ["@0", "@1"]
         found = [np.frombuffer(bytes.fromhex(ask(f"number {number} {i}")[0]), ">f8")[0] for i in range(2)]
-        assert found == [program.value[0] / examples, -program.value[0] / examples]
+        assert found == [program.value[0] / (examples * elements), -program.value[0] / (examples * elements)]
     assert ask(f"drop {number}") == []
 
 

@@ -63,7 +63,8 @@ void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place place, cl
     buffer->bytes = static_cast<uint64_t>(blob->count()) * sizeof(Dtype);
 }
 
-// The branch pools over any number of axes, and gave a number that is stock Caffe's `round_mode` to its `dilation`.
+// The branch pools over any number of axes, gave a number that is stock Caffe's `round_mode` to its `dilation`, and divides
+// a Euclidean loss by the elements of all examples.
 void adapt(caffe::LayerParameter *parameters) {
     if (parameters->has_pooling_param()) {
         caffe::PoolingParameter *pooling = parameters->mutable_pooling_param();
@@ -96,6 +97,10 @@ void adapt(caffe::LayerParameter *parameters) {
            "[lrn] got a fuse_type of the OpenCL branch's, expected UNFUSED");
     expect(!parameters->batch_norm_param().fused_relu(), "[batchnorm] got fused_relu of the OpenCL branch's, expected false");
     expect(parameters->dropout_param().scale_train(), "[dropout] got scale_train false, expected true");
+    if (parameters->type() == "EuclideanLoss" || parameters->type() == "OclEuclideanLoss") {  // prototxt/marks.py
+        caffe::PythonParameter *python = parameters->mutable_python_param();
+        python->set_param_str(python->param_str() + "\n# clgraft mean of elements");
+    }
 }
 
 template <typename Dtype>
