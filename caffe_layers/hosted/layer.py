@@ -183,7 +183,8 @@ class HostedLayer:
         if self.told == self.layer.prepared:
             return []
         self.told = self.layer.prepared
-        mark, last = self.layer.member.mark, {}
+        mark = self.layer.member.mark
+        last: dict[str, bool] = {}
         for member in self.layer.member.region.members:  # the last layer that writes a blob decides
             last.update(zip(member.mark.tops, member.mark.shows))
         return [f"hidden {place}" for place, name in enumerate(mark.tops) if not last[name]]

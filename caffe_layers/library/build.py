@@ -130,7 +130,7 @@ def find_caffe(root: str | None = None) -> Caffe:
     library = libraries[0].resolve()
     needs = linked(library)
     options = [f"-I{path}" for path in headers]
-    sources = STOCK
+    sources: tuple[str, ...] = STOCK
     if opencl_branch.is_branch(headers or [Path("/usr/local/include"), Path("/usr/include")]):
         sources = OPENCL_BRANCH
         options += [f"-D{name}" for name in opencl_branch.definitions(library)]

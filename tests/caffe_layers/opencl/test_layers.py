@@ -9,7 +9,6 @@ import pytest
 
 from tests.caffe_layers.opencl import nets
 
-
 # The branch's CPU mode rounds the argument of tanh to half precision: what uses it is compared with the formula.
 EXACT = ("sigmoid", "tanh", "swish")
 BETA = 1.5  # of swish
