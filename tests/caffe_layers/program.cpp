@@ -33,9 +33,10 @@ static void start(caffe::Net<T> *net) {
     for (const auto &blob : net->params()) fill(blob.get(), seed++);
 }
 
-// Returns the largest relative difference of the outputs and of the gradients of inputs and parameters, over some steps.
+// Returns the largest relative difference of the outputs and of the gradients of inputs and parameters, over some steps, and
+// sets where it is.
 template <typename T>
-static double compare(const char *path) {
+static double compare(const char *path, std::string *where) {
     clgraft_caffe_replace("");
     caffe::Net<T> own(path, caffe::TRAIN);
     clgraft_caffe_replace("all");
@@ -49,13 +50,19 @@ static double compare(const char *path) {
             net->Forward();
             net->Backward();
         }
-        const auto take = [&](double found) { worst = found > worst || found != found ? found : worst; };
+        const auto take = [&](double found, const std::string &name) {
+            if (!(found > worst || found != found)) return;
+            worst = found;
+            *where = name + " in step " + std::to_string(step);
+        };
         for (int i = 0; i < own.num_outputs(); i++)
-            take(apart(ours.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->count()));
-        take(apart(ours.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->count()));
+            take(apart(ours.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->cpu_data(), own.output_blobs()[i]->count()),
+                 "output");
+        take(apart(ours.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->cpu_diff(), own.input_blobs()[0]->count()), "dx");
         for (std::size_t i = 0; i < own.params().size(); i++) {
-            take(apart(ours.params()[i]->cpu_diff(), own.params()[i]->cpu_diff(), own.params()[i]->count()));
-            take(apart(ours.params()[i]->cpu_data(), own.params()[i]->cpu_data(), own.params()[i]->count()));
+            const std::string name = "parameter " + std::to_string(i);
+            take(apart(ours.params()[i]->cpu_diff(), own.params()[i]->cpu_diff(), own.params()[i]->count()), "gradient of " + name);
+            take(apart(ours.params()[i]->cpu_data(), own.params()[i]->cpu_data(), own.params()[i]->count()), name);
         }
     }
     return worst;
@@ -72,7 +79,8 @@ static void train(const char *path, float *loss) {
 
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
-    const double single = compare<float>(argv[1]), twice = compare<double>(argv[1]);
+    std::string single_at, twice_at;
+    const double single = compare<float>(argv[1], &single_at), twice = compare<double>(argv[1], &twice_at);
     std::vector<float> losses(3);
     std::vector<std::thread> threads;
     train(argv[1], &losses[0]);
@@ -80,7 +88,7 @@ int main(int argc, char **argv) {
     for (std::thread &thread : threads) thread.join();
     unsigned long long counts[2];
     clgraft_caffe_served(counts);
-    std::printf("float %g double %g, losses %g %g %g, served %llu handed over %llu\n", single, twice, losses[0], losses[1], losses[2],
-                counts[0], counts[1]);
+    std::printf("float %g (%s) double %g (%s), losses %g %g %g, served %llu handed over %llu\n", single, single_at.c_str(), twice,
+                twice_at.c_str(), losses[0], losses[1], losses[2], counts[0], counts[1]);
     return !(single < 1e-4 && twice < 1e-10 && losses[0] == losses[1] && losses[0] == losses[2] && counts[0] && !counts[1]);
 }
