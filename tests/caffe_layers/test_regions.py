@@ -141,6 +141,46 @@ def test_batch_statistics_in_the_test_phase_move_once():
     expect_equal(sides, shown=("loss",))
 
 
+VIEWS = (
+    ("Flatten", "flatten_param { axis: -3 end_axis: 2 }"),
+    ("Reshape", "reshape_param { shape { dim: 0 dim: -1 dim: 2 } }"),
+    ("Reshape", "reshape_param { shape { dim: 3 dim: 2 } axis: 1 num_axes: 1 }"),
+    ("Reshape", "reshape_param { shape { dim: 1 } axis: -1 }"),
+)
+
+
+@pytest.mark.parametrize(("kind", "parameters"), VIEWS)
+def test_views_are_part_of_regions(kind, parameters):
+    """Caffe's own layer stands on the other side; all that is read twice, inside and at the end, has its gradient."""
+    text = (
+        inputs({"data": (3, 6, 4, 5), "label": (3,)}) + op("TanH", "t", "data")
+        + op(kind, "v", "t", parameters=parameters) + op("Power", "p", "v", parameters="power_param { scale: 2 }")
+        + op("Flatten", "f", "p") + op("InnerProduct", "fc", "f", parameters=DENSE)
+        + op("SoftmaxWithLoss", "loss", "fc label") + "force_backward: true"
+    )  # fmt: skip
+    sides = nets(text)
+    assert [layer.type for layer in sides[0].layers].count(kind) and kind not in {x.type for x in sides[1].layers}
+    assert tuple(sides[0].blobs["v"].shape) == tuple(sides[1].blobs["v"].shape)
+    expect_equal(sides, shown=("loss",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "error"),
+    [
+        ("Flatten", "flatten_param { axis: 2 end_axis: 1 }", "[flatten] got end_axis 1, expected none in front of"),
+        ("Reshape", "reshape_param { shape { dim: 7 dim: -1 } }", "[reshape] got shape [7, -1] for 360 elements"),
+        ("Reshape", "reshape_param { shape { dim: 3 dim: 5 } }", "[reshape] got shape [3, 5], expected 360 elements"),
+        ("Reshape", "reshape_param { shape { dim: 0 } axis: 4 }", "[reshape] got 0 at [0] of shape [0]"),
+        ("Reshape", "reshape_param { shape { dim: 6 } axis: 1 num_axes: 4 }", "[reshape] got num_axes 4 from axis 1"),
+    ],
+)
+def test_views_refuse_what_caffe_refuses(kind, parameters, error):
+    text = inputs({"data": (3, 6, 4, 5)}) + op("TanH", "t", "data") + op(kind, "v", "t", parameters=parameters)
+    with pytest.raises(ProblemError) as caught:
+        load(swap_net(text, regions=True)[0], TRAIN)
+    assert error in str(caught.value)
+
+
 def test_several_inputs_and_outputs():
     text = (
         inputs({"x": (2, 3, 4), "y": (2, 3, 4), "z": (2, 3, 4)})
