@@ -40,15 +40,18 @@ class Assembly:
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
         self.homes = Homes.of(graph, self.arguments, self.copied, views)
+        self._chosen: dict[Problem, Chosen] = {}
         self.planned = [self._planned(i, node) for i, node in enumerate(graph.nodes)]
 
     def _planned(self, i: int, node: Node) -> Launches:
         if i in self.homes.views:
             self.algorithms.append((str(node.problem), VIEW))
             return Launches(())
-        chosen = self.context.choose(node.problem)
+        known = self._chosen.get(node.problem)
+        chosen = known or self.context.choose(node.problem)
+        self._chosen[node.problem] = chosen
         self.algorithms.append((str(node.problem), chosen.algorithm))
-        return chosen.launches
+        return chosen.launches.again() if known else chosen.launches
 
     def launches(self) -> tuple[Launches, int]:
         """Return all launches, and the size of the arena in bytes."""
