@@ -32,7 +32,7 @@ class Assembly:
     """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena."""
 
     def __init__(self, graph: Graph, context: Chooser, added: frozenset[str], views: bool = True) -> None:
-        self.graph, self.context = graph, context
+        self.graph, self.context, self.added = graph, context, added
         self.algorithms: list[tuple[str, str]] = []
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena

@@ -244,40 +244,55 @@ class CompiledGraph:
         counts: dict[str, int] = {}
         early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
         constants = self._computed(early, graph)
-        nodes = len(graph.nodes)
-        graph, assembly, launches, arena = self._in_memory(graph, added)
-        signature = Signature(graph, added, shown=before)
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
+        known = {
+            "nodes_before": len(self.graph.nodes),
+            "value_bytes": sum(before.values[name].nbytes for name in inside),
+            "passes": tuple(counts.items()),
+        }
+        planned: _Planned | None = self._in_memory(graph, added)
+        while True:
+            assert planned is not None
+            signature, report = self._described(before, planned, constants, known, len(graph.nodes))
+            try:
+                handle = self._context.hand_over(signature, planned.launches, "graph")
+                return handle, signature, report, constants
+            except ExecutionError as error:
+                if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
+                    raise
+                refused, status, arena = str(error), error.status, planned.arena
+            planned = self._smaller(graph, added, arena)
+            if planned is None:
+                raise ExecutionError(
+                    f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected"
+                    f" room for it: a smaller batch needs less ({refused})",
+                    status,
+                )
+
+    def _described(
+        self, before: Graph, planned: _Planned, constants: Mapping[str, Any], known: Mapping[str, Any], nodes: int
+    ) -> tuple[Signature, Report]:
+        """Return what a plan takes, and the report on it; there were so many `nodes` before any was computed again."""
+        graph, launches = planned.graph, planned.launches
+        signature = Signature(graph, planned.assembly.added, shown=before)
         staged = self._context.device.host_access == "staged"
         moved = [argument for argument in signature.arguments() if staged and argument.name not in constants]
         report = Report(
             nodes=len(graph.nodes),
-            nodes_before=len(self.graph.nodes),
             launches=sum(0 not in launch.global_size for launch in launches.launches),
-            arena_bytes=arena,
-            value_bytes=sum(before.values[name].nbytes for name in inside),
+            arena_bytes=planned.arena,
             argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
             constant_bytes=sum(graph.values[name].nbytes for name in constants),
-            algorithms=tuple(assembly.algorithms),
-            passes=tuple(counts.items()),
+            algorithms=tuple(planned.assembly.algorithms),
             recomputed=len(graph.nodes) - nodes,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
+            **known,
         )
-        signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        try:
-            handle = self._context.hand_over(signature, launches, "graph")
-        except ExecutionError as error:
-            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
-                raise
-            raise ExecutionError(
-                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
-                f" for it: a smaller batch needs less ({error})",
-                error.status,
-            ) from None
-        return handle, signature, report, constants
+        details = "\n".join([str(report), *map(" | ".join, report.algorithms)])
+        return replace(signature, details=details), report
 
-    def _in_memory(self, graph: Graph, added: frozenset[str]) -> tuple[Graph, Assembly, Launches, int]:
+    def _in_memory(self, graph: Graph, added: frozenset[str]) -> _Planned:
         """Return a graph whose arena fits the memory, with its launches and the arena's size.
 
         Raises
@@ -285,21 +300,36 @@ class CompiledGraph:
         ProblemError
             If the arena is larger than `memory` even with values computed again.
         """
-        on = switched_on(self.passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
-        assembly = Assembly(graph, self._context, added, "views" in on)
-        launches, arena = assembly.launches()
-        for share in RECOMPUTED_SHARES if "recompute" in on else ():
-            if arena <= limit:
+        planned = self._placed(graph, added)
+        for share in RECOMPUTED_SHARES if planned.arena > limit else ():
+            tried = self._recomputed(graph, added, int(share * limit), planned.arena)
+            planned = tried or planned
+            if planned.arena <= limit:
                 break
-            other = recompute(graph, int(share * limit))
-            tried = Assembly(other, self._context, added, "views" in on)
-            found, size = tried.launches()
-            if size < arena:
-                graph, assembly, launches, arena = other, tried, found, size
-        if self.memory is not None and arena > self.memory:
-            raise ProblemError(f"[graph] got memory for {self.memory} bytes, expected at least {arena}")
-        return graph, assembly, launches, arena
+        if self.memory is not None and planned.arena > self.memory:
+            raise ProblemError(f"[graph] got memory for {self.memory} bytes, expected at least {planned.arena}")
+        return planned
+
+    def _smaller(self, graph: Graph, added: frozenset[str], arena: int) -> _Planned | None:
+        """Return a graph whose arena is smaller than one for which the device had no room; None if there is none."""
+        tries = (self._recomputed(graph, added, int(share * arena), arena) for share in RECOMPUTED_SHARES)
+        return next((planned for planned in tries if planned is not None), None)
+
+    def _recomputed(self, graph: Graph, added: frozenset[str], enough: int, arena: int) -> _Planned | None:
+        """Return a graph that computes values again; None if its arena is no smaller than the one at hand."""
+        if "recompute" not in switched_on(self.passes):
+            return None
+        other = recompute(graph, enough)
+        if other is graph:
+            return None
+        planned = self._placed(other, added)
+        return planned if planned.arena < arena else None
+
+    def _placed(self, graph: Graph, added: frozenset[str]) -> _Planned:
+        """Return a graph with its launches in one arena."""
+        assembly = Assembly(graph, self._context, added, "views" in switched_on(self.passes))
+        return _Planned(graph, assembly, *assembly.launches())
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether the implementation that is best for a layer computes what follows it, too."""
@@ -327,6 +357,16 @@ class CompiledGraph:
         import pyopencl.array as device_array
 
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A graph with its launches and the size of its arena."""
+
+    graph: Graph
+    assembly: Assembly
+    launches: Launches
+    arena: int
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,9 @@ def test_a_layer_of_caffes_ends_a_region():
 
 
 def test_views_join_regions_and_stay_caffes_elsewhere():
-    text = conv("a", "data") + op("Flatten", "f", "a") + op("Reshape", "g", "f", more="reshape_param { shape { dim: 0 } }")
+    text = (
+        conv("a", "data") + op("Flatten", "f", "a") + op("Reshape", "g", "f", more="reshape_param { shape { dim: 0 } }")
+    )
     text += op("ReLU", "r", "g") + op("Im2col", "i", "r") + op("Flatten", "h", "i")
     assert regions_of(text) == [("TRAIN TEST", "a f g r", "a f g")]
     swapped, report = swap_net(HEAD + text, regions=True)
