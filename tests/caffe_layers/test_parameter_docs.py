@@ -12,9 +12,8 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap.rules import RULES, VIEWS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "caffe-layers.md").read_text(encoding="utf-8")
-MESSAGES = sorted(
-    {name for rule in (*RULES.values(), *VIEWS.values()) for name in (rule.parameters, rule.more) if name}
-)
+ALL = {**RULES, **VIEWS}
+MESSAGES = sorted({name for rule in ALL.values() for name in (rule.parameters, rule.more) if name})
 
 
 def section_of(message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import logging
 
 import numpy as np
@@ -161,6 +162,32 @@ def test_views_are_part_of_regions(kind, parameters):
     sides = nets(text)
     assert [layer.type for layer in sides[0].layers].count(kind) and kind not in {x.type for x in sides[1].layers}
     assert tuple(sides[0].blobs["v"].shape) == tuple(sides[1].blobs["v"].shape)
+    expect_equal(sides, shown=("loss",))
+
+
+def expression(name: str, bottoms: str, tops: str, fields: dict) -> str:
+    names = " ".join([*(f'bottom: "{b}"' for b in bottoms.split()), *(f'top: "{t}"' for t in tops.split())])
+    text = f"module: 'clgraft.caffe_layers' layer: 'OclPointwise' param_str: '{json.dumps(fields)}'"
+    return f'layer {{ name: "{name}" type: "Python" {names} python_param {{ {text} }} }}\n'
+
+
+def test_expressions_are_part_of_regions():
+    """Several bottoms and tops, a broadcast one, scalars, and one in place."""
+    fields = {
+        "forward": "y0 = a * x0 * x1; y1 = x0 + x1;",
+        "backward": "dx0 = a * dy0 * x1 + dy1; dx1 = a * dy0 * x0 + dy1;",
+        "scalars": {"a": 1.5},
+    }
+    text = (
+        inputs({"data": (3, 6, 4), "z": (6, 1), "label": (3,)}) + op("TanH", "t", "data") + op("Sigmoid", "s", "z")
+        + expression("e", "t s", "p q", fields) + op("Eltwise", "m", "p q")
+        + expression("i", "m", "m", {"forward": "y0 = 1 - x0;", "backward": "dx0 = -dy0;"})
+        + op("InnerProduct", "fc", "m", parameters=DENSE) + op("SoftmaxWithLoss", "loss", "fc label")
+        + "force_backward: true"
+    )  # fmt: skip
+    sides = nets(text)
+    (region,) = {layer.member.region for layer in sides[1].layers if getattr(layer, "member", None)}
+    assert [type(member.layer).__name__ for member in region.members].count("OclPointwise") == 2
     expect_equal(sides, shown=("loss",))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clgraft.caffe_layers.prototxt import Document
-from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, write_marks
+from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, without_marks, write_marks
 from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
 from tests.caffe_layers.net_styles import STYLES, small
 
@@ -61,6 +61,26 @@ def test_views_join_regions_and_stay_caffes_elsewhere():
     assert swap_back(swapped)[0] == HEAD + text
     _, alone = swap_net(HEAD + text)
     assert [row.became for row in alone.rows if row.kind in ("Flatten", "Reshape")] == ["", "", ""]
+
+
+def expression(name: str, bottom: str, text: str) -> str:
+    more = f"python_param {{ module: 'clgraft.caffe_layers' layer: 'OclPointwise' param_str: {text} }}"
+    return op("Python", name, bottom, more=more)
+
+
+def test_expressions_join_regions():
+    text = conv("a", "data") + expression("e", "a", """'{"forward": ' "\\"y0 = 2 * x0;\\"}" """) + op("ReLU", "r", "e")
+    assert regions_of(text) == [("TRAIN TEST", "a e r", "a e")]
+    swapped, _ = swap_net(HEAD + text, regions=True)
+    (layer,) = [x for x in Document(swapped).root.messages("layer") if x.text("name") == "e"]
+    param_str = layer.messages("python_param")[0].text("param_str")
+    assert without_marks(param_str) == '{"forward": "y0 = 2 * x0;"}'
+    mark = read_mark(param_str, "TEST")
+    assert mark is not None and (mark.place, mark.count, mark.tops) == (1, 3, ("e",))
+    assert swap_back(swapped)[0] == HEAD + text
+    alone = expression("e", "data", """'{"forward": "y0 = x0;"}'""")
+    assert swap_net(HEAD + alone, regions=True)[0] == HEAD + alone
+    assert swap_net(swapped, regions=True)[0] == swapped
 
 
 def test_a_layer_of_caffes_that_reads_nothing_of_a_region_does_not_end_it():
