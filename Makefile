@@ -44,7 +44,9 @@ install: $(VENV)/installed
 demo: install
 	$(BIN)/python examples/digits/demo.py $(DEMO_ARGS)
 
-# Two processes: with an empty cache most of the time goes to compilers, which have one thread.
+# Two processes: with an empty cache most of the time goes to compilers, which have one thread. Were it pinned, both
+# processes would compile on the first core.
+test test-all: export POCL_AFFINITY ?= 0
 test: install
 	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 

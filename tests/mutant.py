@@ -43,6 +43,7 @@ def find(folder: Path, file: str, old: str) -> tuple[Path, re.Match[str]]:
 def plant(file: str, old: str, new: str) -> Path:
     """Make the core read kernels from a copy with the fault; return the copy's folder."""
     sources = importlib.import_module("clgraft.core.runtime.sources")
+    outline = importlib.import_module("clgraft.core.runtime.outline")
 
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     shutil.copytree(sources.KERNELS, folder, dirs_exist_ok=True)
@@ -56,6 +57,7 @@ def plant(file: str, old: str, new: str) -> Path:
     sources.KERNELS = folder
     sources.file_source.cache_clear()
     sources.kernel_source.cache_clear()
+    outline.outlined_source.cache_clear()
     return folder
 
 

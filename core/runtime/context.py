@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from clgraft.core import abi
 from clgraft.core.errors import ExecutionError, ProblemError
-from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import devices, sources
+from clgraft.core.runtime import build_processes, devices, sources
 from clgraft.core.runtime.handover import label, plan_spec
+from clgraft.core.runtime.outline import outlined_source
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
 MOST_THREADS = 16  # compilations at the same time
@@ -72,6 +73,8 @@ class DeviceContext:
         self._lock = threading.RLock()
         # Compilers for CPUs gain next to nothing from threads: PoCL's works under one lock.
         threads = 1 if self.device.is_cpu else min(MOST_THREADS, os.cpu_count() or 1)
+        # PoCL compiles a kernel's body three times; a kernel with vectors runs in work-groups of one item
+        self._outlines = self.device.is_cpu and POCL in self.device.platform.lower()
         self.programs = Programs(cl_context, cl_device, threads)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
@@ -120,7 +123,8 @@ class DeviceContext:
         if not any(word in self.device.platform.lower() for word in WITH_PREFETCH):
             lines["__builtin_prefetch(...)"] = "((void)0)"
         source = "".join(f"#define {key} {value}\n" for key, value in lines.items())
-        source += sources.kernel_source(file, name)
+        outlined = self._outlines and "VL" in lines and "SCALAR_ITEMS" not in lines
+        source += outlined_source(file, name) if outlined else sources.kernel_source(file, name)
         return PlannedKernel(self.programs, source, ("-cl-std=CL1.2", *options), name)
 
     def expect_possible(self, problem: Problem) -> None:
@@ -152,10 +156,10 @@ class DeviceContext:
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)
 
-    def build(self, *planned: Launches) -> None:
-        """Build the programs that launches need and that are not there yet."""
+    def build(self, *planned: Launches, kept: Collection[bytes] = ()) -> None:
+        """Build the programs that launches need and that are not there yet; the driver has those of `kept` keys."""
         self.programs.build(
-            launch.kernel for launches in planned for launch in launches.launches if 0 not in launch.global_size
+            (launch.kernel for launches in planned for launch in launches.launches if 0 not in launch.global_size), kept
         )
 
     def hand_over(self, problem: Problem, launches: Launches, name: str) -> Any:
@@ -166,7 +170,8 @@ class DeviceContext:
         BuildError
             If the device's compiler refuses a kernel.
         """
-        self.build(launches)
+        kept = build_processes.build_ahead(self.cl_device, problem.arguments(), launches)
+        self.build(launches, kept=kept)
         keep: list[Any] = []
         spec = plan_spec(self.ffi, self.lib, problem, name, self.device.name, launches, keep)
         out = self.ffi.new("clg_plan *")

@@ -97,6 +97,11 @@ def _give_pocl_a_cache() -> None:
         _pocl_forgets.append(True)
 
 
+def pocl_cache() -> Path:
+    """Return the folder in which PoCL keeps compiled kernels."""
+    return Path(os.environ.get("POCL_CACHE_DIR") or _home_cache() / "pocl")
+
+
 def pocl_keeps_programs() -> bool:
     """Return whether PoCL keeps compiled kernels for the next process: not without a folder, nor if told not to."""
     return os.environ.get("POCL_KERNEL_CACHE", "1") != "0" and not _pocl_forgets

@@ -174,6 +174,31 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
         pass
 
 
+def note_of(cl_device: Any, program: bytes, kernel: str, local_size: tuple[int, ...] | None) -> str:
+    """Return the key of a note that a kernel is in the driver's own cache, for work-groups of a size."""
+    what = f"{kernel} of {program.hex()} for work-groups of {local_size}"
+    return json.dumps(
+        {**json.loads(key_of(cl_device, what, ())), "kept in": str(runtimes.pocl_cache())}, sort_keys=True
+    )
+
+
+def is_noted(place: Path, note: str) -> bool:
+    """Return whether there is a note, which thereby counts as used."""
+    try:
+        os.utime(place / _name(note))
+        return True
+    except OSError:
+        return False
+
+
+def write_note(place: Path, note: str) -> None:
+    """Put a note into the cache: a file like that of a program, without a binary."""
+    with contextlib.suppress(OSError):
+        content = pack(note, b"")
+        cache_limit.make_room(place, place / _name(note), len(content))
+        runtimes.write_atomically(place / _name(note), content)
+
+
 def _name(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 

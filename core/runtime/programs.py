@@ -85,8 +85,14 @@ class Programs:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def build(self, kernels: Iterable[PlannedKernel]) -> None:
+    def build(self, kernels: Iterable[PlannedKernel], kept: Collection[bytes] = ()) -> None:
         """Build the programs of several kernels that are not there yet.
+
+        Parameters
+        ----------
+        kernels : iterable of PlannedKernel
+        kept : collection of bytes
+            Keys of programs that the driver has in its own cache: these are loaded, so nobody is told of them.
 
         Raises
         ------
@@ -95,7 +101,11 @@ class Programs:
         """
         with self._lock, drivers.affinity_kept():
             missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
-            found = self._each(lambda kernel: self._cached(program_cache.load, kernel), missing.values())
+
+            def load(kernel: PlannedKernel) -> Any:
+                return self._cached(program_cache.build if kernel.key in kept else program_cache.load, kernel)
+
+            found = self._each(load, missing.values())
             self._kept.update((key, program) for key, program in zip(missing, found) if program is not None)
             missing = {key: kernel for key, kernel in missing.items() if key not in self._kept}
             if missing:

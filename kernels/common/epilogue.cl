@@ -8,6 +8,7 @@
 //
 // A kernel ends its parameters with EPILOGUE_PARAMETERS and begins with OPEN_EPILOGUE; functions that store end their
 // parameters with TAKE_EPILOGUE and are called with PASS_EPILOGUE. The extra inputs are never the result's own memory.
+// PASS_EPILOGUE_PARAMETERS hands a kernel's parameters on as they are (core/runtime/outline.py).
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is element `at` of the result
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
@@ -27,6 +28,10 @@ typedef struct {
 #define EXTRA_SCALAR_PARAMETER(name) , const real p_##name
 #define EPILOGUE_PARAMETERS \
     CHANNEL_EXTRAS(EXTRA_PARAMETER) WHOLE_EXTRAS(EXTRA_PARAMETER) EPILOGUE_SCALARS(EXTRA_SCALAR_PARAMETER)
+#define PASS_EXTRA(n) , extra##n##_base, extra##n##_offset
+#define PASS_EXTRA_SCALAR(name) , p_##name
+#define PASS_EPILOGUE_PARAMETERS \
+    CHANNEL_EXTRAS(PASS_EXTRA) WHOLE_EXTRAS(PASS_EXTRA) EPILOGUE_SCALARS(PASS_EXTRA_SCALAR)
 #define OPEN_EXTRA(n) epilogue.x##n = OPEN(extra##n);
 #define OPEN_EXTRA_SCALAR(name) epilogue.p_##name = p_##name;
 #define OPEN_EPILOGUE            \
@@ -82,6 +87,7 @@ real epilogue_element(const real value, const Epilogue epilogue, const long chan
 #define EPILOGUE_ELEMENT(value, channel, at) epilogue_element(value, epilogue, channel, at)
 #else
 #define EPILOGUE_PARAMETERS
+#define PASS_EPILOGUE_PARAMETERS
 #define OPEN_EPILOGUE
 #define TAKE_EPILOGUE
 #define PASS_EPILOGUE

@@ -1,0 +1,72 @@
+"""A child process of build_processes.py: it builds kernels and launches each of them once, on zeros.
+
+It is run as a script that imports nothing of clgraft, so that it starts fast. The argument names a device. It writes a
+line when it is free, and reads tasks, one line of JSON each, until there are no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+PAGE = 4096
+
+
+def device_named(platform_name: str, version: str, name: str) -> Any:
+    """Return the device that the parent process uses."""
+    return next(
+        device
+        for platform in cl.get_platforms()
+        if (platform.name, platform.version) == (platform_name, version)
+        for device in platform.get_devices()
+        if device.name == name
+    )
+
+
+def launch(queue: Any, task: dict[str, Any]) -> None:
+    """Build a task's kernel and run it to its end, with one work-group where the task has a size of work-groups."""
+    context = queue.context
+    no_cache: Any = False  # pyopencl's own
+    program = cl.Program(context, task["source"]).build(options=task["options"], cache_dir=no_cache)
+    kernel = cl.Kernel(program, task["name"])
+    set_argument: Any = kernel.set_arg
+    position, keep = 0, list[Any]()
+    for kind, what in task["arguments"]:
+        if kind == "memory":
+            pages = np.zeros(what + 2 * PAGE, np.uint8)  # those that nobody touches take no memory
+            array = pages[-pages.ctypes.data % PAGE :]
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+            keep += [array, cl.Buffer(context, flags, hostbuf=array)]
+            set_argument(position, keep[-1])
+            set_argument(position + 1, np.uint64(0))
+            position += 2
+        else:
+            set_argument(position, cl.LocalMemory(what) if kind == "local" else bytes.fromhex(what))
+            position += 1
+    cl.enqueue_nd_range_kernel(queue, kernel, task["global"], task["local"])
+    queue.finish()
+
+
+def main() -> None:
+    """Do tasks until there are no more. One that fails is left to the parent process."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what drivers print goes to stderr
+    device = device_named(*json.loads(sys.argv[2]))
+    queue = cl.CommandQueue(cl.Context([device]))
+    print("ready", file=channel, flush=True)
+    for line in sys.stdin:
+        try:
+            launch(queue, json.loads(line))
+        except Exception as error:
+            print(error, file=sys.stderr)
+        print("done", file=channel, flush=True)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # drivers take their time to end

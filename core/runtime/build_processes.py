@@ -1,0 +1,227 @@
+"""Builds kernels in child processes, for drivers that compile a kernel when it first runs, one after the other.
+
+PoCL's compiler works under one lock, and most of its work waits until a kernel is first launched with a work-group
+size. So before a plan of many new kernels is handed over, child processes launch each of them once, with a single
+work-group on zeros, and leave them in the cache that the driver keeps. The calling process then finds them there. It
+knows launches only: the same sources, options, work-group sizes and arguments, so that it builds what will run.
+
+A note in the program cache says that a kernel was given to a child. A note that is wrong costs time and nothing else,
+and so does a child that fails: what it leaves undone is built by the process that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from clgraft.core.log import log, warn_once
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.problem import Argument
+from clgraft.core.runtime import building, program_cache
+
+VARIABLE = "CLGRAFT_BUILD_PROCESSES"
+MOST = 8  # child processes
+# What a child spends before its first kernel, and what a kernel takes, on PoCL 3.1. They decide whether children pay;
+# `python benchmarks/first_minute.py breakdown resnet50_v1` and `operators` print what they follow from.
+SECONDS_OF_A_CHILD = 1.2
+SECONDS_OF_A_KERNEL = 0.6
+PATIENCE = 120.0  # seconds without an answer after which a child is ended
+LARGEST_GROUP = 64 * 2**20  # bytes of a launch for each of its work-groups, above which no child runs it
+LARGEST_GRID = 65535  # work-items along an axis; PoCL compiles a kernel for larger grids once more
+CHILD = Path(__file__).with_name("build_child.py")
+# takes the parent's places of modules, without those of the script: its folder has modules of common names
+START = "import runpy, sys; sys.path[:] = sys.argv[3:]; runpy.run_path(sys.argv[1], run_name='__main__')"
+
+_process = os.getpid()  # a child by fork() starts no children
+
+
+def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches) -> frozenset[bytes]:
+    """Build the kernels of launches in child processes, where that is faster, and wait for them.
+
+    Parameters
+    ----------
+    cl_device : pyopencl.Device
+    arguments : iterable of Argument
+        Of the problem that the launches are for.
+    planned : Launches
+
+    Returns
+    -------
+    frozenset of bytes
+        Keys of the programs that the driver has in its cache, as far as notes say so.
+    """
+    if not program_cache.kept_by_driver(cl_device):
+        return frozenset()
+    place = program_cache.folder()
+    if place is None:
+        return frozenset()
+    try:
+        sizes = {argument.name: argument.nbytes for argument in arguments}
+        launches = {
+            (launch.kernel.key, launch.kernel.function_name, launch.local_size): launch
+            for launch in planned.launches
+            if _small(launch, sizes, planned.workspace_bytes)
+        }
+        notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
+        missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
+        count = processes(len(missing))
+        if count:
+            tasks = [_task(launches[key], sizes, planned.workspace_bytes) for key in missing]
+            tasks.sort(key=lambda task: (-len(task["source"]), task["source"]))  # what may take long comes first
+            _share(cl_device, tasks, count)
+            for key in missing:
+                program_cache.write_note(place, notes[key])
+            missing = set()
+        return frozenset(key[0] for key in launches) - {key[0] for key in missing}
+    except Exception as error:  # this process builds what it needs
+        log.info("no child processes build kernels: %s", error)
+        return frozenset()
+
+
+def allowed() -> int:
+    """Return how many child processes may build kernels: by default one for each core, at most `MOST`; 0 if none may.
+
+    ``CLGRAFT_BUILD_PROCESSES`` holds another number; 0 and 1 mean none.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    text = os.environ.get(VARIABLE, "").strip()
+    if re.fullmatch(r"\d{1,4}", text):
+        return int(text) if int(text) > 1 else 0
+    if text:
+        warn_once(f"[build] got {VARIABLE}={text!r}, expected a number of processes: one for each core is used")
+    return min(cores, MOST) if cores > 1 else 0
+
+
+def processes(kernels: int) -> int:
+    """Return in how many child processes to build so many kernels; 0 if this process alone is as fast."""
+    count = min(allowed(), kernels)
+    if count < 2 or os.getpid() != _process or not _is_python(sys.executable):
+        return 0
+    alone, shared = kernels * SECONDS_OF_A_KERNEL, math.ceil(kernels / count) * SECONDS_OF_A_KERNEL
+    return count if shared + SECONDS_OF_A_CHILD < alone else 0
+
+
+def _is_python(executable: str | None) -> bool:
+    """Return whether a program is an interpreter, and not an application that contains one."""
+    return bool(executable and re.fullmatch(r"(python|pypy)[\d.]*t?", Path(executable).name))
+
+
+def _memory(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> int:
+    """Return the bytes of the memory that a launch's argument is bound to; 0 if it is a value."""
+    if isinstance(item, Buffer):
+        return sizes[item.name]
+    return workspace_bytes - item.offset_bytes if isinstance(item, Workspace) else 0
+
+
+def _small(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> bool:
+    """Return whether a child can run one work-group of a launch without much memory and time."""
+    if 0 in launch.global_size or max(launch.global_size) > LARGEST_GRID:
+        return False
+    largest = max((_memory(item, sizes, workspace_bytes) for item in launch.arguments), default=0)
+    groups = math.prod(launch.global_size) // math.prod(launch.local_size) if launch.local_size else 1
+    return largest / groups <= LARGEST_GROUP
+
+
+def _task(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> dict[str, Any]:
+    """Return what a child needs to know of a launch, for JSON."""
+    return {
+        "source": launch.kernel.source,
+        "options": launch.kernel.options,
+        "name": launch.kernel.function_name,
+        "global": [int(size) for size in launch.local_size or launch.global_size],
+        "local": None if launch.local_size is None else [int(size) for size in launch.local_size],
+        "arguments": [_argument(item, sizes, workspace_bytes) for item in launch.arguments],
+    }
+
+
+def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tuple[str, int | str]:
+    """Return the kind of a kernel's argument, and the size of its memory or the bytes of its value."""
+    if isinstance(item, (Buffer, Workspace)):
+        return "memory", _memory(item, sizes, workspace_bytes)
+    if isinstance(item, Local):
+        return "local", item.nbytes
+    if isinstance(item, StructConstant):
+        return "value", item.value.hex()
+    if isinstance(item, Scalar):
+        return "value", np.dtype(item.dtype).type(1).tobytes().hex()
+    if isinstance(item, Accumulate):
+        return "value", bytes(4).hex()
+    return "value", np.asarray(item.value).tobytes().hex()  # a Constant
+
+
+def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
+    """Have child processes do the tasks: each takes the next one when it is free."""
+    platform = cl_device.platform
+    device = json.dumps([platform.name, platform.version, cl_device.name])
+    left = deque(tasks)
+    with building.told(cl_device.name.strip(), len(tasks)) as step:
+        children = [_start(device) for _ in range(count)]
+        threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            for child in children:
+                _end(child)
+
+
+def _start(device: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, VARIABLE: "0", "POCL_AFFINITY": "0"}  # pinned threads would all share the first core
+    command = [sys.executable, "-c", START, str(CHILD), device, *(place for place in sys.path if place)]
+    # without close_fds Python can start it by posix_spawn(): fork() would run the handlers of frameworks
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        text=True,
+        close_fds=False,
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Let a child end, which it does when nothing more can come; kill one that does not."""
+    try:
+        child.communicate(timeout=2.0)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        child.kill()
+        child.wait()
+
+
+def _feed(child: subprocess.Popen[str], left: deque[dict[str, Any]], step: Callable[[str], None]) -> None:
+    """Hand tasks to a child, one after the other, until none is left or the child fails."""
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        while _answers(child) and left:
+            task = left.popleft()
+            step(task["name"])
+            child.stdin.write(json.dumps(task) + "\n")
+            child.stdin.flush()
+    except (OSError, ValueError, IndexError):  # it has ended, or another thread took the last task
+        pass
+
+
+def _answers(child: subprocess.Popen[str]) -> bool:
+    """Wait until a child is free; return False if it has ended. One that does not answer is ended."""
+    assert child.stdout is not None
+    timer = threading.Timer(PATIENCE, child.kill)
+    timer.start()
+    try:
+        return bool(child.stdout.readline())
+    finally:
+        timer.cancel()

@@ -1,0 +1,207 @@
+"""Child processes that fill PoCL's cache: they build what will run, and what goes wrong in them costs only time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.planning.launches import Buffer, Launch, Launches, ints
+from clgraft.core.problem import Argument
+from clgraft.core.runtime import build_processes, drivers, program_cache
+from clgraft.core.runtime.programs import PlannedKernel
+from tests.core.graphs import sample, small_net
+from tests.folders import ROOT
+from tests.logs import logged
+
+SOURCE = (
+    "kernel void {name}(global int *out, const ulong at, const int n) {{ out[at + get_global_id(0)] = {number} * n; }}"
+)
+BEGAN = time.time() - 10.0
+ARGUMENTS = (Argument("y", "out", (4,), "float32"),)
+
+
+@pytest.fixture
+def device(context, tmp_path, monkeypatch):
+    """A PoCL device with a program cache of the test's own; children pay for two kernels already."""
+    if not program_cache.kept_by_driver(context.cl_device):
+        pytest.skip("of PoCL with its cache")
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(build_processes.VARIABLE, "2")
+    monkeypatch.setattr(build_processes, "SECONDS_OF_A_CHILD", 0.0)
+    return context.cl_device
+
+
+def launches(context, *sources: str) -> Launches:
+    """Return launches of kernels that nobody has built before; their names begin with `fresh_`."""
+    found = []
+    for number, source in enumerate(sources or (SOURCE,) * 3, start=1):
+        name = f"fresh_{time.time_ns()}_{number}"
+        kernel = PlannedKernel(context.programs, source.format(name=name, number=number), ("-cl-std=CL1.2",), name)
+        found.append(Launch(kernel, (4,), (2,), (Buffer("y"), *ints(7))))
+    return Launches(tuple(found))
+
+
+def built(planned: Launches) -> list[int]:
+    """Return of each launch how many versions of its kernel PoCL's cache has."""
+    cache = drivers.pocl_cache()
+    programs = cache / "kcache" if (cache / "kcache").is_dir() else cache
+    # it may hold many thousands of programs: a folder changes when a program is added to it
+    changed = [folder for folder in programs.iterdir() if folder.is_dir() and folder.stat().st_mtime > BEGAN]
+    names = [launch.kernel.function_name for launch in planned.launches]
+    return [sum(len(list(folder.glob(f"*/{name}/*/*.so"))) for folder in changed) for name in names]
+
+
+def run(context, launch: Launch) -> list[int]:
+    import pyopencl as cl
+
+    out = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 16)
+    kernel = launch.kernel.built
+    kernel.set_args(out, np.uint64(0), np.int32(7))
+    cl.enqueue_nd_range_kernel(context.queue, kernel, launch.global_size, launch.local_size)
+    got = np.zeros(4, np.int32)
+    cl.enqueue_copy(context.queue, got, out)
+    return got.tolist()
+
+
+def test_children_build_what_runs_and_nothing_is_built_again(context, device, monkeypatch):
+    planned = launches(context)
+    assert built(planned) == [0, 0, 0]
+    kept = build_processes.build_ahead(device, ARGUMENTS, planned)
+    assert kept == {launch.kernel.key for launch in planned.launches}
+    assert built(planned) == [1, 1, 1]
+    assert [run(context, launch) for launch in planned.launches] == [[7] * 4, [14] * 4, [21] * 4]
+    assert built(planned) == [1, 1, 1]
+    monkeypatch.setattr(build_processes, "_share", lambda *_: pytest.fail("nothing is missing"))
+    assert build_processes.build_ahead(device, ARGUMENTS, planned) == kept
+
+
+def test_a_kernel_that_does_not_compile_leaves_the_others(context, device):
+    planned = launches(context, SOURCE, "kernel void {name}(global int *out) {{ no words }}", SOURCE)
+    build_processes.build_ahead(device, ARGUMENTS, planned)
+    assert built(planned) == [1, 0, 1]
+    with pytest.raises(core.BuildError):
+        _ = planned.launches[1].kernel.built
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["raise SystemExit(1)", "import time; time.sleep(600)", "print('ready', flush=True); import time; time.sleep(600)"],
+)
+def test_children_that_fail_or_hang_leave_the_work_to_this_process(context, device, start, monkeypatch):
+    monkeypatch.setattr(build_processes, "START", start)
+    monkeypatch.setattr(build_processes, "PATIENCE", 2.0)
+    planned = launches(context)
+    build_processes.build_ahead(device, ARGUMENTS, planned)
+    assert built(planned) == [0, 0, 0]
+    assert run(context, planned.launches[2]) == [21] * 4
+
+
+def test_an_interpreter_that_cannot_start_is_no_error(context, device, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    planned = launches(context)
+    assert build_processes.build_ahead(device, ARGUMENTS, planned) == frozenset()
+    assert run(context, planned.launches[0]) == [7] * 4
+
+
+def test_a_child_starts_no_children_and_pins_no_threads(context, device, tmp_path, monkeypatch):
+    seen = tmp_path / "seen.json"
+    child = tmp_path / "child.py"
+    child.write_text(f"import json, os\nopen({str(seen)!r}, 'w').write(json.dumps(dict(os.environ)))\n")
+    monkeypatch.setattr(build_processes, "CHILD", child)
+    build_processes.build_ahead(device, ARGUMENTS, launches(context))
+    found = json.loads(seen.read_text())
+    assert (found[build_processes.VARIABLE], found["POCL_AFFINITY"]) == ("0", "0")
+
+
+def test_large_launches_are_left_to_this_process(context, device, monkeypatch):
+    monkeypatch.setattr(build_processes, "_share", lambda *_: pytest.fail("nothing is small"))
+    (first, *_), grid = launches(context).launches, build_processes.LARGEST_GRID + 1
+    many = Launches((Launch(first.kernel, (grid,), (1,), first.arguments),) * 3)
+    assert not build_processes.build_ahead(device, ARGUMENTS, many)
+    huge = (Argument("y", "out", (build_processes.LARGEST_GROUP,), "float32"),)
+    assert not build_processes.build_ahead(device, huge, Launches((Launch(first.kernel, (2,), (2,), first.arguments),)))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0", 0), ("1", 0), ("3", 3), ("12", 12)])
+def test_the_variable_sets_the_number_of_processes(text, expected, monkeypatch):
+    monkeypatch.setenv(build_processes.VARIABLE, text)
+    with logged():
+        assert build_processes.processes(100) == expected
+
+
+def test_by_default_there_is_a_process_for_each_core(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    monkeypatch.delenv(build_processes.VARIABLE, raising=False)
+    assert build_processes.processes(100) == 6
+    monkeypatch.setenv(build_processes.VARIABLE, "many")
+    with logged("got CLGRAFT_BUILD_PROCESSES='many', expected a number of processes"):
+        assert build_processes.processes(100) == 6
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    monkeypatch.delenv(build_processes.VARIABLE)
+    assert build_processes.processes(100) == 0
+
+
+def test_few_kernels_and_forked_processes_and_applications_start_none(monkeypatch):
+    monkeypatch.setenv(build_processes.VARIABLE, "2")
+    assert [build_processes.processes(kernels) for kernels in (0, 1, 2, 16)] == [0, 0, 0, 2]
+    for executable in ("", None, "/usr/bin/caffe", "/opt/python-app"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", executable)
+            assert build_processes.processes(16) == 0
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writer, str(build_processes.processes(16)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 10) == b"0"
+    os.close(reader)
+    os.close(writer)
+
+
+GRAPH = """
+import hashlib
+import numpy as np
+from clgraft import core
+from clgraft.core.runtime import building, build_processes, drivers
+from tests.core.graphs import sample, small_net
+
+files = lambda: sorted(drivers.pocl_cache().rglob("*.so"))
+build_processes.SECONDS_OF_A_CHILD = 0.0
+graph = small_net()
+compiled = core.context().compile(graph)
+compiled.plan()
+before = files()
+arrays = sample(graph, np.random.default_rng(3))
+outputs = compiled.run(arrays)
+digest = hashlib.sha256(b"".join(outputs[name].tobytes() for name in graph.outputs)).hexdigest()
+print(len(before), len(set(files()) - set(before)), building.built[0], digest)
+"""
+
+
+def test_a_graph_is_built_by_children_and_later_processes_find_it(context, device, tmp_path):
+    """Kernels with structs, scalars and local memory; the numbers are those of this process, which has no children."""
+    environment = {**os.environ, "POCL_CACHE_DIR": str(tmp_path / "pocl"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = []
+    for _ in range(2):
+        command = [sys.executable, "-c", GRAPH]
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        *numbers, digest = done.stdout.split()
+        found.append([int(number) for number in numbers])
+    files = found[0][0]
+    assert files >= 4
+    assert found == [[files, 0, files], [files, 0, 0]]
+    graph = small_net()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(build_processes.VARIABLE, "0")
+        outputs = context.compile(graph).run(sample(graph, np.random.default_rng(3)))
+    assert digest == hashlib.sha256(b"".join(outputs[name].tobytes() for name in graph.outputs)).hexdigest()
