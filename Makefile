@@ -45,10 +45,11 @@ demo: install
 	$(BIN)/python examples/digits/demo.py $(DEMO_ARGS)
 
 # Two processes: with an empty cache most of the time goes to compilers, which have one thread. Were it pinned, both
-# processes would compile on the first core.
+# processes would compile on the first core; and they need no children to compile for them.
 test test-all: export POCL_AFFINITY ?= 0
+test test-all: export CLGRAFT_BUILD_PROCESSES ?= 0
 test: install
-	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
 
 test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)

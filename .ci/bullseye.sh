@@ -40,7 +40,8 @@ if [ ! -e "$dir/opt/wheels/complete" ]; then
         --implementation cp --abi cp39 --abi abi3 --abi none "${platforms[@]}" --only-binary=:all: --no-deps \
         'pyopencl<2025.2' 'pytools<2025' 'platformdirs<4.5' typing_extensions 'cffi<2.1' 'pycparser<2.24' \
         'pytest<9' 'iniconfig<2.2' 'packaging<27' 'pluggy<1.7' 'exceptiongroup<1.4' 'tomli<3' 'pygments<2.21' \
-        'pytest-xdist<3.9' 'execnet<2.2' 'pytest-timeout<2.5' 'hypothesis<6.142' 'attrs<27' 'sortedcontainers<3' 'setuptools<81' 'wheel<0.46' 'pip<26' \
+        'pytest-xdist<3.9' 'execnet<2.2' 'pytest-timeout<2.5' \
+        'hypothesis<6.142' 'attrs<27' 'sortedcontainers<3' 'setuptools<81' 'wheel<0.46' 'pip<26' \
         'rich<15' 'markdown-it-py<4' 'mdurl<1' 'shtab<2' 'siphash24<2' \
         intel-opencl-rt intel-cmplr-lib-rt intel-cmplr-lic-rt 'tbb<2024' tcmlib umf
     chroot "$dir" python3 -m venv --without-pip --system-site-packages --clear /opt/venv

@@ -21,6 +21,11 @@ def pytest_addoption(parser) -> None:
         choices=("on", "off"),
         help="whether MXNet's swaps form regions where a test does not say; by default what users get",
     )
+    parser.addoption(
+        "--mxnet-models",
+        metavar="FOLDER",
+        help="where tests.plugins.onnx.mxnet_exports has written nets of MXNet as ONNX files",
+    )
 
 
 def pytest_report_header(config) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,11 +12,12 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.homes import Homes
 from clgraft.core.graph.memory import Life, place
+from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
-from clgraft.core.problem import Problem
+from clgraft.core.problem import Argument, Problem
 
 VIEW = "view"  # the algorithm of a copy that has nothing to do
 
@@ -29,10 +30,31 @@ class Chooser(Protocol):
 
 
 class Assembly:
-    """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena."""
+    """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena.
 
-    def __init__(self, graph: Graph, context: Chooser, added: frozenset[str], views: bool = True) -> None:
-        self.graph, self.context, self.added = graph, context, added
+    Parameters
+    ----------
+    graph : Graph
+    context : Chooser
+    added : frozenset of str
+        Outputs that a run adds to.
+    views : bool
+        Whether copies may become views.
+    constants : collection of str
+        Inputs that never change: launches that only prepare them are left to `preparation`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        context: Chooser,
+        added: frozenset[str],
+        views: bool = True,
+        constants: Collection[str] = (),
+    ) -> None:
+        self.graph, self.context, self.constants = graph, context, constants
+        self._taken: list[Launch] = []
+        self._sizes: dict[str, int] = {}
         self.algorithms: list[tuple[str, str]] = []
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena
@@ -51,7 +73,19 @@ class Assembly:
         chosen = known or self.context.choose(node.problem)
         self._chosen[node.problem] = chosen
         self.algorithms.append((str(node.problem), chosen.algorithm))
-        return chosen.launches.again() if known else chosen.launches
+        launches = chosen.launches.again() if known else chosen.launches
+        planned, taken, sizes = take_out(i, node, launches, self.constants)
+        self._taken += taken
+        self._sizes.update(sizes)
+        return planned
+
+    @property
+    def preparation(self) -> Preparation:
+        """What has to run once before the launches do."""
+        read = reads(self._taken)
+        inputs = (value for value in self.graph.inputs if value.name in read)
+        arguments = tuple(Argument(value.name, "in", value.shape, value.dtype) for value in inputs)
+        return Preparation(tuple(self._taken), self._sizes, arguments)
 
     def launches(self) -> tuple[Launches, int]:
         """Return all launches, and the size of the arena in bytes."""
@@ -79,6 +113,8 @@ class Assembly:
         return lives
 
     def _bind(self, item: Any, i: int, node: Node, offsets: Mapping[str, int]) -> Any:
+        if isinstance(item, Kept):
+            return Buffer(item.name)
         if isinstance(item, (Buffer, Accumulate)):
             name = node.named(item.name)
             inside = name not in self.arguments

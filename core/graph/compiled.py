@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
-from clgraft.core.graph.assembly import Assembly
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.passes import optimise, recompute, switched_on
+from clgraft.core.graph.passes import optimise, switched_on
+from clgraft.core.graph.placement import Placed, Placement
+from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
 from clgraft.core.operators.fused import in_kernel
@@ -21,9 +22,6 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
-
-# of the memory, that values may take in attempts to compute few of them again: workspaces and gaps need the rest
-RECOMPUTED_SHARES = (0.9, 0.7, 0.5, 0.0)
 
 
 class Context(Protocol):
@@ -60,16 +58,19 @@ class Signature:
     details: str = ""  # what a plan's description says after its first line
     kind: str = "graph"
     shown: Graph | None = None  # the graph before its passes, which may see outputs in other shapes
+    unread: frozenset[str] = frozenset()  # constants that no launch reads
+    kept: tuple[Argument, ...] = ()  # what was prepared from constants
 
     def modes(self) -> tuple[str, ...]:
         """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
         return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Return inputs, states and outputs; these in their shape in `shown`, the graph before its passes."""
+        """Return inputs, states and outputs (in their shape in `shown`), and what was prepared from constants."""
         values = (self.shown or self.graph).values
         return (
-            *(Argument(value.name, "in", value.shape, value.dtype) for value in self.graph.inputs),
+            *(Argument(v.name, "in", v.shape, v.dtype) for v in self.graph.inputs if v.name not in self.unread),
+            *self.kept,
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
             *(Argument(name, "out", values[name].shape, values[name].dtype) for name in self.graph.outputs),
         )
@@ -244,92 +245,70 @@ class CompiledGraph:
         counts: dict[str, int] = {}
         early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
         constants = self._computed(early, graph)
-        inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
-        known = {
-            "nodes_before": len(self.graph.nodes),
-            "value_bytes": sum(before.values[name].nbytes for name in inside),
-            "passes": tuple(counts.items()),
-        }
-        planned: _Planned | None = self._in_memory(graph, added)
-        while True:
-            assert planned is not None
-            signature, report = self._described(before, planned, constants, known, len(graph.nodes))
+        placement = Placement(graph, self._context, added, frozenset(constants), switched_on(self.passes))
+        limit = self._context.device.global_memory if self.memory is None else self.memory
+        for placed in placement.attempts(limit, strict=self.memory is not None):
             try:
-                handle = self._context.hand_over(signature, planned.launches, "graph")
-                return handle, signature, report, constants
+                return self._handed_over(before, placed, added, constants, counts)
             except ExecutionError as error:
                 if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
                     raise
-                refused, status, arena = str(error), error.status, planned.arena
-            planned = self._smaller(graph, added, arena)
-            if planned is None:
-                raise ExecutionError(
-                    f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected"
-                    f" room for it: a smaller batch needs less ({refused})",
-                    status,
-                )
+                refused, status, arena = str(error), error.status, placed.arena
+        raise ExecutionError(
+            f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+            f" for it: a smaller batch needs less ({refused})",
+            status,
+        )
 
-    def _described(
-        self, before: Graph, planned: _Planned, constants: Mapping[str, Any], known: Mapping[str, Any], nodes: int
-    ) -> tuple[Signature, Report]:
-        """Return what a plan takes, and the report on it; there were so many `nodes` before any was computed again."""
-        graph, launches = planned.graph, planned.launches
-        signature = Signature(graph, planned.assembly.added, shown=before)
+    def _handed_over(
+        self,
+        before: Graph,
+        placed: Placed,
+        added: frozenset[str],
+        constants: Mapping[str, Any],
+        counts: Mapping[str, int],
+    ) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        """Prepare constants for one placement of a graph and hand its launches over.
+
+        Parameters
+        ----------
+        before : Graph
+            The graph before its passes.
+        placed : Placed
+        added : frozenset of str
+        constants : mapping of str to array
+        counts : mapping of str to int
+            What each pass changed.
+
+        Returns
+        -------
+        handle, signature, report, constants
+            Of the plan, with the constants that it reads.
+        """
+        preparation, launches = placed.assembly.preparation, placed.launches
+        unread = frozenset(constants) - reads(launches.launches)
+        signature = Signature(placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
+        kept = {**constants, **prepare(self._context, preparation, constants)}
+        kept = {name: array for name, array in kept.items() if name not in unread}
+        inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         staged = self._context.device.host_access == "staged"
-        moved = [argument for argument in signature.arguments() if staged and argument.name not in constants]
+        moved = [argument for argument in signature.arguments() if staged and argument.name not in kept]
         report = Report(
-            nodes=len(graph.nodes),
+            nodes=len(placed.graph.nodes),
+            nodes_before=len(self.graph.nodes),
             launches=sum(0 not in launch.global_size for launch in launches.launches),
-            arena_bytes=planned.arena,
-            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
-            constant_bytes=sum(graph.values[name].nbytes for name in constants),
-            algorithms=tuple(planned.assembly.algorithms),
-            recomputed=len(graph.nodes) - nodes,
+            arena_bytes=placed.arena,
+            value_bytes=sum(before.values[name].nbytes for name in inside),
+            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in kept),
+            constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
+            algorithms=tuple(placed.assembly.algorithms),
+            passes=tuple(counts.items()),
+            recomputed=placed.recomputed,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
-            **known,
         )
-        details = "\n".join([str(report), *map(" | ".join, report.algorithms)])
-        return replace(signature, details=details), report
-
-    def _in_memory(self, graph: Graph, added: frozenset[str]) -> _Planned:
-        """Return a graph whose arena fits the memory, with its launches and the arena's size.
-
-        Raises
-        ------
-        ProblemError
-            If the arena is larger than `memory` even with values computed again.
-        """
-        limit = self._context.device.global_memory if self.memory is None else self.memory
-        planned = self._placed(graph, added)
-        for share in RECOMPUTED_SHARES if planned.arena > limit else ():
-            tried = self._recomputed(graph, added, int(share * limit), planned.arena)
-            planned = tried or planned
-            if planned.arena <= limit:
-                break
-        if self.memory is not None and planned.arena > self.memory:
-            raise ProblemError(f"[graph] got memory for {self.memory} bytes, expected at least {planned.arena}")
-        return planned
-
-    def _smaller(self, graph: Graph, added: frozenset[str], arena: int) -> _Planned | None:
-        """Return a graph whose arena is smaller than one for which the device had no room; None if there is none."""
-        tries = (self._recomputed(graph, added, int(share * arena), arena) for share in RECOMPUTED_SHARES)
-        return next((planned for planned in tries if planned is not None), None)
-
-    def _recomputed(self, graph: Graph, added: frozenset[str], enough: int, arena: int) -> _Planned | None:
-        """Return a graph that computes values again; None if its arena is no smaller than the one at hand."""
-        if "recompute" not in switched_on(self.passes):
-            return None
-        other = recompute(graph, enough)
-        if other is graph:
-            return None
-        planned = self._placed(other, added)
-        return planned if planned.arena < arena else None
-
-    def _placed(self, graph: Graph, added: frozenset[str]) -> _Planned:
-        """Return a graph with its launches in one arena."""
-        assembly = Assembly(graph, self._context, added, "views" in switched_on(self.passes))
-        return _Planned(graph, assembly, *assembly.launches())
+        signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
+        return self._context.hand_over(signature, launches, "graph"), signature, report, kept
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether the implementation that is best for a layer computes what follows it, too."""
@@ -357,16 +336,6 @@ class CompiledGraph:
         import pyopencl.array as device_array
 
         return device_array.to_device(self._context.queue, np.ascontiguousarray(array))
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A graph with its launches and the size of its arena."""
-
-    graph: Graph
-    assembly: Assembly
-    launches: Launches
-    arena: int
 
 
 @dataclass(frozen=True)

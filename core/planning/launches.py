@@ -54,13 +54,24 @@ class Local:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. It is left out of a run that skips every output named in `writes` (empty: never left out)."""
+    """One kernel launch.
+
+    Attributes
+    ----------
+    writes : tuple of str
+        The outputs that it helps to compute. A run that skips all of them leaves it out; empty: never left out.
+    prepares : tuple of int
+        Set if the launch only rearranges the buffers among its arguments for later launches: the bytes that it writes
+        to each part of the workspace among its arguments, in their order. Nothing else writes there, so where the
+        buffers never change, one run of it is enough.
+    """
 
     kernel: Any
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
     arguments: tuple[Any, ...]
     writes: tuple[str, ...] = ()
+    prepares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,11 @@ class Problem:
             value = getattr(self, name)
             self._expect(value in words, name, repr(value), f"one of {tuple(words)}")
 
+    def _take_numbers(self, *names: str) -> None:
+        """Make fields tuples of int: sequences of anything that is a number."""
+        for name in names:
+            object.__setattr__(self, name, tuple(int(number) for number in getattr(self, name)))
+
     def _take_counts(self, **least: int) -> None:
         """Make counts whole numbers, and refuse those below the least."""
         for name, low in least.items():

@@ -43,8 +43,11 @@ def steering() -> list[tuple[str, str]]:
     return [(name, os.environ[name]) for name in sorted(names)]
 
 
-def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
-    """Return the key's text: source with its includes, options, device, driver, what steers compilers, our version."""
+def key_of(cl_device: Any, source: str, options: tuple[str, ...], **more: str) -> str:
+    """Return the key's text: source with its includes, options, device, driver, what steers compilers, our version.
+
+    What is given by name is part of the key, too.
+    """
     platform = cl_device.platform
     return json.dumps(
         {
@@ -54,6 +57,7 @@ def key_of(cl_device: Any, source: str, options: tuple[str, ...]) -> str:
             "options": options,
             "environment": steering(),
             "source": source,
+            **more,
         },
         sort_keys=True,
     )
@@ -177,9 +181,7 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
 def note_of(cl_device: Any, program: bytes, kernel: str, local_size: tuple[int, ...] | None) -> str:
     """Return the key of a note that a kernel is in the driver's own cache, for work-groups of a size."""
     what = f"{kernel} of {program.hex()} for work-groups of {local_size}"
-    return json.dumps(
-        {**json.loads(key_of(cl_device, what, ())), "kept in": str(runtimes.pocl_cache())}, sort_keys=True
-    )
+    return key_of(cl_device, what, (), kept_in=str(runtimes.pocl_cache()))
 
 
 def is_noted(place: Path, note: str) -> bool:

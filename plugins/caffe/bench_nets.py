@@ -11,10 +11,9 @@ import caffe
 
 from clgraft.caffe_layers.swap import swap_net
 from clgraft.plugins.caffe.bench_layers import load
-from clgraft.plugins.command_line.bench.peers import random
+from clgraft.plugins.command_line.bench.peers import net_batches, random
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.plugin import PluginError
 
 CLASSES = 1000
 
@@ -144,25 +143,22 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
         If there is no such net.
     """
     learn = computes_statistics()
-    for name in names:
-        if name not in NETS:
-            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
-        for batch in batches:
-            text = NETS[name](batch, learn)
-            label = f"{name} style batch {batch}"
-            note = label + ("" if learn else ", batch norm with given statistics")
-            for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
-                nets = {
-                    "native": load(text, phase),
-                    "clgraft": load(swap_net(text)[0], phase),
-                    "regions": load(swap_net(text, regions=True)[0], phase),
-                }
-                for net in nets.values():
-                    _fill(net)
-                calls = {side: partial(call, net) for side, net in nets.items()}
-                times = compare(calls, seconds, least)
-                a, b, c = times["native"], times["clgraft"], times["regions"]
-                figures = (a.median, b.median, a.spread, b.spread)
-                yield Row("nets", label, note, "net", what, "caffe", *figures, regions=c.median)
-                del nets, calls
-                gc.collect()
+    for name, batch in net_batches(names, batches, NETS):
+        text = NETS[name](batch, learn)
+        label = f"{name} style batch {batch}"
+        note = label + ("" if learn else ", batch norm with given statistics")
+        for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
+            nets = {
+                "native": load(text, phase),
+                "clgraft": load(swap_net(text)[0], phase),
+                "regions": load(swap_net(text, regions=True)[0], phase),
+            }
+            for net in nets.values():
+                _fill(net)
+            calls = {side: partial(call, net) for side, net in nets.items()}
+            times = compare(calls, seconds, least)
+            a, b, c = times["native"], times["clgraft"], times["regions"]
+            figures = (a.median, b.median, a.spread, b.spread)
+            yield Row("nets", label, note, "net", what, "caffe", *figures, regions=c.median)
+            del nets, calls
+            gc.collect()

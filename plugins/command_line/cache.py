@@ -61,7 +61,7 @@ def gather() -> dict[str, Any]:
     for entry in cache_limit.entries(folder) if folder else ():
         key = program_cache.key_in(entry.path)
         device = f"{key['platform'][0]} / {key['device'][0]}" if key else "other files"
-        if key and "kept in" in key:
+        if key and "kept_in" in key:
             device += ", notes on the driver's own cache"
         files[device] += 1
         sizes[device] += entry.nbytes

@@ -12,9 +12,9 @@ import numpy as np
 from mxnet.gluon.model_zoo import vision
 
 from clgraft.mxnet_ops import swap_block
+from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
-from clgraft.plugins.plugin import PluginError
 
 NETS = {
     "alexnet": "alexnet",
@@ -47,19 +47,16 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
     PluginError
         If a name is not in `NETS`.
     """
-    for name in names:
-        if name not in NETS:
-            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
-        for batch in batches:
-            sides = {side: _Net(NETS[name], batch, side) for side in ("native", "clgraft", "regions")}
-            for what in ("inference", "training"):
-                times = compare({side: net.calls[what] for side, net in sides.items()}, seconds, least)
-                a, b, c = times["native"], times["clgraft"], times["regions"]
-                text = f"{NETS[name]} batch {batch}"
-                figures = (a.median, b.median, a.spread, b.spread)
-                yield Row("nets", text, text, "net", what, "mxnet", *figures, regions=c.median)
-            del sides
-            gc.collect()
+    for name, batch in net_batches(names, batches, NETS):
+        sides = {side: _Net(NETS[name], batch, side) for side in ("native", "clgraft", "regions")}
+        for what in ("inference", "training"):
+            times = compare({side: net.calls[what] for side, net in sides.items()}, seconds, least)
+            a, b, c = times["native"], times["clgraft"], times["regions"]
+            text = f"{NETS[name]} batch {batch}"
+            figures = (a.median, b.median, a.spread, b.spread)
+            yield Row("nets", text, text, "net", what, "mxnet", *figures, regions=c.median)
+        del sides
+        gc.collect()
 
 
 class _Net:

@@ -1,4 +1,4 @@
-"""Whole nets in ONNX Runtime on the CPU: the nets whose structure is in the onnx package, with random weights."""
+"""Nets in ONNX Runtime or OpenVINO on the CPU: those whose structure is in the onnx package, with random weights."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
+from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
+from clgraft.plugins.onnx.bench_runtimes import RUNTIMES
 from clgraft.plugins.onnx.session import Session
-from clgraft.plugins.plugin import PluginError
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NETS = {
@@ -28,7 +28,9 @@ NETS = {
 }
 
 
-def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5) -> Iterator[Row]:
+def measure(
+    names: Sequence[str], batches: Sequence[int], seconds: float = 20.0, least: int = 5, peer: str = "onnxruntime"
+) -> Iterator[Row]:
     """Measure the inference of nets, a row for each batch size.
 
     Parameters
@@ -40,33 +42,31 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
         For each row.
     least : int
         The least number of runs.
+    peer : str
+        Of `bench_runtimes.RUNTIMES`.
 
     Raises
     ------
     PluginError
         If a name is not in `NETS`.
     """
-    for name in names:
-        if name not in NETS:
-            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(NETS)}")
-        for batch in batches:
-            calls = _calls(net(name, batch))
-            times = compare(calls, seconds, least)
-            a, b = times["native"], times["clgraft"]
-            text = f"{name} batch {batch}"
-            yield Row("nets", text, text, "net", "inference", "onnxruntime", a.median, b.median, a.spread, b.spread)
-            del calls
-            gc.collect()
+    for name, batch in net_batches(names, batches, NETS):
+        calls = _calls(net(name, batch), peer)
+        times = compare(calls, seconds, least)
+        a, b = times["native"], times["clgraft"]
+        text = f"{name} batch {batch}"
+        yield Row("nets", text, text, "net", "inference", peer, a.median, b.median, a.spread, b.spread)
+        del calls
+        gc.collect()
 
 
-def _calls(model: onnx.ModelProto) -> dict[str, Callable[[], Any]]:
+def _calls(model: onnx.ModelProto, peer: str) -> dict[str, Callable[[], Any]]:
     """Return both sides' runs of a model, which have run once."""
-    ours = Session(model)
-    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    ours, theirs = Session(model), RUNTIMES[peer](model)
     (port,) = ours.inputs
     given = {port.name: np.random.default_rng(3).standard_normal(port.shape).astype(np.float32)}
     calls: dict[str, Callable[[], Any]] = {
-        "native": lambda: theirs.run(None, given),
+        "native": lambda: theirs(given),
         "clgraft": lambda: ours.run(given),
     }
     for call in calls.values():

@@ -10,6 +10,7 @@ from typing import Any
 from clgraft.plugins.onnx import run
 from clgraft.plugins.plugin import Peer, Plugin, Task
 
+PACKAGE = "clgraft.plugins.onnx"
 NETS = ("resnet50", "vgg19", "densenet121", "squeezenet", "inception_v2", "shufflenet")
 
 
@@ -29,21 +30,17 @@ class OnnxPlugin(Plugin):
     def check(self, model: Path, options: argparse.Namespace) -> Task:
         shapes = {name: list(shape) for name, shape in options.shapes.items()}
         arguments = {"path": str(model), "shapes": shapes, "repeats": options.repeats}
-        return Task("clgraft.plugins.onnx.check", arguments)
+        return Task(f"{PACKAGE}.check", arguments)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
         given = {name: list(shape) for name, shape in shapes.items()}
-        return Task("clgraft.plugins.onnx.tune", {"path": str(model), "shapes": given})
+        return Task(f"{PACKAGE}.tune", {"path": str(model), "shapes": given})
 
     def peers(self) -> Sequence[Peer]:
+        places = {"onnxruntime": ("bench_operators", "bench_nets"), "openvino": ("bench_openvino", "bench_openvino")}
         return [
-            Peer(
-                "onnxruntime",
-                "onnxruntime",
-                "clgraft.plugins.onnx.bench_operators",
-                NETS,
-                "clgraft.plugins.onnx.bench_nets",
-            )
+            Peer(name, name, f"{PACKAGE}.{operators}", NETS, f"{PACKAGE}.{nets}")
+            for name, (operators, nets) in places.items()
         ]
 
     def add_commands(self, commands: Any) -> None:

@@ -62,6 +62,8 @@ class Session:
     ----------
     inputs, outputs : tuple of Port
         Names, types and shapes.
+    opset : int
+        The version of the operators.
 
     Raises
     ------
@@ -92,6 +94,11 @@ class Session:
     def outputs(self) -> tuple[Port, ...]:
         """What a run gives."""
         return self._model.outputs
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that the model is written in."""
+        return self._model.opset
 
     def __repr__(self) -> str:
         names = [f"{port.name}{list(port.shape or ())}" for port in self.inputs]

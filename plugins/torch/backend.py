@@ -9,14 +9,19 @@ import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from clgraft import core
 from clgraft.core.errors import ArgumentError
-from clgraft.plugins.torch.joint import read_maxima
-from clgraft.plugins.torch.regions import Explanation, take_regions
+from clgraft.core.graph import Copies
+from clgraft.plugins.torch.execution import Pair
+from clgraft.plugins.torch.explanation import Explanation
+from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
+from clgraft.plugins.torch.regions import take_regions
+from clgraft.plugins.torch.traced import keep_resizing
 
 OPTIONS = ("device", "frozen")
+PAIR = "clgraft_pair"  # where a graph's output has its `Pair`
 
 
 def clgraft(
@@ -53,17 +58,53 @@ def clgraft(
 def compiler(context: core.Context, found: Explanation, frozen: bool = False) -> Callable[..., Any]:
     """Return the function that compiles graphs for a context and says what became of their operators."""
 
-    def compile_part(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compile_forward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         lasting = _parameters() if frozen else ()
-        return make_boxed_func(take_regions(module, context, found, lasting))  # type: ignore[no-any-return]
+        return _boxed(take_regions(module, context, found, lasting, _pair(module)))
+
+    def compile_backward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return _boxed(take_regions(module, context, found, (), _pair(module), backward=True))
 
     def split(joint: GraphModule, *arguments: Any, **keywords: Any) -> Any:
         read_maxima(joint)
-        return min_cut_rematerialization_partition(joint, *arguments, **keywords)
+        read_clipped(joint)
+        multiply_by_masks(joint)
+        forward, backward = min_cut_rematerialization_partition(joint, *arguments, **keywords)
+        again = frozenset(_inputs(forward) & _inputs(backward))
+        pair = Pair(keywords["num_fwd_outputs"], again, Copies(context))
+        for graph in (forward.graph, backward.graph):
+            _output(graph).meta[PAIR] = pair
+        return forward, backward
 
-    return aot_autograd(  # type: ignore[no-any-return]
-        fw_compiler=compile_part, bw_compiler=compile_part, inference_compiler=compile_part, partition_fn=split
+    differentiate = aot_autograd(
+        fw_compiler=compile_forward,
+        bw_compiler=compile_backward,
+        inference_compiler=compile_forward,
+        partition_fn=split,
     )
+
+    def compile_whole(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        keep_resizing(module)
+        return differentiate(module, inputs)  # type: ignore[no-any-return]
+
+    return compile_whole
+
+
+def _boxed(module: GraphModule) -> Callable[..., Any]:
+    return make_boxed_func(module)  # type: ignore[no-any-return]
+
+
+def _inputs(module: GraphModule) -> set[str]:
+    return {node.name for node in module.graph.nodes if node.op == "placeholder"}
+
+
+def _output(graph: Graph) -> Node:
+    return next(node for node in reversed(graph.nodes) if node.op == "output")
+
+
+def _pair(module: GraphModule) -> Pair | None:
+    """Return what a graph shares with that of the other pass; None for inference."""
+    return _output(module.graph).meta.get(PAIR)
 
 
 def _parameters() -> Sequence[int]:

@@ -43,3 +43,62 @@ def _first(joint: GraphModule, pool: Node) -> Node:
         y: Node = joint.graph.call_function(operator.getitem, (pool, 0))
     y.meta = {**pool.meta, "val": pool.meta["val"][0]} if "val" in pool.meta else {}
     return y
+
+
+def read_clipped(joint: GraphModule) -> None:
+    """Let gradients of clipping, such as relu6, read its result, which the next layer reads as well.
+
+    The result is at a bound where the input is at it or beyond. What is clipped need not be kept then, and can be
+    computed in one piece with what is in front of it.
+    """
+    for node in list(joint.graph.nodes):
+        if node.target is not aten.hardtanh_backward.default:
+            continue
+        _, x, *bounds = node.args
+        for user in x.users:
+            if user.target is aten.hardtanh.default and [*user.args[1:], *(-1, 1)[len(user.args) - 1 :]] == bounds:
+                node.replace_input_with(x, user)
+                break
+    joint.recompile()
+
+
+def multiply_by_masks(joint: GraphModule) -> None:
+    """Let dropout be a product with a drawn mask, in the values' dtype: only the drawing stays PyTorch's.
+
+    The same numbers are drawn as by eager PyTorch.
+    """
+    for node in list(joint.graph.nodes):
+        if node.target is aten.native_dropout.default and node.args[2] is not False:
+            _multiply(joint, node)
+    joint.recompile()
+
+
+def _multiply(joint: GraphModule, node: Node) -> None:
+    x, share, _ = node.args
+    value = node.meta["val"][0]
+    parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    backward = list(parts[1].users) if 1 in parts else []
+    known = all(isinstance(size, int) for size in value.shape) and len(parts) == len(node.users)
+    if not known or any(user.target is not aten.native_dropout_backward.default for user in backward):
+        return
+    graph, meta = joint.graph, {**node.meta, "val": value}
+    scale = 0.0 if share == 1 else 1 / (1 - share)
+
+    def call(target: object, *arguments: object, **keywords: object) -> Node:
+        made: Node = graph.call_function(target, arguments, keywords)
+        made.meta = dict(meta)
+        return made
+
+    with graph.inserting_before(node):
+        form = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
+        blank = call(aten.empty.memory_format, list(value.shape), **form)
+        mask = call(aten.mul.Tensor, call(aten.bernoulli.p, blank, 1 - share), scale)
+        if 0 in parts:
+            parts[0].replace_all_uses_with(call(aten.mul.Tensor, x, mask))
+    for user in backward:
+        with graph.inserting_before(user):
+            user.replace_all_uses_with(call(aten.mul.Tensor, user.args[0], mask))
+        graph.erase_node(user)
+    for part in parts.values():
+        graph.erase_node(part)
+    graph.erase_node(node)

@@ -16,7 +16,7 @@ from tests.problem_sets import FOLDER, problem_lines
 
 LINES = [
     line
-    for name in [*problem_sets.names(), *(path.stem for path in FOLDER.glob("*.txt"))]
+    for name in [*problem_sets.names(), *sorted(path.stem for path in FOLDER.glob("*.txt"))]
     for line in problem_lines(name).values()
 ]
 WORDS = sorted({word for line in LINES for word in line.split()})
@@ -58,6 +58,13 @@ def test_read_back_or_refused(text):
     assert str(core.parse(str(problem))) == str(problem)
     for argument in problem.arguments():
         assert argument.nbytes >= 0
+
+
+@pytest.mark.parametrize("number", [7, 2**31, 10**30])
+def test_outputs_are_counted_before_they_are_made(number):
+    """A number that a caller got wrong must not take the memory of the process."""
+    with pytest.raises(ProblemError, match=f"got a reduction of y{number}, expected at most 1 outputs"):
+        core.parse(f"pointwise x0[3,4] y{number}=sum[1] : y0 = x0")
 
 
 @pytest.fixture(scope="module")

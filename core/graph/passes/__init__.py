@@ -31,8 +31,9 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
 }
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues}
-# the memory plan asks for these: copies as views, and values that are computed again where memory is short
-PLANNED = ("views", "recompute")
+# the memory plan asks for these: copies as views, values that are computed again where memory is short, and launches
+# that run once because they only prepare constants
+PLANNED = ("views", "recompute", "prepare")
 NAMES = (*PASSES, *FITTING, *PLANNED)
 
 __all__ = [

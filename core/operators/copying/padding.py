@@ -64,8 +64,7 @@ class PadProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("shape", "before", "behind"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        self._take_numbers("shape", "before", "behind")
         for name, known in (("direction", DIRECTIONS), ("mode", MODES), ("dtype", DTYPES)):
             value = getattr(self, name)
             self._expect(value in known, name, repr(value), f"one of {known}")

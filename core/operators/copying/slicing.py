@@ -56,8 +56,7 @@ class SliceProblem(Problem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", tuple(self.step) or (1,) * len(self.in_shape))
-        for name in ("in_shape", "out_shape", "begin", "step"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        self._take_numbers("in_shape", "out_shape", "begin", "step")
         ndim = len(self.in_shape)
         self._expect(self.direction in DIRECTIONS, "direction", repr(self.direction), f"one of {DIRECTIONS}")
         self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")

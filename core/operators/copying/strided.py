@@ -40,8 +40,7 @@ class TransposeProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("shape", "axes"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        self._take_numbers("shape", "axes")
         self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
         self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         known = list(range(len(self.shape)))
@@ -116,8 +115,7 @@ class RepeatProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("shape", "times"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        self._take_numbers("shape", "times")
         self._expect(self.dtype in DTYPES, "dtype", repr(self.dtype), f"one of {DTYPES}")
         self._expect(all(size >= 0 for size in self.shape), "x", self.shape, "sizes of at least 0")
         good = len(self.times) == len(self.shape) and all(time >= 0 for time in self.times)

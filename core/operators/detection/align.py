@@ -66,8 +66,8 @@ class RoiAlignProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        self._take_numbers("in_size", "out_size")
         for name in ("in_size", "out_size"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
             sizes = getattr(self, name)
             good = len(sizes) == 2 and all(1 <= size < 2**31 for size in sizes)
             self._expect(good, name, sizes, "two numbers from 1 on")

@@ -77,8 +77,7 @@ class InterpolationProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("in_size", "out_size"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
+        self._take_numbers("in_size", "out_size")
         if self.method != "nearest":  # unused there: equal problems print equally
             object.__setattr__(self, "rounding", "prefer_floor")
         self._expect_words(direction=DIRECTIONS, method=METHODS, coordinates=COORDINATES, rounding=ROUNDINGS)

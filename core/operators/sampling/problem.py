@@ -60,8 +60,8 @@ class GridSampleProblem(Problem):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        self._take_numbers("in_size", "out_size")
         for name in ("in_size", "out_size"):
-            object.__setattr__(self, name, tuple(int(size) for size in getattr(self, name)))
             sizes = getattr(self, name)
             self._expect(all(1 <= size < 2**31 for size in sizes), name, sizes, "numbers from 1 on")
         self._take_counts(batch=0, channels=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,22 @@ def sides(peer: str, case: Case) -> dict[str, Side]:
 def mode(peer: str) -> str:
     """Return how a peer's operators are called, in words."""
     return str(getattr(importlib.import_module(known()[peer].operators), "MODE", ""))
+
+
+def net_batches(names: Sequence[str], batches: Sequence[int], nets: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield each net that is measured with each batch size.
+
+    Raises
+    ------
+    PluginError
+        If a name is none of the peer's nets.
+    """
+    for name in names:
+        if name not in nets:
+            raise PluginError(f"[bench] got net {name!r}, expected one of {sorted(nets)}")
+    for name in names:
+        for batch in batches:
+            yield name, batch
 
 
 def random(shape: Sequence[int], seed: int) -> np.ndarray:

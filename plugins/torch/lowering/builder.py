@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from torch.fx import Node
 
 from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
@@ -17,13 +18,18 @@ Lowering = Callable[..., Any]
 # operator of PyTorch (`aten` overload) -> function of a builder and the call's arguments, which returns operands
 TABLE: dict[Any, Lowering] = {}
 
+# operator of PyTorch -> function of a call that returns why it cannot be lowered; empty if it can
+CONDITIONS: dict[Any, Callable[[Node], str]] = {}
 
-def lowers(*operators: Any) -> Callable[[Lowering], Lowering]:
-    """Return a decorator that enters a function into the table."""
+
+def lowers(*operators: Any, unless: Callable[[Node], str] | None = None) -> Callable[[Lowering], Lowering]:
+    """Return a decorator that enters a function into the table, perhaps with a condition."""
 
     def enter(function: Lowering) -> Lowering:
         for operator in operators:
             TABLE[operator] = function
+            if unless is not None:
+                CONDITIONS[operator] = unless
         return function
 
     return enter
@@ -45,6 +51,15 @@ class Builder:
     def input(self, name: str, shape: Sequence[int], dtype: str) -> Operand:
         """Add an input."""
         return stored(self.graph.input(name, shape, dtype), shape, dtype)
+
+    def constant(self, kind: str, array: np.ndarray) -> Operand:
+        """Return a constant; equal ones are stored once."""
+        for name, known in self.constants.items():
+            if known.dtype == array.dtype and np.array_equal(known, array):
+                return stored(name, array.shape, str(array.dtype))
+        name = f"{kind}_{len(self.constants)}"
+        self.constants[name] = np.ascontiguousarray(array)
+        return self.input(name, array.shape, str(array.dtype))
 
     def filled(self, shape: Sequence[int], value: float, dtype: str) -> Operand:
         """Return a constant of one number; it is stored once and repeated."""

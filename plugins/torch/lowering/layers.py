@@ -11,6 +11,7 @@ import torch
 from clgraft.core import BatchNormProblem, ConvProblem, DeconvProblem, PoolProblem, SoftmaxProblem
 from clgraft.plugins.torch import operators
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
+from clgraft.plugins.torch.lowering.resizing import adaptive_averages, adaptive_averages_backward
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand, axis_of
 
 aten = torch.ops.aten
@@ -221,24 +222,31 @@ def average_pool_backward(build: Builder, dy: Operand, x: Operand, *attributes: 
     return build.run(_average("backward", x.shape, x.dtype, attributes), {"dy": dy})["dx"]
 
 
-def _adaptive(direction: str, x: Sequence[int], dtype: str, size: Sequence[int]) -> PoolProblem:
-    pixels = tuple(x[2:])
-    if len(pixels) != 2 or any(p % s for p, s in zip(pixels, size)):
-        raise NotLowered(f"[torch] got {pixels} pixels to average to {tuple(size)}, expected multiples")
-    kernel = tuple(p // s for p, s in zip(pixels, size))
-    return _pooling(direction, "average", x, dtype, kernel, kernel, (0, 0), False, True)
+def _multiples(pixels: Sequence[int], size: Sequence[int]) -> bool:
+    """Return whether adaptive averages are those of equal windows side by side."""
+    return len(pixels) == 2 and not any(p % s for p, s in zip(pixels, size))
+
+
+def _windows(direction: str, shape: Sequence[int], size: Sequence[int], dtype: str) -> PoolProblem:
+    kernel = tuple(p // s for p, s in zip(shape[2:], size))
+    return _pooling(direction, "average", shape, dtype, kernel, kernel, (0, 0), False, True)
 
 
 @lowers(aten._adaptive_avg_pool2d.default)
 def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
     """Return averages at a given number of places."""
-    return build.run(_adaptive("forward", x.shape, x.dtype, size), {"x": x})["y"]
+    if _multiples(x.shape[2:], size):
+        return build.run(_windows("forward", x.shape, size, x.dtype), {"x": x})["y"]
+    return adaptive_averages(build, x, size)
 
 
 @lowers(aten._adaptive_avg_pool2d_backward.default)
 def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
     """Return the gradient of `adaptive_average_pool`."""
-    return build.run(_adaptive("backward", x.shape, x.dtype, dy.shape[2:]), {"dy": dy})["dx"]
+    size = dy.shape[2:]
+    if _multiples(x.shape[2:], size):
+        return build.run(_windows("backward", x.shape, size, x.dtype), {"dy": dy})["dx"]
+    return adaptive_averages_backward(build, dy, x.shape[2:])
 
 
 def _softmax(direction: str, x: Operand, axis: int, log: bool) -> SoftmaxProblem:
@@ -252,6 +260,16 @@ def _softmax(direction: str, x: Operand, axis: int, log: bool) -> SoftmaxProblem
 def softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the softmax along an axis."""
     return build.run(_softmax("forward", x, axis, False), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
+
+
+@lowers(aten._safe_softmax.default)
+def safe_softmax(build: Builder, x: Operand, axis: int, dtype: Any = None) -> Operand:
+    """Return the softmax along an axis; where all values are minus infinity, 0."""
+    if not x.size or dtype is not None:
+        raise NotLowered(f"[torch] got shape {x.shape} and dtype {dtype} of a softmax, expected elements and no dtype")
+    top = build.reduced("y0 = x0;", [x], [axis_of(axis, len(x.shape))], True, "max")
+    y = softmax(build, x, axis, False)
+    return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
 
 
 @lowers(aten._log_softmax.default)

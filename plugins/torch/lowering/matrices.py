@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from clgraft.core import DenseProblem
+from clgraft.core.operators.matmul import MatMulProblem
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
 
@@ -40,3 +43,61 @@ def _dense(build: Builder, a: Operand, b: Operand, bias: Operand | None) -> Oper
     )
     reads = {"x": a, "w": b.permuted(TURNED) if turned else b, **({} if bias is None else {"b": bias})}
     return build.run(problem, reads)["y"]
+
+
+def product(build: Builder, a: Operand, b: Operand) -> Operand:
+    """Return a b for operands of one batch of matrices, in their last two axes; one transposed is read as it is stored.
+
+    Parameters
+    ----------
+    a, b : Operand
+        (..., rows, inner) and (..., inner, columns), with the same leading axes.
+    """
+    *batch, rows, inner = a.shape
+    columns = b.shape[-1]
+    if not inner:
+        return build.filled((*batch, rows, columns), 0.0, a.dtype)
+    if not rows * columns:
+        raise NotLowered(f"[torch] got matrices of {a.shape} and {b.shape}, expected rows and columns")
+    turned_b = _turned(b)
+    turned_a = _turned(a) and not turned_b
+    problem = MatMulProblem(math.prod(batch), rows, inner, columns, turned_a, turned_b, dtype=a.dtype)
+    reads = {"a": _swapped(a) if turned_a else a, "b": _swapped(b) if turned_b else b}
+    return build.run(problem, reads, shapes={"y": (*batch, rows, columns)})["y"]
+
+
+def _swapped(x: Operand) -> Operand:
+    last = len(x.shape) - 1
+    return x.permuted((*range(last - 1), last, last - 1))
+
+
+def _turned(x: Operand) -> bool:
+    """Return whether matrices are stored with their axes exchanged."""
+    return not x.contiguous and _swapped(x).contiguous
+
+
+@lowers(aten.bmm.default)
+def bmm(build: Builder, a: Operand, b: Operand) -> Operand:
+    """Return the products of two batches of matrices."""
+    return product(build, a, b)
+
+
+@lowers(aten.baddbmm.default)
+def baddbmm(build: Builder, x: Operand, a: Operand, b: Operand, beta: float = 1, alpha: float = 1) -> Operand:
+    """Return beta x + alpha a b for batches of matrices; x is not read where beta is 0."""
+    found = product(build, a, b)
+    if not beta:
+        return build.pointwise("y0 = alpha * x0;", [found], {"alpha": alpha})[0]
+    return build.pointwise("y0 = beta * x0 + alpha * x1;", [x, found], {"beta": beta, "alpha": alpha})[0]
+
+
+@lowers(aten.mv.default)
+def mv(build: Builder, a: Operand, x: Operand) -> Operand:
+    """Return the product of a matrix and a vector."""
+    return build.reshaped(mm(build, a, build.reshaped(x, (*x.shape, 1))), a.shape[:1])
+
+
+@lowers(aten.dot.default)
+def dot(build: Builder, x: Operand, y: Operand) -> Operand:
+    """Return the sum of the products of two vectors' elements."""
+    return build.reduced("y0 = x0 * x1;", [x, y], [0], False)

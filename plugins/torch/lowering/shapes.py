@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from clgraft.core import ConcatProblem, SliceProblem
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
@@ -14,6 +15,30 @@ from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, axis
 
 aten = torch.ops.aten
 LAST = 2**63 - 1  # PyTorch's end of a slice without an end
+
+
+def moves_elements(node: Node) -> str:
+    """Return why a view by strides is not all of a tensor in the order of its elements; empty if it is."""
+    x, *more = node.args
+    shape, strides, *offset = more[1:] if node.target is aten.as_strided_scatter.default else more
+    in_order = _contiguous(shape, strides) and offset in ([], [None], [0]) and _whole(x, math.prod(shape))
+    return "" if in_order else "its strides change the order of elements"
+
+
+def _whole(x: Any, count: int) -> bool:
+    """Return whether an operand is a contiguous tensor of so many elements."""
+    value = x.meta["val"] if isinstance(x, Node) else None
+    return isinstance(value, torch.Tensor) and value.numel() == count and _contiguous(value.shape, value.stride())
+
+
+def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether strides are those of elements in order; the stride of a single element has no meaning."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 @lowers(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
@@ -201,6 +226,30 @@ def ones(build: Builder, shape: Sequence[int], **kind: Any) -> Operand:
 def _dtype(kind: Mapping[str, Any]) -> str:
     """Return the core's name of the dtype that a call asks for."""
     return str(kind.get("dtype") or torch.get_default_dtype()).rsplit(".", 1)[-1]
+
+
+@lowers(aten.new_zeros.default)
+def new_zeros(build: Builder, x: Operand, shape: Sequence[int], **kind: Any) -> Operand:
+    """Return zeros of another tensor's dtype."""
+    return build.filled(shape, 0.0, x.dtype)
+
+
+@lowers(aten.copy.default)
+def copy(build: Builder, x: Operand, source: Operand, asynchronous: bool = False) -> Operand:
+    """Return `source` repeated to the shape of x, whose values are not read."""
+    return source.expanded(x.shape)
+
+
+@lowers(aten.as_strided.default, unless=moves_elements)
+def as_strided(build: Builder, x: Operand, shape: Sequence[int], strides: Sequence[int], offset: Any = None) -> Operand:
+    """Return x in another shape, where its elements stay in their order (see `moves_elements`)."""
+    return build.reshaped(x, shape)
+
+
+@lowers(aten.as_strided_scatter.default, unless=moves_elements)
+def as_strided_scatter(build: Builder, x: Operand, source: Operand, *view: Any) -> Operand:
+    """Return `source` in the shape of x, all of whose elements it replaces (see `moves_elements`)."""
+    return build.reshaped(source, x.shape)
 
 
 @lowers(aten.full_like.default)

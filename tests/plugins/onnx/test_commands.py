@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ onnx = pytest.importorskip("onnx", reason="needs onnx")
 from clgraft.plugins import registry  # noqa: E402
 from clgraft.plugins.command_line.main import main  # noqa: E402
 from clgraft.plugins.onnx import Session, bench_operators, tune  # noqa: E402
+from clgraft.plugins.plugin import PluginError  # noqa: E402
 from tests.plugins.onnx.models import small_net  # noqa: E402
 
 
@@ -72,8 +74,9 @@ def test_problems_of_a_model(net) -> None:
     assert {"conv", "pool", "dense", "softmax"} <= found
 
 
-def test_the_peer_computes_the_same() -> None:
-    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_peers_compute_the_same(peer: str) -> None:
+    pytest.importorskip(peer, reason=f"needs {peer}")
     from clgraft import core
     from clgraft.plugins.command_line.bench.cases import Case, Element
 
@@ -82,7 +85,23 @@ def test_the_peer_computes_the_same() -> None:
         "pool forward max n2 c3 ih9 iw8 kh2 kw2 sh2 sw2 ceil",
     )
     for work in (*map(core.parse, texts), Element("relu", (3, 4, 5)), Element("sum", (3, 4, 5))):
-        both = bench_operators.sides(Case("set", "name", str(work), work))
+        both = bench_operators.sides(Case("set", "name", str(work), work), peer)
         both["clgraft"].forward()
         (native,), (ours,) = both["native"].results(), both["clgraft"].results()[:1]
         np.testing.assert_allclose(ours, native, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_bench_measures_a_net(peer: str, monkeypatch) -> None:
+    pytest.importorskip(peer, reason=f"needs {peer}")
+    from clgraft.plugins.command_line.bench import peers
+    from clgraft.plugins.onnx import bench_nets
+
+    monkeypatch.setattr(bench_nets, "net", lambda name, batch: small_net(batch))
+    module = importlib.import_module(peers.known()[peer].nets_module)
+    assert set(peers.known()[peer].nets) == set(bench_nets.NETS)
+    (row,) = module.measure(["squeezenet"], [2], 0.01, 2)
+    assert (row.name, row.peer, row.direction) == ("squeezenet batch 2", peer, "inference")
+    assert row.native > 0 and row.ours > 0
+    with pytest.raises(PluginError, match="got net 'none', expected one of"):
+        next(module.measure(["none"], [2]))

@@ -17,7 +17,7 @@ from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt  # noqa: 
 
 from clgraft.plugins.onnx import ClgraftBackend, UnsupportedError  # noqa: E402
 
-PARTS = 12
+PARTS = 2  # for as many processes
 REAL = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 refused: dict[str, str] = {}
 passed: set[str] = set()
@@ -74,24 +74,19 @@ def run(name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_node_test_passes_or_is_refused(part: int) -> None:
-    wrong = []
-    for name in names()[part::PARTS]:
+    """None fails, and at least three quarters of those with real numbers pass."""
+    wrong, chosen = [], names()[part::PARTS]
+    for name in chosen:
         try:
             run(name)
         except AssertionError as error:
             wrong.append(str(error))
-    assert not wrong, "\n\n".join(wrong)
-
-
-@pytest.mark.exhaustive
-def test_three_quarters_pass() -> None:
     _, real = node_tests()
-    if len(passed) + len(refused) < len(names()) * 0.95:
-        pytest.skip("counts what the other tests of this file have run")
-    wanted = [name for name in names() if real[name]]
-    share = len(passed & set(wanted)) / len(wanted)
-    print(f"{len(passed & set(wanted))} of {len(wanted)} tests with real numbers pass, {len(passed)} of {len(names())}")
-    assert share >= 0.75
+    wanted = [name for name in chosen if real[name]]
+    good = len(passed & set(wanted))
+    print(f"{good} of {len(wanted)} tests with real numbers pass, {len(passed & set(chosen))} of {len(chosen)}")
+    assert not wrong, "\n\n".join(wrong)
+    assert good >= 0.75 * len(wanted)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +104,7 @@ def test_three_quarters_pass() -> None:
             "test_quantizelinear_axis",
             "test_einsum_batch_matmul",
             "test_roialign_aligned_true",
+            "test_deform_conv_with_multiple_offset_groups",
             "test_reduce_log_sum_exp_default_axes_keepdims_random",
         ),
     ],

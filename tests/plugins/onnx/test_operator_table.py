@@ -24,5 +24,6 @@ def test_what_vision_nets_use_runs_on_the_device() -> None:
     ReduceSumSquare Softmax LogSoftmax Hardmax LRN InstanceNormalization LayerNormalization GroupNormalization Concat
     Split Slice Pad Transpose Reshape Flatten Squeeze Unsqueeze Expand Tile Gather GatherElements GatherND Where Resize
     Upsample DepthToSpace SpaceToDepth ArgMax ArgMin TopK Dropout Identity Cast QuantizeLinear DequantizeLinear
-    NonMaxSuppression RoiAlign CumSum Einsum GridSample ScatterND ScatterElements Trilu OneHot LSTM GRU RNN"""
+    NonMaxSuppression RoiAlign CumSum Einsum GridSample ScatterND ScatterElements Trilu OneHot LSTM GRU RNN
+    DeformConv"""
     assert {name for name in wanted.split() if operator_table.kind_of(name) != "runs"} == set()

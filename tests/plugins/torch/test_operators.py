@@ -8,9 +8,9 @@ from torch.nn import functional  # noqa: E402
 
 from clgraft import core  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
-from clgraft.plugins.torch.regions import Explanation  # noqa: E402
+from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
-IMAGES, WIDE, MATRIX = (2, 6, 9, 7), (3, 8, 5, 5), (5, 12)
+IMAGES, WIDE, MATRIX, HEADS = (2, 6, 9, 7), (3, 8, 5, 5), (5, 12), (2, 3, 9, 8)
 
 
 def normal(*shape, seed=0):
@@ -26,6 +26,16 @@ def quiet(caplog):
 
 def layer_norm(x, w, b):
     return functional.layer_norm(x, x.shape[1:], w, b)
+
+
+attention = functional.scaled_dot_product_attention
+
+
+def multihead(x, w, b, projection):
+    """Self-attention of `nn.MultiheadAttention` with two heads."""
+    given = (x.transpose(0, 1),) * 3
+    more = (12, 2, w, b, None, None, False, 0.0, projection, None)
+    return functional.multi_head_attention_forward(*given, *more, need_weights=False)[0]
 
 
 # name -> function of tensors, and the shapes of these
@@ -49,6 +59,32 @@ CASES = {
     "linear-of-images": (lambda x, w: functional.linear(x, w), ((2, 3, 4, 12), (7, 12))),
     "matrix": (lambda a, b: a @ b, (MATRIX, (12, 3))),
     "matrix-turned": (lambda a, b: a.t() @ b.t(), ((12, 5), (3, 12))),
+    "matrices": (torch.bmm, ((3, 5, 12), (3, 12, 7))),
+    "matrices-turned": (lambda a, b: a.transpose(1, 2) @ b.transpose(1, 2), ((3, 12, 5), (3, 7, 12))),
+    "matrices-and-one": (lambda a, b: a @ b, ((2, 3, 5, 12), (12, 7))),
+    "one-and-matrices": (lambda a, b: a @ b, ((5, 12), (2, 3, 12, 7))),
+    "matrices-added": (lambda x, a, b: torch.baddbmm(x, a, b, beta=0.5, alpha=2), ((5, 7), (3, 5, 12), (3, 12, 7))),
+    "vectors": (lambda a, x, y: (a @ x) * (x @ y), (MATRIX, (12,), (12,))),
+    "attention": (functional.scaled_dot_product_attention, ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
+    "attention-causal": (lambda q, k, v: attention(q, k, v, is_causal=True), (HEADS,) * 3),
+    "attention-scaled": (lambda q, k, v: attention(q, k, v, scale=0.3), (HEADS,) * 3),
+    "attention-turned": (
+        lambda q, k, v: attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2).reshape(2, 9, 24),
+        ((2, 9, 3, 8),) * 3,
+    ),
+    "heads": (multihead, ((2, 9, 12), (36, 12), (36,), (12, 12))),
+    "resize-nearest": (lambda x: functional.interpolate(x, scale_factor=2) * 2, (IMAGES,)),
+    "resize-nearest-down": (lambda x: functional.interpolate(x, (4, 5)) * 2, (IMAGES,)),
+    "resize-nearest-exact": (lambda x: functional.interpolate(x, (13, 5), mode="nearest-exact"), (IMAGES,)),
+    "resize-bilinear": (lambda x: functional.interpolate(x, (18, 5), mode="bilinear") * 2, (IMAGES,)),
+    "resize-bilinear-corners": (
+        lambda x: functional.interpolate(x, scale_factor=3, mode="bilinear", align_corners=True),
+        (IMAGES,),
+    ),
+    "resize-linear": (lambda x: functional.interpolate(x, 11, mode="linear"), ((2, 3, 7),)),
+    "resize-trilinear": (lambda x: functional.interpolate(x, scale_factor=2, mode="trilinear"), ((1, 2, 3, 4, 5),)),
+    "adaptive-pool-any": (lambda x: functional.adaptive_avg_pool2d(x, (4, 5)) * 2, (IMAGES,)),
+    "adaptive-pool-up": (lambda x: functional.adaptive_avg_pool2d(x, (11, 3)), (IMAGES,)),
     "max-pool": (lambda x: functional.max_pool2d(x, 3, 2, 1), (IMAGES,)),
     "max-pool-ceil": (lambda x: functional.max_pool2d(x, (2, 3), 2, ceil_mode=True), (IMAGES,)),
     "average-pool": (lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (IMAGES,)),
@@ -146,3 +182,15 @@ def test_not_a_number_passes_a_rectifier():
     x = torch.tensor([float("nan"), -1.0, 2.0])
     y = compiled(functional.relu, Explanation())(x)
     assert torch.isnan(y[0]) and y[1:].tolist() == [0.0, 2.0]
+
+
+def test_softmax_of_rows_without_keys():
+    """Rows of minus infinity alone become 0; a value that is not a number stays one."""
+    x = normal(2, 5, 7)
+    x[0, 1], x[1, 2, :3], x[1, 4, 5] = -torch.inf, -torch.inf, torch.nan
+    found = Explanation()
+    expected = torch.ops.aten._safe_softmax(x, -1)
+    y = compiled(lambda x: torch.ops.aten._safe_softmax(x, -1), found)(x)
+    assert not found.kept and found.lowered, found
+    torch.testing.assert_close(y, expected, equal_nan=True)
+    assert not y[0, 1].any() and torch.isnan(y[1, 4]).all()

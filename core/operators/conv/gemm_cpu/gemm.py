@@ -7,7 +7,7 @@ packing of the second matrix replaced by im2col: no im2col buffer ever leaves th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -172,9 +172,10 @@ class _Builder:
         for product in products:
             row_tiles = ceil_div(product.rows, self.tile.rows)
             depth = product.grid.taps * self.channels
-            packed = layout.take(self.problem.groups * row_tiles * self.tile.rows * depth * self.size, self.size)
+            nbytes = self.problem.groups * row_tiles * self.tile.rows * depth * self.size
+            packed = layout.take(nbytes, self.size)
             if depth:
-                launches.append(self._pack(product, packed, row_tiles))
+                launches.append(replace(self._pack(product, packed, row_tiles), prepares=(nbytes,)))
             launches.append(self._multiply(product, packed, row_tiles))
         return Launches(tuple(launches), layout.nbytes)
 

@@ -189,8 +189,8 @@ class _Builder:
         """Add the packing of a grid's weights, if it has taps; return where they and the list of taps will be."""
         problem, taps = self.problem, grid.taps
         rows_up, depth_up = round_up(rows, tile.m), round_up(channels * taps, tile.k)
-        packed = self.layout.take(problem.groups * rows_up * depth_up * self.size, self.size)
-        listed = self.layout.take(depth_up * 16, 16)
+        nbytes = problem.groups * rows_up * depth_up * self.size, depth_up * 16
+        packed, listed = self.layout.take(nbytes[0], self.size), self.layout.take(nbytes[1], 16)
         if taps:
             self.launches.append(
                 Launch(
@@ -206,6 +206,7 @@ class _Builder:
                         *(grid.taps_argument(in_3d(problem.kernel, 1)), grid.argument()),
                     ),
                     (target,),
+                    nbytes,
                 )
             )
         return packed, listed

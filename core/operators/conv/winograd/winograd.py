@@ -7,6 +7,7 @@ Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRA
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from clgraft.core.errors import Declined
@@ -136,18 +137,23 @@ class _Builder:
     def weights(self) -> tuple[Launch, Workspace]:
         """Return the transform of all weights, and where it leaves them."""
         g = self.geometry
-        transformed = self.take(self.blocks * self.register.columns * g.channels)
+        elements = self.blocks * self.register.columns * g.channels
+        transformed = self.take(elements)
         launch = self.launch(
             "winograd_weights",
             (ceil_div(g.outputs, self.register.lanes), ceil_div(g.channels, WEIGHT_CHANNELS)),
             *(Buffer("w"), transformed),
             *ints(g.channels, g.outputs, self.flip, WEIGHT_CHANNELS),
         )
-        return launch, transformed
+        return replace(launch, prepares=(self.nbytes(elements),)), transformed
 
     def take(self, elements: int, count: int = 1) -> Workspace:
         """Reserve a part of the workspace for `count` times so many numbers for each element of a tile."""
-        return self.layout.take(count * self.geometry.elements * (elements + PAD) * 4)
+        return self.layout.take(count * self.nbytes(elements))
+
+    def nbytes(self, elements: int) -> int:
+        """Return the bytes of so many numbers for each element of a tile."""
+        return self.geometry.elements * (elements + PAD) * 4
 
     def padded_tiles(self, rows: int) -> int:
         return round_up(rows * self.geometry.tile_w, self.register.rows)

@@ -1,0 +1,128 @@
+"""Inference of ONNX nets exported from torchvision: clgraft, ONNX Runtime and OpenVINO, in turns in one process.
+
+    python benchmarks/onnx_nets.py --device pocl
+    python benchmarks/onnx_nets.py mobilenet_v2 --batch 1 --cpu-time
+
+Needs torch, torchvision, onnx, onnxruntime and openvino. Weights are random. Each peer has as many threads as the
+OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of a run, which other
+programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from timing import compare, geometric_mean
+
+from clgraft import core
+from clgraft.plugins.onnx import Session
+
+NETS = ("resnet50", "vgg16", "mobilenet_v2", "efficientnet_b0", "densenet121", "squeezenet1_0")
+SIZE = 224
+
+
+def exported(name: str, folder: Path) -> str:
+    """Return the path of a net's model, exported when it is first needed."""
+    from tests.plugins.onnx import torch_nets
+
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        torch_nets.export(name, path, size=SIZE)
+    return str(path)
+
+
+def contenders(path: str, batch: int, device: str | None, cpu_time: bool) -> dict[str, Callable[[], Any]]:
+    """Return each side's run of a model, after a first run whose results agree."""
+    import onnxruntime
+    import openvino
+
+    session = Session(path, device)
+    threads = core.context(device).device.compute_units
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    if cpu_time:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    runtime = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    plan = openvino.Core()
+    net = plan.read_model(path)
+    net.reshape({"x": list(x.shape)})
+    request = plan.compile_model(net, "CPU", settings).create_infer_request()
+    calls: dict[str, Callable[[], Any]] = {
+        "clgraft": lambda: session.run({"x": x})["y"],
+        "ONNX Runtime": lambda: runtime.run(None, {"x": x})[0],
+        "OpenVINO": lambda: request.infer({"x": x})[0],
+    }
+    results = {name: np.array(call()) for name, call in calls.items()}
+    for name, y in results.items():
+        error = np.abs(y - results["ONNX Runtime"]).max() / np.abs(results["ONNX Runtime"]).max()
+        assert error < 1e-4, f"{path}: {name} is {error:.1e} away from ONNX Runtime"
+    return calls
+
+
+def processor_times(calls: dict[str, Callable[[], Any]], seconds: float, least: int) -> dict[str, float]:
+    """Return the median processor time of each side's run, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds
+    while min(map(len, times.values())) < least or time.perf_counter() < end:
+        for name, call in calls.items():
+            call()
+            begin = time.process_time()
+            call()
+            times[name].append(time.process_time() - begin)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def main() -> None:
+    """Print a table with a row for each net."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", default=NETS, help=f"by default {' '.join(NETS)}")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--device", help="OpenCL device (default: CLGRAFT_DEVICE)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each net")
+    parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
+    parser.add_argument("--folder", type=Path, help="where exported models are kept")
+    options = parser.parse_args()
+    device = core.context(options.device).device
+    print(
+        f"{device.platform}, {device.name}, {device.compute_units} compute units; batch {options.batch}, {SIZE} pixels"
+    )
+    print(
+        f"milliseconds, {'processor time' if options.cpu_time else 'time passed'}, medians; peer / clgraft in brackets"
+    )
+    ratios: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in options.nets:
+            path = exported(name, options.folder or Path(scratch))
+            calls = contenders(path, options.batch, options.device, options.cpu_time)
+            if options.cpu_time:
+                times = processor_times(calls, options.seconds, options.repeats)
+            else:
+                times = {n: t.median for n, t in compare(calls, options.seconds, options.repeats).items()}
+            ours = times["clgraft"]
+            texts = [f"{side} {1e3 * t:.1f} ({t / ours:.2f})" for side, t in times.items() if side != "clgraft"]
+            print(f"{name}: clgraft {1e3 * ours:.1f}, {', '.join(texts)}", flush=True)
+            for side, t in times.items():
+                ratios.setdefault(side, []).append(t / ours)
+            del calls
+            gc.collect()
+    for side, found in ratios.items():
+        if side != "clgraft":
+            print(f"{side} / clgraft: geometric mean {geometric_mean(found):.2f}, least {min(found):.2f}")
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    main()

@@ -1,0 +1,259 @@
+"""Runs a part of a graph of PyTorch as one graph of the core."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyopencl.array as device_array
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from clgraft.core import ClgraftError, Context
+from clgraft.core.graph import Copies, Graph
+from clgraft.plugins.torch.explanation import Explanation
+from clgraft.plugins.torch.lowering.builder import TABLE, Builder
+from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
+from clgraft.plugins.torch.memory import BLOCKS, fetch, held, hold, saved_elsewhere
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
+NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
+MOST_CONTENTS = 4096  # inputs of forward graphs whose contents a backward graph finds on the device
+MOST_PROGRAMS = 16  # sets of shapes of a region that stay compiled
+
+
+@dataclass
+class Pair:
+    """What the forward and the backward graph of a model share.
+
+    Attributes
+    ----------
+    returned : int
+        How many of the forward graph's results are the model's; what follows is for the backward graph alone.
+    read_again : frozenset of str
+        Inputs of the forward graph that the backward graph reads as well.
+    copies : Copies
+        Of these on a device with memory of its own.
+    numbers : OrderedDict of (str, int) to int
+        The content of these copies by name and address.
+    """
+
+    returned: int
+    read_again: frozenset[str]
+    copies: Copies
+    numbers: OrderedDict[tuple[str, int], int] = field(default_factory=OrderedDict)
+
+    def sent(self, name: str, address: int, number: int = 0) -> int:
+        """Note what the forward graph sends."""
+        content = (name, address)
+        self.numbers[content] = number = number or next(NUMBERS)
+        self.numbers.move_to_end(content)
+        if len(self.numbers) > MOST_CONTENTS:
+            self.numbers.popitem(last=False)
+        return number
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A region for given shapes: its compiled graph, and how its results become tensors.
+
+    Attributes
+    ----------
+    compiled : CompiledGraph
+    read, places : dict of str to int
+        Which argument is which input of the graph: those that it reads, and all.
+    constants : dict of str to array
+    single : bool
+        Whether there is one result, which is no tuple.
+    operands : tuple
+        The results.
+    held : frozenset of str
+        Outputs of the graph that stay on the device.
+    """
+
+    compiled: Any
+    read: Mapping[str, int]
+    places: Mapping[str, int]
+    constants: Mapping[str, np.ndarray]
+    single: bool
+    operands: tuple[Any, ...]
+    held: frozenset[str]
+
+
+class Region(torch.nn.Module):
+    """A part of a model that runs as one graph of the core; a graph is compiled for each set of shapes.
+
+    Attributes
+    ----------
+    held : frozenset of int
+        Results that stay on the device: tensors that stand for them are returned.
+    pair : Pair or None
+        What the passes share.
+    backward : bool
+        Whether this is part of the backward pass.
+    again : dict of int to str
+        Arguments that both passes read, by place.
+    """
+
+    def __init__(
+        self, module: GraphModule, context: Context, found: Explanation, lasting: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__()
+        self.module, self._context, self._found, self._lasting = module, context, found, lasting
+        self.held: frozenset[int] = frozenset()
+        self.pair: Pair | None = None
+        self.backward = False
+        self.again: dict[int, str] = {}
+        self._number = next(NUMBERS)
+        self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
+        self._programs: OrderedDict[Any, _Program | None] = OrderedDict()
+
+    def forward(self, *arguments: Any) -> Any:
+        """Return the region's results."""
+        key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
+        if key not in self._programs:
+            self._programs[key] = self._compile(arguments)
+            if len(self._programs) > MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+        program = self._programs[key]
+        if program is None:
+            return self.module(*map(fetch, arguments))
+        return self._run(program, arguments)
+
+    def _name(self, place: int, value: torch.Tensor) -> str:
+        """Return an argument's name in the graph: the same in both passes if both read it, else one of its own."""
+        name = self.again.get(place, f"in{place}_{self._number}")
+        return f"{name}_{value.numel()}_{DTYPES[value.dtype]}"
+
+    def _compile(self, arguments: Sequence[Any]) -> _Program | None:
+        build = Builder()
+        values: dict[Node, Any] = {}
+        inputs: dict[str, int] = {}
+        given = iter(enumerate(arguments))
+        try:
+            for node in self.module.graph.nodes:
+                if node.op == "placeholder":
+                    place, value = next(given)
+                    if isinstance(value, torch.Tensor):
+                        value = build.input(self._name(place, value), tuple(value.shape), DTYPES[value.dtype])
+                        inputs[value.name] = place
+                    values[node] = value
+                elif node.op == "call_function":
+                    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+                    if node.target is operator.getitem:
+                        values[node] = args[0][args[1]]
+                    else:
+                        values[node] = TABLE[node.target](build, *args, **kwargs)
+                elif node.op == "output":
+                    results = map_arg(node.args[0], values.__getitem__)
+                else:
+                    raise NotLowered(f"[torch] got {node.op} {node.target}, expected a call")
+            single = not isinstance(results, (tuple, list))
+            operands = (results,) if single else tuple(results)
+            stay = {place for place in self.held if isinstance(operands[place], Operand) and operands[place].size}
+            operands = tuple(build.stored(o) if place in stay else o for place, o in enumerate(operands))
+            given_names = {*inputs, *build.constants}
+            outputs = dict.fromkeys(o.name for o in operands if isinstance(o, Operand) and o.name not in given_names)
+            graph = _live(build.graph.graph(*outputs))
+            read = {value.name for value in graph.inputs}
+            constants = {name: array for name, array in build.constants.items() if name in read}
+            compiled = self._context.compile(graph, constants=constants)
+            compiled.plan()
+        except ClgraftError as error:
+            self._found.kept[f"a region of {len(self.module.graph.nodes)} nodes"] = str(error)
+            return None
+        seen = {
+            operand.name for place, operand in enumerate(operands) if place not in stay and isinstance(operand, Operand)
+        }
+        stays = frozenset(operands[place].name for place in stay if operands[place].name in outputs) - seen
+        wanted = {name: place for name, place in inputs.items() if name in read}
+        return _Program(compiled, wanted, inputs, build.constants, single, operands, stays)
+
+    def _run(self, program: _Program, arguments: Sequence[Any]) -> Any:
+        arrays: dict[str, Any] = {}
+        tensors = []  # their memory is read
+        for name, place in program.read.items():
+            value = held(arguments[place])
+            if value is None:
+                tensors.append(arguments[place].detach().contiguous())
+                value = tensors[-1].numpy()
+            arrays[name] = value
+        made: dict[str, torch.Tensor] = {}
+        values = program.compiled.graph.values
+        stay = frozenset() if saved_elsewhere() else program.held
+        for name in program.compiled.graph.outputs:
+            shape, dtype = values[name].shape, values[name].dtype
+            if name in stay:
+                arrays[name] = device_array.empty(self._context.queue, shape, dtype)
+            else:
+                made[name] = BLOCKS.empty(shape, dtype)
+                arrays[name] = made[name].numpy()
+        copies = None if self.pair is None else self.pair.copies
+        program.compiled.run(arrays, versions=self._versions(program, arguments), copies=copies)
+        results = []
+        for operand in program.operands:
+            if not isinstance(operand, Operand):
+                results.append(operand)
+            elif operand.name in stay:
+                results.append(hold(arrays[operand.name], operand.shape))
+            else:
+                base = self._base(program, operand, made, arguments)
+                plain = operand.contiguous and base.shape == operand.shape
+                results.append(base if plain else _seen(base.reshape(operand.stored), operand))
+        return results[0] if program.single else tuple(results)
+
+    @staticmethod
+    def _base(
+        program: _Program, operand: Operand, made: Mapping[str, torch.Tensor], arguments: Sequence[Any]
+    ) -> torch.Tensor:
+        """Return the tensor that has the elements of a result."""
+        if operand.name in made:
+            return made[operand.name]
+        if operand.name in program.constants:
+            return torch.from_numpy(program.constants[operand.name]).clone()
+        tensor: torch.Tensor = fetch(arguments[program.places[operand.name]])
+        return tensor.contiguous()
+
+    def _versions(self, program: _Program, arguments: Sequence[Any]) -> dict[str, int]:
+        """Return a number for the contents of each argument that lasts, or that the other pass reads."""
+        versions = {}
+        for name, place in program.read.items():
+            tensor, pair, again = arguments[place], self.pair, self.again.get(place)
+            if place in self._lasting:
+                told = (tensor.data_ptr(), tensor._version)
+                known = self._contents.get(place)
+                if known is None or known[0] != told:
+                    known = self._contents[place] = (told, next(NUMBERS))
+                versions[name] = known[1]
+            if pair is not None and again is not None:
+                address = tensor.data_ptr()
+                if self.backward:
+                    versions[name] = pair.numbers.get((again, address), 0)
+                else:
+                    versions[name] = pair.sent(again, address, versions.get(name, 0))
+        return versions
+
+
+def _live(graph: Graph) -> Graph:
+    """Return a graph without nodes and inputs that no output needs: they would be sent to the device."""
+    needed, nodes = set(graph.outputs), []
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.writes):
+            nodes.append(node)
+            needed.update(node.reads)
+    inputs = tuple(value for value in graph.inputs if value.name in needed)
+    return replace(graph, nodes=tuple(reversed(nodes)), inputs=inputs)
+
+
+def _seen(base: torch.Tensor, operand: Operand) -> torch.Tensor:
+    """Return stored elements as the view that an operand is."""
+    used = [axis for axis in operand.axes if axis != NEW]
+    unused = [axis for axis in range(len(operand.stored)) if axis not in used]
+    tensor = base.permute(used + unused)
+    return tensor.reshape(operand.aligned).expand(operand.shape)

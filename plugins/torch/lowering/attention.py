@@ -1,0 +1,95 @@
+"""Attention (Vaswani et al. 2017) as products of matrices and a softmax between them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from clgraft.core import PointwiseProblem, Reduction
+from clgraft.plugins.torch.lowering.builder import Builder, lowers
+from clgraft.plugins.torch.lowering.matrices import product
+from clgraft.plugins.torch.lowering.values import NotLowered, Operand
+
+aten = torch.ops.aten
+LAST_TWO = (0, 1, 3, 2)
+
+
+def _logits(
+    build: Builder, q: Operand, k: Operand, dropout: float, causal: bool, mask: Operand | None, scale: float | None
+) -> tuple[Operand, str, list[Operand], float]:
+    """Return products of queries and keys, what adds masks to their multiples, these masks, and the factor."""
+    if dropout:
+        raise NotLowered(f"[torch] got dropout {dropout} in attention, expected none: it draws random numbers")
+    if min(*q.shape, *k.shape) < 1:
+        raise NotLowered(f"[torch] got attention of {q.shape} and {k.shape}, expected elements")
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = product(build, q, k.permuted(LAST_TWO))
+    masks = [] if mask is None else [mask]
+    if causal:
+        masks.append(build.constant("causal", np.triu(np.full(scores.shape[2:], -math.inf, q.dtype), 1)))
+    return scores, "".join(f" + x{i + 1}" for i in range(len(masks))), masks, factor
+
+
+@lowers(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def attention(
+    build: Builder,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: Operand | None = None,
+    scale: float | None = None,
+) -> tuple[Operand, Operand]:
+    """Return softmax(scale q k^T + mask) v, and the logarithm of the sum of each row's exponentials.
+
+    A row whose keys are all masked is 0.
+    """
+    scores, added, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
+    (logits,) = build.pointwise(f"y0 = factor * x0{added};", [scores, *masks], {"factor": factor})
+    logits = build.stored(logits)
+    top = build.reduced("y0 = x0;", [logits], [3], True, "max")
+    problem = PointwiseProblem(
+        (logits.shape, top.shape),
+        "y0 = isinf(x1) ? 0 : exp(x0 - x1); y1 = y0;",
+        (None, Reduction("sum", shape=top.shape)),
+        dtype=q.dtype,
+    )
+    found = build.run(problem, {"x0": logits, "x1": top})
+    weights, total = found["y0"], found["y1"]
+    (y,) = build.pointwise("y0 = x1 > 0 ? x0 / x1 : 0;", [product(build, weights, v), total])
+    (sums,) = build.pointwise("y0 = x0 + log(x1);", [top, total])
+    return y, build.reshaped(sums, sums.shape[:3])
+
+
+@lowers(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def attention_backward(
+    build: Builder,
+    dy: Operand,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    y: Operand,
+    sums: Operand,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: Operand | None = None,
+    scale: float | None = None,
+) -> tuple[Operand, Operand, Operand]:
+    """Return the gradients of q, k and v; the weights are computed again from the sums of exponentials."""
+    scores, added, masks, factor = _logits(build, q, k, dropout, causal, attn_mask, scale)
+    last = len(masks) + 1
+    rows = build.reshaped(sums, (*sums.shape, 1))
+    text = f"y0 = isinf(x{last}) ? 0 : exp(factor * x0{added} - x{last});"
+    (weights,) = build.pointwise(text, [scores, *masks, rows], {"factor": factor})
+    mean = build.reduced("y0 = x0 * x1;", [dy, y], [3], True)
+    dweights = product(build, dy, v.permuted(LAST_TWO))
+    text = "y0 = factor * x0 * (x1 - x2);"
+    (dscores,) = build.pointwise(text, [weights, dweights, mean], {"factor": factor})
+    dq = product(build, dscores, k)
+    dk = product(build, dscores.permuted(LAST_TWO), q)
+    return dq, dk, product(build, weights.permuted(LAST_TWO), dy)

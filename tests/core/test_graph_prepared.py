@@ -1,0 +1,103 @@
+"""Weights that are constants are packed once: same bits, fewer launches, and memory that no run writes to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.graph import GraphBuilder
+from clgraft.core.graph.prepared import Kept, take_out
+from clgraft.core.graph.structure import Node
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Scalar, Workspace
+
+LAYERS = (  # a product in place, Winograd's method, a gathered product in groups, a strided one, a dense layer
+    ("conv forward n2 ic5 ih9 iw11 oc32 kh1 kw1 b1", (32, 5, 1, 1)),
+    ("conv forward n2 ic32 ih9 iw11 oc32 kh3 kw3 ph1 pw1 b1", (32, 32, 3, 3)),
+    ("conv forward g4 n2 ic32 ih9 iw11 oc32 kh3 kw3 ph1 pw1 b1", (32, 8, 3, 3)),
+    ("conv forward n2 ic32 ih9 iw11 oc7 kh5 kw3 sh2 sw2 ph2 b1", (7, 32, 5, 3)),
+)
+
+
+def net(dtype: str = "") -> tuple:
+    on, weights, rng = GraphBuilder(), {}, np.random.default_rng(3)
+    numpy_type = {"": "float32", "f16": "float16", "f64": "float64"}[dtype]
+    value = on.input("x", (2, 5, 9, 11), numpy_type)
+    for i, (text, shape) in enumerate(LAYERS):
+        for name, size in ((f"w{i}", shape), (f"b{i}", shape[:1])):
+            weights[name] = (rng.standard_normal(size) / 4).astype(numpy_type)
+            on.input(name, size, numpy_type)
+        kind, direction, rest = text.split(" ", 2)
+        (value,) = on.add(f"{kind} {direction} {dtype} {rest}".replace("  ", " "), value, f"w{i}", f"b{i}")
+    x = rng.standard_normal((2, 5, 9, 11)).astype(numpy_type)
+    return on.graph(value), value, weights, x
+
+
+@pytest.mark.parametrize("dtype", ["", "f16", "f64"])
+def test_same_bits_with_fewer_launches(context, dtype):
+    if dtype == "f64" and not context.device.has_fp64:
+        pytest.skip("the device has no float64")
+    graph, name, weights, x = net(dtype)
+    plain = context.compile(graph, "-prepare", constants=weights)
+    prepared = context.compile(graph, constants=weights)
+    expected = plain.run({"x": x})[name]
+    given = {"x": x, name: np.full_like(expected, np.nan)}
+    for _ in range(2):
+        given[name][...] = np.nan
+        assert prepared.run(given)[name].tobytes() == expected.tobytes()
+    fewer = plain.report().launches - prepared.report().launches
+    assert fewer >= 3 if context.device.is_cpu else fewer >= 1
+    assert prepared.report().arena_bytes <= plain.report().arena_bytes
+
+
+def test_weights_that_come_with_each_run_are_packed_each_time(context):
+    graph, name, weights, x = net()
+    some = {n: array for n, array in weights.items() if n != "w1"}
+    compiled = context.compile(graph, constants=some)
+    for factor in (1, 2):
+        given = {"x": x, "w1": factor * weights["w1"]}
+        expected = context.compile(graph, "-prepare").run({**weights, **given})[name]
+        np.testing.assert_array_equal(compiled.run(given)[name], expected)
+    every = context.compile(graph, constants=weights).report()
+    assert compiled.report().launches > every.launches
+
+
+def test_constants_that_nothing_reads_any_more_are_not_kept(context):
+    graph, _, weights, x = net()
+    compiled = context.compile(graph, constants=weights)
+    compiled.run({"x": x})
+    names = {argument.name for argument in compiled.plan().arguments}
+    _, constants = compiled.prepared(graph.outputs)
+    assert set(constants) | {"x", *graph.outputs} == names
+    if context.device.is_cpu:
+        assert "w0" not in names and {"b0", "b3"} <= names
+        kept = [array for n, array in constants.items() if n.startswith("kept")]
+        assert kept and all(array.ctypes.data % 64 == 0 for array in kept)
+
+
+def node(**names: str) -> Node:
+    return Node(core.parse("conv forward n1 ic1 ih3 iw3 oc1 kh3 kw3"), (names["x"], names["w"], "y"))
+
+
+def launch(*arguments: object, prepares: tuple[int, ...] = ()) -> Launch:
+    return Launch(None, (1,), None, arguments, ("y",), prepares)
+
+
+def test_the_workspace_closes_up():
+    """Parts in front of what goes stay where they are, later ones move up; sizes are multiples of 256."""
+    before, packed, listed, after = Workspace(0), Workspace(512), Workspace(1024, 16), Workspace(1280)
+    pack = launch(Buffer("w"), packed, listed, prepares=(300, 256))
+    multiply = launch(Buffer("x"), packed, listed, before, after, Accumulate("y"), Buffer("y"))
+    rest, taken, sizes = take_out(7, node(x="x", w="c3"), Launches((pack, multiply), 2048), {"c3"})
+    assert sizes == {"kept7.0": 512, "kept7.1": 256}
+    assert [one.arguments for one in taken] == [(Buffer("c3"), Buffer("kept7.0"), Buffer("kept7.1"))]
+    assert rest.workspace_bytes == 2048 - 768
+    kept = Kept("kept7.0"), Kept("kept7.1")
+    assert rest.launches[0].arguments == (Buffer("x"), *kept, before, Workspace(512), Accumulate("y"), Buffer("y"))
+
+
+@pytest.mark.parametrize("constants, more", [(set(), ()), ({"x"}, ()), ({"c3"}, (Scalar("a"),))])
+def test_what_may_change_stays(constants, more):
+    pack = launch(Buffer("w"), Workspace(0), *more, prepares=(64,))
+    planned = Launches((pack, launch(Workspace(0), Buffer("y"))), 256)
+    assert take_out(0, node(x="x", w="c3"), planned, constants) == (planned, (), {})
