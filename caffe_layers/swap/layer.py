@@ -106,17 +106,20 @@ def expression_of(layer: Message) -> Scalar | None:
     return None
 
 
-def mark_expression(expression: Scalar, edits: Edits, marks: Sequence[str]) -> None:
+def mark_expression(layer: Message, edits: Edits, marks: Sequence[str]) -> None:
     """Add the marks of regions to the text of an `OclPointwise` layer, as one more string literal."""
-    if marks:
+    expression = expression_of(layer)
+    if expression is not None and marks:
         edits.insert(expression.end, " " + quote("".join(f"\n{line}" for line in marks)))
 
 
-def restore_expression(expression: Scalar, edits: Edits) -> None:
+def _restore_expression(layer: Message, edits: Edits) -> None:
     """Undo `mark_expression`."""
-    begin = expression.raw.rfind(" " + quote("\n" + REGION)[:-1])
-    if begin >= 0:
-        edits.replace(expression.start + begin, expression.end, "")
+    expression = expression_of(layer)
+    if expression is not None:
+        begin = expression.raw.rfind(" " + quote("\n" + REGION)[:-1])
+        if begin >= 0:
+            edits.replace(expression.start + begin, expression.end, "")
 
 
 def restore_layer(document: Document, layer: Message, edits: Edits) -> str | None:
@@ -140,15 +143,12 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     holder, parameters = holders[0], holders[0].values[0]
     if parameters.text("module") != MODULE:
         return None
-    expression = expression_of(layer)
-    if expression is not None:  # never was a layer of Caffe's
-        restore_expression(expression, edits)
+    if parameters.text("layer") == EXPRESSION:  # a user's own expression: never was a layer of Caffe's
+        _restore_expression(layer, edits)
         return None
     inner = Document(parameters.text("param_str"))
     kinds = [value for value in inner.root.values("type") if isinstance(value, Scalar)]
     if not kinds:
-        if parameters.text("layer") == EXPRESSION:
-            return None
         line, column = document.place(holder.start)
         raise SwapError(f"[swap] line {line}, column {column}: got a param_str without type, expected the native type")
     notes = dict(_NOTE.findall(inner.text))

@@ -115,11 +115,10 @@ def swap_layers(
     for (layer, rule, row), own in zip(rows, marks):
         if row.kind in VIEWS and not own:
             row = replace(row, became="", reason=row.reason or NO_COUNTERPART)
-        expression = expression_of(layer) if own else None
         if row.became and rule is not None:
             swap_layer(document, layer, rule, edits, write_marks(own))
-        elif expression is not None:
-            mark_expression(expression, edits, write_marks(own))
+        else:
+            mark_expression(layer, edits, write_marks(own))
         report.rows.append(row)
 
 

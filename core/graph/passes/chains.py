@@ -19,18 +19,18 @@ KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
 
 def join_chains(graph: Some) -> Some:
     """Return the graph with pointwise problems joined to the ones that alone read their results."""
-    nodes: list[Node | None] = list(graph.nodes)
+    nodes = dict(enumerate(graph.nodes))
     readers = {name: set(numbers) for name, numbers in graph.readers.items()}
     changing = [(i, node.changes) for i, node in enumerate(graph.nodes) if node.changes]
-    for i in range(len(nodes)):
+    for i in range(len(graph.nodes)):
         while _join_one(graph, nodes, readers, changing, i):
             pass
-    return graph.with_nodes(node for node in nodes if node is not None) if None in nodes else graph
+    return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
 
 
 def _join_one(
     graph: Structure,
-    nodes: list[Node | None],
+    nodes: dict[int, Node],
     readers: Mapping[str, set[int]],
     changing: Sequence[tuple[int, Sequence[str]]],
     i: int,
@@ -39,19 +39,19 @@ def _join_one(
 
     A join changes nothing for the nodes in front of it: no pair of them becomes possible.
     """
-    node = nodes[i]
-    for name in dict.fromkeys(node.reads if node else ()):
-        writer = graph.writers.get(name)
-        first = None if writer is None else nodes[writer]
-        if node is None or first is None or writer is None or readers[name] != {i} or name in graph.outputs:
+    for name in dict.fromkeys(nodes[i].reads):
+        writer = graph.writers.get(name, -1)
+        if writer not in nodes or readers[name] != {i} or name in graph.outputs:
             continue
+        first = nodes[writer]
         changes = {state for k, states in changing if writer <= k < i for state in states}
-        joined = _joined(first, node, changes)
+        joined = _joined(first, nodes[i], changes)
         if joined is not None:
             for read in first.reads:
                 readers[read].discard(writer)
                 readers[read].add(i)
-            nodes[writer], nodes[i] = None, joined
+            nodes[i] = joined
+            del nodes[writer]
             return True
     return False
 
@@ -63,12 +63,9 @@ def _plain(node: Node) -> bool:
 
 
 def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
-    """Return two nodes as one, where the first one runs; None if they cannot be one.
+    """Return two nodes as one, in place of the second; None if they cannot be one.
 
-    Parameters
-    ----------
-    changes : set of str
-        States that nodes between the two change.
+    Nodes between the two may make changes to states: one that the first node reads keeps them apart.
     """
     if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
         return None
