@@ -64,9 +64,10 @@ class Placement:
         ProblemError
             If the arena is larger than a strict limit even with values computed again.
         """
-        placed: Placed | None = self._within(limit)
-        if strict and placed.arena > limit:
-            raise ProblemError(f"[graph] got memory for {limit} bytes, expected at least {placed.arena}")
+        first = self._within(limit)
+        if strict and first.arena > limit:
+            raise ProblemError(f"[graph] got memory for {limit} bytes, expected at least {first.arena}")
+        placed: Placed | None = first
         while placed is not None:
             yield placed
             arena = placed.arena
@@ -74,7 +75,7 @@ class Placement:
             placed = next(filter(None, smaller), None)
 
     def _within(self, limit: int) -> Placed:
-        """Return a graph whose arena fits a limit; without one, the graph with the smallest arena."""
+        """Return a graph whose arena fits a limit; if there is none, the graph with the smallest arena."""
         placed = self._placed(self.graph)
         for share in RECOMPUTED_SHARES:
             if placed.arena <= limit:
@@ -93,4 +94,5 @@ class Placement:
     def _placed(self, graph: Graph) -> Placed:
         constants = self.constants if "prepare" in self.passes else frozenset()
         assembly = Assembly(graph, self.context, self.added, "views" in self.passes, constants)
-        return Placed(graph, assembly, *assembly.launches(), len(graph.nodes) - len(self.graph.nodes))
+        launches, arena = assembly.launches()
+        return Placed(graph, assembly, launches, arena, len(graph.nodes) - len(self.graph.nodes))
