@@ -16,14 +16,15 @@ from pathlib import Path
 
 # reasons to skip, of tests that run where somebody has built what they need
 ELSEWHERE = ("needs Caffe's OpenCL branch",)
+MOST_NAMED = 20  # failed tests that the last lines name
 
 
 @dataclass
 class Suite:
-    """The tests of one junit file by outcome; skipped tests and modules have a reason."""
+    """The tests of one junit file by outcome; failed ones have a message, skipped tests and modules a reason."""
 
     passed: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
 
@@ -33,8 +34,9 @@ def read(path: Path) -> Suite:
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = ".".join(part for part in (case.get("classname"), case.get("name")) if part)
         skip = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            suite.failed.add(name)
+        problem = next((part for kind in ("failure", "error") for part in case.findall(kind)), None)
+        if problem is not None:
+            suite.failed[name] = problem.get("message") or ""
         elif skip is not None:
             suite.skipped[name] = " ".join(filter(None, (skip.get("message"), skip.text)))
         else:
@@ -60,7 +62,7 @@ def main(folder: Path, failed_steps: list[str]) -> int:
     rows = [line.split("\t") for line in (folder / "suites.tsv").read_text().splitlines()]
     suites = {name: read(folder / f"{name}.xml") for name, _, _ in rows if (folder / f"{name}.xml").exists()}
     everywhere = set().union(*(suite.passed for suite in suites.values()))
-    passed, failed, never = 0, 0, {}
+    passed, failed, never, wrong = 0, 0, {}, []
     for name, frameworks, runtime in rows:
         where = f"{frameworks}; OpenCL: {runtime}"
         if name not in suites:
@@ -73,6 +75,7 @@ def main(folder: Path, failed_steps: list[str]) -> int:
             f"{len(suite.skipped)} left to other suites; {where}"
         )
         passed, failed = passed + len(suite.passed), failed + len(suite.failed)
+        wrong += [f"{name}: {test}: {' '.join(message.split())[:200]}" for test, message in suite.failed.items()]
         never.update({test: reason for test, reason in suite.skipped.items() if not ran(test, everywhere)})
     for needed in ELSEWHERE:
         left = [test for test, reason in never.items() if needed in reason]
@@ -81,6 +84,8 @@ def main(folder: Path, failed_steps: list[str]) -> int:
         never = {test: reason for test, reason in never.items() if test not in left}
     for test, reason in sorted(never.items()):
         print(f"ran in no suite: {test}: {reason}")
+    for line in (*wrong[:MOST_NAMED], *([f"and {len(wrong) - MOST_NAMED} more"] if len(wrong) > MOST_NAMED else [])):
+        print(f"failed: {line}")
     for step in failed_steps:
         print(f"failed: {step}")
     failed += len(never)

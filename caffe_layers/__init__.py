@@ -38,6 +38,8 @@ LAYERS = {
     "OclTile": "shaping",
     "OclReduction": "shaping",
     "OclPermute": "permute",
+    "OclFlatten": "reshaping",
+    "OclReshape": "reshaping",
     "OclEltwise": "eltwise",
     "OclSoftmax": "softmax",
     "OclSoftmaxWithLoss": "softmax",

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from clgraft.caffe_layers import LAYERS
+from clgraft.caffe_layers.swap.rules import VIEWS
 from clgraft.core.errors import ProblemError
 
 # types of Caffe's forks whose class has another name
 CLASSES = {"DepthwiseConvolution": "OclDepthwiseConvolution", "ConvolutionDepthwise": "OclDepthwiseConvolution"}
+
+
+def types() -> list[tuple[str, str, bool]]:
+    """Return Caffe's types with ours, and whether ours may take their place in any net, outside of regions too."""
+    ours = {name[len("Ocl") :]: name for name in LAYERS if name != "OclPointwise"}
+    ours.update(CLASSES)
+    return [(kind, name, kind not in VIEWS) for kind, name in ours.items()]
 
 
 def class_name(kind: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import without_marks
 from clgraft.core.errors import ProblemError
 
 OUTPUT = re.compile(r"\by(\d+)\s*=(?!=)")
@@ -33,6 +34,7 @@ class OclPointwise(OclLayer):
 
     def read(self, text: str) -> None:
         self.parameters = schema.parse_layer("")
+        text = without_marks(text)
         try:
             given = json.loads(text)
         except ValueError as error:

@@ -16,8 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from clgraft import caffe_layers
-from clgraft.caffe_layers.hosted.classes import CLASSES
+from clgraft.caffe_layers.hosted.classes import types
 from clgraft.caffe_layers.library import opencl_branch
 from clgraft.core.abi import embed
 from clgraft.core.errors import BuildError
@@ -162,13 +161,6 @@ def check_headers(command: list[str]) -> None:
         )
 
 
-def types() -> list[tuple[str, str]]:
-    """Return Caffe's types with ours."""
-    ours = {name[len("Ocl") :]: name for name in caffe_layers.LAYERS if name != "OclPointwise"}
-    ours.update(CLASSES)
-    return list(ours.items())
-
-
 def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> Path:
     """Make `libclgraft_caffe.so` with its header and files for CMake and pkg-config, and `libclgraft.so`, in a folder.
 
@@ -197,7 +189,8 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
     folder = Path(folder).resolve()
     runtime = embed.make(folder)
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, "types.inc").write_text("".join(f'{{"{kind}", "{name}"}},\n' for kind, name in types()))
+        rows = (f'{{"{kind}", "{name}", {str(replaces).lower()}}},\n' for kind, name, replaces in types())
+        Path(scratch, "types.inc").write_text("".join(rows))
         made = Path(scratch, NAME)
         # Caffe's headers are not free of warnings
         command = [*words, "-O2", "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]

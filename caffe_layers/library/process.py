@@ -67,10 +67,10 @@ def find(root: str | None = None) -> Path:
     return found
 
 
-def check_types(types: str) -> None:
+def check_types(given: str) -> None:
     """Raise `ArgumentError` unless these are Caffe's types that clgraft serves, between commas, ``all`` or ``none``."""
-    known = [kind for kind, _ in build.types()]
-    unknown = [name for name in types.replace(",", " ").split() if name not in (*known, "all", "none")]
+    known = [kind for kind, _, replaces in build.types() if replaces]
+    unknown = [name for name in given.replace(",", " ").split() if name not in (*known, "all", "none")]
     if unknown:
         raise ArgumentError(f"[native] got type {unknown[0]!r}, expected all, none or some of {', '.join(known)}")
 
@@ -137,6 +137,7 @@ def served() -> Served:
 def _stamp(caffe: build.Caffe) -> str:
     """Return a name for what the library is made from."""
     digest = hashlib.sha256(f"{sys.executable} {build.embed.VERSION} {build.embed.recipe.version()} {caffe}".encode())
+    digest.update(repr(build.types()).encode())
     digest.update(f"{caffe.library.stat().st_mtime_ns} {os.environ.get('CXX')} {os.environ.get('CXXFLAGS')}".encode())
     sources = [*build.SOURCES.iterdir(), *build.embed.HERE.glob("*.[ch]"), build.embed.HERE / "embedded.py"]
     for path in sorted(sources):
@@ -145,7 +146,7 @@ def _stamp(caffe: build.Caffe) -> str:
 
 
 def _check_caffe(found: Path) -> None:
-    """Warn where pycaffe holds a Caffe of its own, which the library cannot reach."""
+    """Raise `BuildError` where pycaffe holds a Caffe of its own, which the library cannot reach."""
     module = sys.modules.get("caffe._caffe")
     origin = getattr(module, "__file__", None)
     if origin and not any(name.startswith("libcaffe") for name in build.linked(Path(origin))):

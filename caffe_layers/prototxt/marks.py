@@ -53,6 +53,11 @@ def write_marks(marks: dict) -> list:
     return lines
 
 
+def without_marks(text: str) -> str:
+    """Return a `param_str` without the lines that hold marks, for layers that read it as something else."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(REGION))
+
+
 def read_mark(text: str, phase: str) -> Mark | None:
     """Return the mark of a phase in a `param_str`; None if the layer is in no region then."""
     for line in text.splitlines():

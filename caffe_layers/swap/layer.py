@@ -12,9 +12,10 @@ import re
 from collections.abc import Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
-from clgraft.caffe_layers.prototxt.marks import FORCED
+from clgraft.caffe_layers.prototxt.marks import FORCED, REGION
 from clgraft.caffe_layers.swap.rules import MODULE, OURS, Rule, SwapError
 
+EXPRESSION = "OclPointwise"
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
 TRUE, FALSE = ("true", "t", "1", "True"), ("false", "f", "0", "False")
 _STATISTICS = 3  # number of blobs of a batch norm
@@ -100,6 +101,31 @@ def swap_layer(
     return ""
 
 
+def expression_of(layer: Message) -> Scalar | None:
+    """Return the text of an `OclPointwise` layer, whose `param_str` is the user's own; None for other layers."""
+    for parameters in layer.messages("python_param"):
+        if parameters.text("module") == MODULE and parameters.text("layer") == EXPRESSION:
+            texts = [value for value in parameters.values("param_str") if isinstance(value, Scalar)]
+            return texts[-1] if texts else None
+    return None
+
+
+def mark_expression(layer: Message, edits: Edits, marks: Sequence[str]) -> None:
+    """Add the marks of regions to the text of an `OclPointwise` layer, as one more string literal."""
+    expression = expression_of(layer)
+    if expression is not None and marks:
+        edits.insert(expression.end, " " + quote("".join(f"\n{line}" for line in marks)))
+
+
+def _restore_expression(layer: Message, edits: Edits) -> None:
+    """Undo `mark_expression`."""
+    expression = expression_of(layer)
+    if expression is not None:
+        begin = expression.raw.rfind(" " + quote("\n" + REGION)[:-1])
+        if begin >= 0:
+            edits.replace(expression.start + begin, expression.end, "")
+
+
 def restore_layer(document: Document, layer: Message, edits: Edits) -> str | None:
     """Undo `swap_layer`.
 
@@ -121,11 +147,12 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     holder, parameters = holders[0], holders[0].values[0]
     if parameters.text("module") != MODULE:
         return None
+    if parameters.text("layer") == EXPRESSION:  # a user's own expression: never was a layer of Caffe's
+        _restore_expression(layer, edits)
+        return None
     inner = Document(parameters.text("param_str"))
     kinds = [value for value in inner.root.values("type") if isinstance(value, Scalar)]
     if not kinds:
-        if parameters.text("layer") == "OclPointwise":
-            return None  # a user's own expression: never was native
         line, column = document.place(holder.start)
         raise SwapError(f"[swap] line {line}, column {column}: got a param_str without type, expected the native type")
     notes = dict(_NOTE.findall(inner.text))

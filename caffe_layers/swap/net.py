@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
-from clgraft.caffe_layers.prototxt.marks import write_marks
-from clgraft.caffe_layers.swap.layer import TRUE, restore_layer, swap_layer
-from clgraft.caffe_layers.swap.regions import form_regions, item_of
+from clgraft.caffe_layers.prototxt.marks import REGION, write_marks
+from clgraft.caffe_layers.swap.layer import TRUE, expression_of, mark_expression, restore_layer, swap_layer
+from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, OURS, Choice, rule_for
+from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Choice, Rule, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
 
 
@@ -97,7 +98,7 @@ def swap_layers(
     for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
         line = lines[index] if lines else document.place(layer.start)[0]
-        rule = rule_for(layer)
+        rule = rule_for(layer, keep is not None)
         if kind in OURS:
             reason = "already OpenCL"
         elif kind == "Python":
@@ -106,7 +107,7 @@ def swap_layers(
         else:
             reason = choice.refusal(name, kind)
             if rule is None:
-                reason = "no OpenCL counterpart"
+                reason = NO_COUNTERPART
             elif not reason:
                 reason = "; ".join(str(item) for item in unknown if layer.start <= item.start < layer.end)
             if not reason and rule is not None:
@@ -115,14 +116,26 @@ def swap_layers(
     marks: Sequence[dict] = [{} for _ in rows]
     if keep is not None:
         forced = net.text("force_backward") in TRUE
-        items = [item_of(layer, row.reason, bool(rule and rule.loss)) for layer, rule, row in rows]
+        items = [_item(layer, rule, row, native) for layer, rule, row in rows]
         marks, regions, unused = form_regions(items, keep, forced)
         report.regions += regions
         report.notes += [f"no blob matches {pattern}" for pattern in unused]
     for (layer, rule, row), own in zip(rows, marks):
+        if row.kind in VIEWS and not own:
+            row = replace(row, became="", reason=row.reason or NO_COUNTERPART)
         if row.became and rule is not None:
             swap_layer(document, layer, rule, edits, write_marks(own), native)
+        else:
+            mark_expression(layer, edits, write_marks(own))
         report.rows.append(row)
+
+
+def _item(layer: Message, rule: Rule | None, row: Row, native: bool) -> Item:
+    """Return a layer as regions see it; expressions are Python layers, which C++ layers leave out of theirs."""
+    expression = None if native else expression_of(layer)
+    if expression is None or REGION in expression.value:
+        return item_of(layer, row.reason, bool(rule and rule.loss))
+    return replace(item_of(layer, "", False), learns=False)
 
 
 def swap_back(text: str) -> tuple[str, Report]:

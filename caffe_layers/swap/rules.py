@@ -68,12 +68,18 @@ RULES = {
     "EuclideanLoss": Rule("OclEuclideanLoss", "loss_param", loss=True),
 }
 
+# Caffe's own share their bottom's memory: these are replaced inside of regions alone, which they would end
+VIEWS = {
+    "Flatten": Rule("OclFlatten", "flatten_param"),
+    "Reshape": Rule("OclReshape", "reshape_param"),
+}
+NO_COUNTERPART = "no OpenCL counterpart"
 
-OURS = frozenset(rule.layer for rule in RULES.values())
+OURS = frozenset(rule.layer for rule in (*RULES.values(), *VIEWS.values()))
 
 
-def rule_for(layer: Message) -> Rule | None:
-    """Return the rule for a layer, None if it has no counterpart.
+def rule_for(layer: Message, views: bool = False) -> Rule | None:
+    """Return the rule for a layer, None if it has no counterpart; those of `VIEWS` have one if `views` are wanted.
 
     A convolution with as many groups as outputs goes to the depthwise class. Whether its inputs are as many too
     only shapes tell; that class computes any group count, so both outcomes are right.
@@ -84,7 +90,7 @@ def rule_for(layer: Message) -> Rule | None:
             group = parameters.text("group", "1")
             if group != "1" and group == parameters.text("num_output"):
                 return Rule("OclDepthwiseConvolution", "convolution_param")
-    return RULES.get(kind)
+    return RULES.get(kind) or (VIEWS.get(kind) if views else None)
 
 
 class Choice:

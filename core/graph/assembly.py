@@ -62,15 +62,19 @@ class Assembly:
         self.arguments = given | (set(graph.outputs) - copied)
         self.copied = tuple(name for name in graph.outputs if name in copied)
         self.homes = Homes.of(graph, self.arguments, self.copied, views)
+        self._chosen: dict[Problem, Chosen] = {}
         self.planned = [self._planned(i, node) for i, node in enumerate(graph.nodes)]
 
     def _planned(self, i: int, node: Node) -> Launches:
         if i in self.homes.views:
             self.algorithms.append((str(node.problem), VIEW))
             return Launches(())
-        chosen = self.context.choose(node.problem)
+        known = self._chosen.get(node.problem)
+        chosen = known or self.context.choose(node.problem)
+        self._chosen[node.problem] = chosen
         self.algorithms.append((str(node.problem), chosen.algorithm))
-        planned, taken, sizes = take_out(i, node, chosen.launches, self.constants)
+        launches = chosen.launches.again() if known else chosen.launches
+        planned, taken, sizes = take_out(i, node, launches, self.constants)
         self._taken += taken
         self._sizes.update(sizes)
         return planned

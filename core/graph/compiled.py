@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.errors import ArgumentError, BuildError, ExecutionError, ProblemError
-from clgraft.core.graph.assembly import Assembly
+from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.passes import optimise, recompute, switched_on
+from clgraft.core.graph.passes import optimise, switched_on
+from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
@@ -22,9 +22,6 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
-
-# of the memory, that values may take in attempts to compute few of them again: workspaces and gaps need the rest
-RECOMPUTED_SHARES = (0.9, 0.7, 0.5, 0.0)
 
 
 class Context(Protocol):
@@ -248,69 +245,70 @@ class CompiledGraph:
         counts: dict[str, int] = {}
         early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
         constants = self._computed(early, graph)
-        nodes = len(graph.nodes)
-        graph, assembly, launches, arena = self._in_memory(graph, added, constants)
-        preparation = assembly.preparation
+        placement = Placement(graph, self._context, added, frozenset(constants), switched_on(self.passes))
+        limit = self._context.device.global_memory if self.memory is None else self.memory
+        for placed in placement.attempts(limit, strict=self.memory is not None):
+            try:
+                return self._handed_over(before, placed, added, constants, counts)
+            except ExecutionError as error:
+                if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
+                    raise
+                refused, status, arena = str(error), error.status, placed.arena
+        raise ExecutionError(
+            f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
+            f" for it: a smaller batch needs less ({refused})",
+            status,
+        )
+
+    def _handed_over(
+        self,
+        before: Graph,
+        placed: Placed,
+        added: frozenset[str],
+        constants: Mapping[str, Any],
+        counts: Mapping[str, int],
+    ) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        """Prepare constants for one placement of a graph and hand its launches over.
+
+        Parameters
+        ----------
+        before : Graph
+            The graph before its passes.
+        placed : Placed
+        added : frozenset of str
+        constants : mapping of str to array
+        counts : mapping of str to int
+            What each pass changed.
+
+        Returns
+        -------
+        handle, signature, report, constants
+            Of the plan, with the constants that it reads.
+        """
+        preparation, launches = placed.assembly.preparation, placed.launches
         unread = frozenset(constants) - reads(launches.launches)
-        signature = Signature(graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
-        constants = {**constants, **prepare(self._context, preparation, constants)}
-        constants = {name: array for name, array in constants.items() if name not in unread}
+        signature = Signature(placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
+        kept = {**constants, **prepare(self._context, preparation, constants)}
+        kept = {name: array for name, array in kept.items() if name not in unread}
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         staged = self._context.device.host_access == "staged"
-        moved = [argument for argument in signature.arguments() if staged and argument.name not in constants]
+        moved = [argument for argument in signature.arguments() if staged and argument.name not in kept]
         report = Report(
-            nodes=len(graph.nodes),
+            nodes=len(placed.graph.nodes),
             nodes_before=len(self.graph.nodes),
             launches=sum(0 not in launch.global_size for launch in launches.launches),
-            arena_bytes=arena,
+            arena_bytes=placed.arena,
             value_bytes=sum(before.values[name].nbytes for name in inside),
-            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in constants),
-            constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in constants),
-            algorithms=tuple(assembly.algorithms),
+            argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in kept),
+            constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
+            algorithms=tuple(placed.assembly.algorithms),
             passes=tuple(counts.items()),
-            recomputed=len(graph.nodes) - nodes,
+            recomputed=placed.recomputed,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        try:
-            handle = self._context.hand_over(signature, launches, "graph")
-        except ExecutionError as error:
-            if error.status != self._context.lib.CLG_OUT_OF_MEMORY:
-                raise
-            raise ExecutionError(
-                f"[graph] got no memory on {self._context.device.name} for an arena of {arena} bytes, expected room"
-                f" for it: a smaller batch needs less ({error})",
-                error.status,
-            ) from None
-        return handle, signature, report, constants
-
-    def _in_memory(
-        self, graph: Graph, added: frozenset[str], constants: Collection[str]
-    ) -> tuple[Graph, Assembly, Launches, int]:
-        """Return a graph whose arena fits the memory, with its launches and the arena's size.
-
-        Raises
-        ------
-        ProblemError
-            If the arena is larger than `memory` even with values computed again.
-        """
-        on = switched_on(self.passes)
-        limit = self._context.device.global_memory if self.memory is None else self.memory
-        kept = frozenset(constants) if "prepare" in on else frozenset()
-        assembly = Assembly(graph, self._context, added, "views" in on, kept)
-        launches, arena = assembly.launches()
-        for share in RECOMPUTED_SHARES if "recompute" in on else ():
-            if arena <= limit:
-                break
-            other = recompute(graph, int(share * limit))
-            tried = Assembly(other, self._context, added, "views" in on, kept)
-            found, size = tried.launches()
-            if size < arena:
-                graph, assembly, launches, arena = other, tried, found, size
-        if self.memory is not None and arena > self.memory:
-            raise ProblemError(f"[graph] got memory for {self.memory} bytes, expected at least {arena}")
-        return graph, assembly, launches, arena
+        return self._context.hand_over(signature, launches, "graph"), signature, report, kept
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether the implementation that is best for a layer computes what follows it, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,10 @@ class Launches:
 
     launches: tuple[Launch, ...]
     workspace_bytes: int = 0
+
+    def again(self) -> Launches:
+        """Return the same launches of other kernels: those of a plan that runs the problem once more."""
+        return replace(self, launches=tuple(replace(item, kernel=item.kernel.again()) for item in self.launches))
 
 
 def ints(*values: int) -> tuple[Constant, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 import warnings
@@ -32,6 +33,12 @@ class PlannedKernel:
         self.source, self.options, self.function_name = source, options, function_name
         self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
         self._built: Any = None
+
+    def again(self) -> PlannedKernel:
+        """Return another kernel of the same program, which gets arguments of its own."""
+        other = copy.copy(self)
+        other._built = None
+        return other
 
     @property
     def built(self) -> Any:

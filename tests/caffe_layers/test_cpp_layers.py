@@ -139,10 +139,15 @@ def test_an_unchanged_net_trains_and_its_snapshots_fit_everywhere(demo):
 @needs_command
 @pytest.mark.parametrize("regions", [False, True])
 def test_a_net_that_is_swapped_to_cpp_layers_trains(files, regions):
+    """With a Flatten, which is clgraft's inside of a region alone."""
+    text = (files / "net.prototxt").read_text().replace('bottom: "p" top: "score"', 'bottom: "f" top: "score"')
+    flat = layer("Flatten", ours=False, name="flat", bottoms=["p"], tops=["f"])
+    (files / "net.prototxt").write_text(text.replace('layer { name: "score"', flat + 'layer { name: "score"'))
     expected = losses(command("train", f"--solver={files}/own.prototxt"))
     swap_file(files / "own.prototxt", files / "cpp.prototxt", native=True, regions=regions)
     text = (files / "net_ocl.prototxt").read_text()
-    assert 'type: "OclConvolution"' in text and '"Python"' not in text and ("# clgraft region" in text) == regions
+    assert 'type: "OclConvolution"' in text and '"Python"' not in text
+    assert ("# clgraft region" in text) == regions == ('type: "OclFlatten"' in text)
     assert swap_back(text)[0] == (files / "net.prototxt").read_text()
     said = command("train", f"--solver={files}/cpp.prototxt", replace="")
     assert losses(said) == pytest.approx(expected, rel=1e-4) and "stays Caffe's own" not in said
@@ -368,6 +373,8 @@ def test_types_are_checked():
     process.check_types("Convolution,SoftmaxWithLoss")
     with pytest.raises(ArgumentError, match=r"got type 'Dta', expected all, none or some of Convolution,"):
         process.check_types("Convolution,Dta")
+    with pytest.raises(ArgumentError, match=r"got type 'Flatten', expected"):
+        process.check_types("Flatten")
 
 
 def test_what_is_missing_is_named(monkeypatch, tmp_path):

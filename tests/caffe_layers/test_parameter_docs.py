@@ -9,10 +9,11 @@ import pytest
 
 from clgraft.caffe_layers import LAYERS
 from clgraft.caffe_layers.prototxt import schema
-from clgraft.caffe_layers.swap.rules import RULES
+from clgraft.caffe_layers.swap.rules import RULES, VIEWS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "caffe-layers.md").read_text(encoding="utf-8")
-MESSAGES = sorted({name for rule in RULES.values() for name in (rule.parameters, rule.more) if name})
+ALL = {**RULES, **VIEWS}
+MESSAGES = sorted({name for rule in ALL.values() for name in (rule.parameters, rule.more) if name})
 
 
 def section_of(message: str) -> str:
@@ -34,4 +35,4 @@ def test_every_layer_and_type_is_named():
     assert [name for name in LAYERS if f"`{name}`" not in TEXT] == []
     swap = (Path(__file__).parents[2] / "docs" / "caffe.md").read_text(encoding="utf-8")
     table = swap[swap.index("| Caffe's type |") : swap.index("All others stay")]
-    assert [kind for kind in RULES if not re.search(rf"\b{kind}\b", table)] == []
+    assert [kind for kind in ALL if not re.search(rf"\b{kind}\b", table)] == []

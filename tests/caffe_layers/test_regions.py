@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import logging
 
 import numpy as np
@@ -139,6 +140,72 @@ def test_batch_statistics_in_the_test_phase_move_once():
     body = op("Convolution", "a", "data", parameters=CONV) + norm("a", "a", "use_global_stats: false")
     sides = nets(INPUTS + body + op("Power", "d", "a", parameters="power_param { scale: 2 }") + LOSS, TEST)
     expect_equal(sides, shown=("loss",))
+
+
+VIEWS = (
+    ("Flatten", "flatten_param { axis: -3 end_axis: 2 }"),
+    ("Reshape", "reshape_param { shape { dim: 0 dim: -1 dim: 2 } }"),
+    ("Reshape", "reshape_param { shape { dim: 3 dim: 2 } axis: 1 num_axes: 1 }"),
+    ("Reshape", "reshape_param { shape { dim: 1 } axis: -1 }"),
+)
+
+
+@pytest.mark.parametrize(("kind", "parameters"), VIEWS)
+def test_views_are_part_of_regions(kind, parameters):
+    """Caffe's own layer stands on the other side; all that is read twice, inside and at the end, has its gradient."""
+    text = (
+        inputs({"data": (3, 6, 4, 5), "label": (3,)}) + op("TanH", "t", "data")
+        + op(kind, "v", "t", parameters=parameters) + op("Power", "p", "v", parameters="power_param { scale: 2 }")
+        + op("Flatten", "f", "p") + op("InnerProduct", "fc", "f", parameters=DENSE)
+        + op("SoftmaxWithLoss", "loss", "fc label") + "force_backward: true"
+    )  # fmt: skip
+    sides = nets(text)
+    assert [layer.type for layer in sides[0].layers].count(kind) and kind not in {x.type for x in sides[1].layers}
+    assert tuple(sides[0].blobs["v"].shape) == tuple(sides[1].blobs["v"].shape)
+    expect_equal(sides, shown=("loss",))
+
+
+def expression(name: str, bottoms: str, tops: str, fields: dict) -> str:
+    names = " ".join([*(f'bottom: "{b}"' for b in bottoms.split()), *(f'top: "{t}"' for t in tops.split())])
+    text = f"module: 'clgraft.caffe_layers' layer: 'OclPointwise' param_str: '{json.dumps(fields)}'"
+    return f'layer {{ name: "{name}" type: "Python" {names} python_param {{ {text} }} }}\n'
+
+
+def test_expressions_are_part_of_regions():
+    """Several bottoms and tops, a broadcast one, scalars, and one in place."""
+    fields = {
+        "forward": "y0 = a * x0 * x1; y1 = x0 + x1;",
+        "backward": "dx0 = a * dy0 * x1 + dy1; dx1 = a * dy0 * x0 + dy1;",
+        "scalars": {"a": 1.5},
+    }
+    text = (
+        inputs({"data": (3, 6, 4), "z": (6, 1), "label": (3,)}) + op("TanH", "t", "data") + op("Sigmoid", "s", "z")
+        + expression("e", "t s", "p q", fields) + op("Eltwise", "m", "p q")
+        + expression("i", "m", "m", {"forward": "y0 = 1 - x0;", "backward": "dx0 = -dy0;"})
+        + op("InnerProduct", "fc", "m", parameters=DENSE) + op("SoftmaxWithLoss", "loss", "fc label")
+        + "force_backward: true"
+    )  # fmt: skip
+    sides = nets(text)
+    (region,) = {layer.member.region for layer in sides[1].layers if getattr(layer, "member", None)}
+    assert [type(member.layer).__name__ for member in region.members].count("OclPointwise") == 2
+    expect_equal(sides, shown=("loss",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "error"),
+    [
+        ("Flatten", "flatten_param { axis: 2 end_axis: 1 }", "[flatten] got end_axis 1, expected none in front of"),
+        ("Reshape", "reshape_param { shape { dim: 7 dim: -1 } }", "[reshape] got shape [7, -1] for 360 elements"),
+        ("Reshape", "reshape_param { shape { dim: 3 dim: 5 } }", "[reshape] got shape [3, 5], expected 360 elements"),
+        ("Reshape", "reshape_param { shape { dim: 0 } axis: 4 }", "[reshape] got 0 at [0] of shape [0]"),
+        ("Reshape", "reshape_param { shape { dim: 6 } axis: 1 num_axes: 4 }", "[reshape] got num_axes 4 from axis 1"),
+    ],
+)
+def test_views_refuse_what_caffe_refuses(kind, parameters, error):
+    text = inputs({"data": (3, 6, 4, 5)}) + op("TanH", "t", "data") + op(kind, "v", "t", parameters=parameters)
+    with pytest.raises(ProblemError) as caught:
+        load(swap_net(text, regions=True)[0], TRAIN)
+    assert error in str(caught.value)
 
 
 def test_several_inputs_and_outputs():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clgraft.caffe_layers.prototxt import Document
-from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, write_marks
+from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, without_marks, write_marks
 from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
 from tests.caffe_layers.net_styles import STYLES, small
 
@@ -43,13 +43,48 @@ def test_a_chain_is_one_region():
 
 
 def test_a_layer_of_caffes_ends_a_region():
-    text = conv("a", "data") + op("ReLU", "r", "a") + op("Flatten", "f", "r") + conv("b", "f") + op("ReLU", "s", "b")
+    text = conv("a", "data") + op("ReLU", "r", "a") + op("Im2col", "f", "r") + conv("b", "f") + op("ReLU", "s", "b")
     assert regions_of(text) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "b s", "b")]
-    assert ends_of(text)[0] == "f (Flatten) reads a value of it"
+    assert ends_of(text)[0] == "f (Im2col) reads a value of it"
+
+
+def test_views_join_regions_and_stay_caffes_elsewhere():
+    text = (
+        conv("a", "data") + op("Flatten", "f", "a") + op("Reshape", "g", "f", more="reshape_param { shape { dim: 0 } }")
+    )
+    text += op("ReLU", "r", "g") + op("Im2col", "i", "r") + op("Flatten", "h", "i")
+    assert regions_of(text) == [("TRAIN TEST", "a f g r", "a f g")]
+    swapped, report = swap_net(HEAD + text, regions=True)
+    assert [(row.became, row.reason) for row in report.rows if row.kind in ("Flatten", "Reshape")] == [
+        ("OclFlatten", ""), ("OclReshape", ""), ("", "no OpenCL counterpart"),
+    ]  # fmt: skip
+    assert swap_back(swapped)[0] == HEAD + text
+    _, alone = swap_net(HEAD + text)
+    assert [row.became for row in alone.rows if row.kind in ("Flatten", "Reshape")] == ["", "", ""]
+
+
+def expression(name: str, bottom: str, text: str) -> str:
+    more = f"python_param {{ module: 'clgraft.caffe_layers' layer: 'OclPointwise' param_str: {text} }}"
+    return op("Python", name, bottom, more=more)
+
+
+def test_expressions_join_regions():
+    text = conv("a", "data") + expression("e", "a", """'{"forward": ' "\\"y0 = 2 * x0;\\"}" """) + op("ReLU", "r", "e")
+    assert regions_of(text) == [("TRAIN TEST", "a e r", "a e")]
+    swapped, _ = swap_net(HEAD + text, regions=True)
+    (layer,) = [x for x in Document(swapped).root.messages("layer") if x.text("name") == "e"]
+    param_str = layer.messages("python_param")[0].text("param_str")
+    assert without_marks(param_str) == '{"forward": "y0 = 2 * x0;"}'
+    mark = read_mark(param_str, "TEST")
+    assert mark is not None and (mark.place, mark.count, mark.tops) == (1, 3, ("e",))
+    assert swap_back(swapped)[0] == HEAD + text
+    alone = expression("e", "data", """'{"forward": "y0 = x0;"}'""")
+    assert swap_net(HEAD + alone, regions=True)[0] == HEAD + alone
+    assert swap_net(swapped, regions=True)[0] == swapped
 
 
 def test_a_layer_of_caffes_that_reads_nothing_of_a_region_does_not_end_it():
-    text = conv("a", "data") + op("Flatten", "f", "label") + op("ReLU", "r", "a") + op("Eltwise", "s", "r f")
+    text = conv("a", "data") + op("Im2col", "f", "label") + op("ReLU", "r", "a") + op("Eltwise", "s", "r f")
     assert regions_of(text) == [("TRAIN TEST", "a r s", "a r")]
 
 
@@ -63,9 +98,9 @@ def test_a_value_that_is_read_outside_is_not_read_inside():
     """Caffe adds the gradients of a blob's readers: a region cannot know the part of a reader outside of it."""
     text = (
         conv("a", "data") + op("ReLU", "r", "a") + conv("b", "r") + conv("c", "b")
-        + op("Eltwise", "s", "c r") + op("Flatten", "f", "b") + conv("d", "s")
+        + op("Eltwise", "s", "c r") + op("Im2col", "f", "b") + conv("d", "s")
     )  # fmt: skip
-    # b is read by c and by the Flatten; so r, which is read on both sides of the cut, ends a region as well
+    # b is read by c and by the Im2col; so r, which is read on both sides of the cut, ends a region as well
     assert regions_of(text) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "c s", "c")]
 
 

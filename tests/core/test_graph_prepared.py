@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.graph import GraphBuilder
+from clgraft.core.graph import Graph, GraphBuilder
 from clgraft.core.graph.prepared import Kept, take_out
 from clgraft.core.graph.structure import Node
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Scalar, Workspace
@@ -73,6 +73,76 @@ def test_constants_that_nothing_reads_any_more_are_not_kept(context):
         assert "w0" not in names and {"b0", "b3"} <= names
         kept = [array for n, array in constants.items() if n.startswith("kept")]
         assert kept and all(array.ctypes.data % 64 == 0 for array in kept)
+
+
+EQUAL = ("conv forward n3 ic16 ih17 iw15 oc16 kh1 kw1 b1", "conv forward n3 ic16 ih17 iw15 oc16 kh3 kw3 ph1 pw1 b1")
+
+
+def equal_layers() -> tuple[Graph, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return a training graph of equal convolutions, their weights, and its other inputs."""
+    on, weights, rng = GraphBuilder(), {}, np.random.default_rng(4)
+    value = on.input("x", (3, 16, 17, 15))
+    for i, text in enumerate(EQUAL * 3):
+        kernel = (1, 1) if "kh1" in text else (3, 3)
+        for name, shape in ((f"w{i}", (16, 16, *kernel)), (f"b{i}", (16,))):
+            weights[name] = (rng.standard_normal(shape) / 4).astype(np.float32)
+            on.input(name, shape)
+        (value,) = on.add(text, value, f"w{i}", f"b{i}")
+        (value,) = on.add("pointwise x0[3,16,17,15] : y0 = tanh(x0);", value)
+    graph = on.graph(value).gradients(["x", *weights])
+    others = (v for v in graph.inputs if v.name not in weights)
+    return graph, weights, {v.name: rng.standard_normal(v.shape).astype(np.float32) for v in others}
+
+
+def operator_by_operator(context, graph: Graph, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Compute every value of a graph with a plan of its own."""
+    values = dict(arrays)
+    for one in graph.nodes:
+        arguments = one.problem.arguments()
+        for argument, name in zip(arguments, one.arguments):
+            if argument.role == "out":
+                values[name] = np.full(argument.shape, np.nan, argument.dtype)
+        given = {a.name: values[name].reshape(a.shape) for a, name in zip(arguments, one.arguments)}
+        context.plan(one.problem).run(**given)
+    return values
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["room", "smaller arena"])
+def test_equal_problems_prepare_their_own_weights(context, monkeypatch, refused):
+    """They are planned once; also where the device has no room for the arena, and the graph is planned again."""
+    if refused and not context.device.is_cpu:
+        pytest.skip("workspaces make this device's peak, where nothing lives that could be computed again")
+    graph, weights, others = equal_layers()
+    passes = "-all,views,recompute,prepare"  # the others change how sums are rounded
+    largest = context.compile(graph, passes, weights).report().arena_bytes
+    hand_over, choose, asked = type(context).hand_over, type(context).choose, []
+
+    def counted(self, problem):
+        asked.append(problem)
+        return choose(self, problem)
+
+    def with_less(self, problem, launches, name):
+        if refused and launches.workspace_bytes >= largest:
+            raise core.ExecutionError("no room", context.lib.CLG_OUT_OF_MEMORY)
+        return hand_over(self, problem, launches, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(context), "hand_over", with_less)
+        patch.setattr(type(context), "choose", counted)
+        compiled = context.compile(graph, passes, weights)
+        report = compiled.report()
+    assert (report.recomputed > 0) == refused and (report.arena_bytes < largest) == refused
+    assert refused or len(set(asked)) == len(asked) < len(graph.nodes)
+    _, constants = compiled.prepared(graph.outputs)
+    kept = [name for name in constants if name.startswith("kept")]
+    assert len(kept) >= len(EQUAL * 3) or not context.device.is_cpu
+    expected = operator_by_operator(context, graph, {**weights, **others})
+    given = {name: np.empty_like(expected[name]) for name in graph.outputs}
+    for _ in range(2):
+        for array in given.values():
+            array[...] = np.nan
+        found = compiled.run({**others, **given})
+        assert [name for name in graph.outputs if found[name].tobytes() != expected[name].tobytes()] == []
 
 
 def node(**names: str) -> Node:

@@ -15,9 +15,10 @@ namespace clgraft_caffe {
 
 namespace {
 
-// Caffe's type and ours. The file is made from the tables of the Python layers.
+// Caffe's type and ours, and whether ours may take its place. The file is made from the tables of the Python layers.
 struct Type {
     const char *caffe, *ours;
+    bool replaces;
 };
 const Type types[] = {
 #include "types.inc"
@@ -101,7 +102,7 @@ bool read_names(const std::string &text, std::vector<std::string> *names) {
         }
         bool known = word.empty();
         for (const Type &type : types)
-            if (word == "all" || word == type.caffe) {
+            if (type.replaces && (word == "all" || word == type.caffe)) {
                 names->push_back(type.caffe);
                 known = true;
             }
@@ -153,7 +154,8 @@ void clgraft_caffe_served(unsigned long long counts[2]) {
 const char *clgraft_caffe_types(void) {
     static const std::string &all = *new std::string([] {
         std::string names;
-        for (const clgraft_caffe::Type &type : clgraft_caffe::types) names += (names.empty() ? "" : ",") + std::string(type.caffe);
+        for (const clgraft_caffe::Type &type : clgraft_caffe::types)
+            if (type.replaces) names += (names.empty() ? "" : ",") + std::string(type.caffe);
         return names;
     }());
     return all.c_str();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence, Set
 
 from clgraft.core.graph.structure import Node, Number, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -18,25 +19,41 @@ KNOWN = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "const"}
 
 def join_chains(graph: Some) -> Some:
     """Return the graph with pointwise problems joined to the ones that alone read their results."""
-    changed = True
-    while changed:
-        changed = False
-        readers = graph.readers
-        for i, node in enumerate(graph.nodes):
-            for name in dict.fromkeys(node.reads):
-                writer = graph.writers.get(name)
-                if writer is None or readers[name] != (i,) or name in graph.outputs:
-                    continue
-                joined = _joined(graph.nodes[writer], node, graph, writer, i)
-                if joined is not None:
-                    nodes = list(graph.nodes)
-                    nodes[i] = joined
-                    del nodes[writer]
-                    graph, changed = graph.with_nodes(nodes), True
-                    break
-            if changed:
-                break
-    return graph
+    nodes = dict(enumerate(graph.nodes))
+    readers = {name: set(numbers) for name, numbers in graph.readers.items()}
+    changing = [(i, node.changes) for i, node in enumerate(graph.nodes) if node.changes]
+    for i in range(len(graph.nodes)):
+        while _join_one(graph, nodes, readers, changing, i):
+            pass
+    return graph if len(nodes) == len(graph.nodes) else graph.with_nodes(nodes.values())
+
+
+def _join_one(
+    graph: Structure,
+    nodes: dict[int, Node],
+    readers: Mapping[str, set[int]],
+    changing: Sequence[tuple[int, Sequence[str]]],
+    i: int,
+) -> bool:
+    """Join a node to the first one whose result it alone reads, in place, and return whether there was one.
+
+    A join changes nothing for the nodes in front of it: no pair of them becomes possible.
+    """
+    for name in dict.fromkeys(nodes[i].reads):
+        writer = graph.writers.get(name, -1)
+        if writer not in nodes or readers[name] != {i} or name in graph.outputs:
+            continue
+        first = nodes[writer]
+        changes = {state for k, states in changing if writer <= k < i for state in states}
+        joined = _joined(first, nodes[i], changes)
+        if joined is not None:
+            for read in first.reads:
+                readers[read].discard(writer)
+                readers[read].add(i)
+            nodes[i] = joined
+            del nodes[writer]
+            return True
+    return False
 
 
 def _plain(node: Node) -> bool:
@@ -45,7 +62,11 @@ def _plain(node: Node) -> bool:
     return isinstance(problem, PointwiseProblem) and not problem.alpha and not problem.beta
 
 
-def _joined(first: Node, second: Node, graph: Structure, start: int, end: int) -> Node | None:
+def _joined(first: Node, second: Node, changes: Set[str]) -> Node | None:
+    """Return two nodes as one, in place of the second; None if they cannot be one.
+
+    Nodes between the two may make changes to states: one that the first node reads keeps them apart.
+    """
     if not (_plain(first) and _plain(second)) or first.problem.dtype != second.problem.dtype:
         return None
     one, two = first.problem, second.problem
@@ -54,7 +75,7 @@ def _joined(first: Node, second: Node, graph: Structure, start: int, end: int) -
     if any(reduction is not None for reduction in one.reductions) or one.program.outputs != 1:
         return None
     value = first.writes[0]
-    if set(first.reads) & set(change for node in graph.nodes[start:end] for change in node.changes):
+    if not changes.isdisjoint(first.reads):
         return None
     shapes = _shapes(one, two, [i for i, name in enumerate(second.reads) if name == value])
     if shapes is None:

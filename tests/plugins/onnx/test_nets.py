@@ -67,10 +67,10 @@ def test_nets_of_torchvision(name: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     from tests.plugins.onnx import torch_nets
 
-    expected = None
+    net, expected = torch_nets.build(name), None
     for opset in ATTENTION if name == "vit_b_16" else OPSETS:
         path = tmp_path / f"{opset}.onnx"
-        x = torch_nets.export(name, path, opset).numpy()
+        x = torch_nets.export(name, path, opset, net=net).numpy()
         if expected is None:
             (expected,) = runtime.InferenceSession(str(path)).run(None, {"x": x})
         session = Session(path)

@@ -90,9 +90,12 @@ def build(name: str) -> nn.Module:
     return net.eval()
 
 
-def export(name: str, path: Path, opset: int = 18, size: int = 0) -> torch.Tensor:
-    """Export a net with a dynamic batch, for images of so many pixels (0: a size for tests), and return an input."""
-    net, size = build(name), size or SIZES.get(name, 64)
+def export(name: str, path: Path, opset: int = 18, size: int = 0, net: nn.Module | None = None) -> torch.Tensor:
+    """Export a net, or `net` if it is built, with a dynamic batch, for images of so many pixels (0: a size for tests).
+
+    Return an input.
+    """
+    net, size = net or build(name), size or SIZES.get(name, 64)
     x = torch.randn(1 if size > 200 else 2, 3, size, size, generator=torch.Generator().manual_seed(2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
