@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from timing import compare, geometric_mean
 
 from clgraft import core
 from clgraft.plugins.onnx import Session
+from clgraft.plugins.onnx.bench_runtimes import onnxruntime, openvino
 
 NETS = ("resnet50", "vgg16", "mobilenet_v2", "efficientnet_b0", "densenet121", "squeezenet1_0")
 SIZE = 224
@@ -43,26 +45,16 @@ def exported(name: str, folder: Path) -> str:
 
 def contenders(path: str, batch: int, device: str | None, cpu_time: bool) -> dict[str, Callable[[], Any]]:
     """Return each side's run of a model, after a first run whose results agree."""
-    import onnxruntime
-    import openvino
-
     session = Session(path, device)
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch  # OpenVINO plans for fixed sizes
     threads = core.context(device).device.compute_units
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    if cpu_time:
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    runtime = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    x = np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
-    plan = openvino.Core()
-    net = plan.read_model(path)
-    net.reshape({"x": list(x.shape)})
-    request = plan.compile_model(net, "CPU", settings).create_infer_request()
+    runtime, vino = onnxruntime(model, threads, spinning=not cpu_time), openvino(model, threads)
+    given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
     calls: dict[str, Callable[[], Any]] = {
-        "clgraft": lambda: session.run({"x": x})["y"],
-        "ONNX Runtime": lambda: runtime.run(None, {"x": x})[0],
-        "OpenVINO": lambda: request.infer({"x": x})[0],
+        "clgraft": lambda: session.run(given)["y"],
+        "ONNX Runtime": lambda: runtime(given)[0],
+        "OpenVINO": lambda: vino(given)[0],
     }
     results = {name: np.array(call()) for name, call in calls.items()}
     for name, y in results.items():
