@@ -18,13 +18,16 @@ dir=$(cd "$1" && pwd)
 shift
 python=${PYTHON:-python3}
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-if [ ! -e "$dir/opt/caffe-installed" ]; then
-    debootstrap --variant=minbase bullseye "$dir" "$mirror"
-    DEBIAN_FRONTEND=noninteractive chroot "$dir" apt-get install -y --no-install-recommends \
-        python3-caffe caffe gcc libc6-dev python3-dev libgomp1 \
-        python3-matplotlib python3-skimage python3-sklearn
+# Caffe, the headers that C++ layers are compiled with, and what programs are linked with in their tests
+packages="python3-caffe caffe gcc libc6-dev python3-dev libgomp1 python3-matplotlib python3-skimage python3-sklearn
+    libcaffe-dev g++ cmake make pkg-config libboost-dev libgoogle-glog-dev libgflags-dev libprotobuf-dev libblas-dev"
+[ -e "$dir/opt/packages" ] || debootstrap --variant=minbase bullseye "$dir" "$mirror"
+if [ "$(cat "$dir/opt/packages" 2>/dev/null)" != "$packages" ]; then
+    : >"$dir/opt/packages"
+    # shellcheck disable=SC2086  # one word for each package
+    DEBIAN_FRONTEND=noninteractive chroot "$dir" apt-get install -y --no-install-recommends $packages
     chroot "$dir" apt-get clean
-    touch "$dir/opt/caffe-installed"
+    echo "$packages" >"$dir/opt/packages"
 fi
 
 if [ ! -e "$dir/opt/wheels/complete" ]; then

@@ -3,8 +3,8 @@
     python benchmarks/caffe_regions.py resnet18 mobilenet --batch 8 --device pocl
 
 Inference, and a training step of forward and backward. Before it is timed, the loss and the gradients of both nets are
-compared. `--native` adds Caffe's own layers. Times are those of the wall clock and of the processors: the latter mean
-more on a machine that does other work as well.
+compared. `--native` adds Caffe's own layers, `--cpp` the layers in C++, one by one. Times are those of the wall clock
+and of the processors: the latter mean more on a machine that does other work as well.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--native", action="store_true", help="time Caffe's own layers too")
+    parser.add_argument("--cpp", action="store_true", help="time the layers in C++ too")
     return parser.parse_args()
 
 
@@ -41,7 +42,7 @@ def load(text: str, kind: str, phase: int) -> Any:
 
     caffe.set_random_seed(1)
     if kind != "native":
-        text, _ = swap_net(text, regions=kind == "regions")
+        text, _ = swap_net(text, regions=kind == "regions", native=kind == "cpp")
     return load_text(text, phase)
 
 
@@ -101,7 +102,9 @@ def main() -> None:
     from clgraft.plugins.caffe.bench_nets import NETS, computes_statistics
 
     learn = computes_statistics() or not options.native
-    kinds = ["layers", "regions"] + ["native"] * options.native
+    kinds = ["layers", "regions"] + ["native"] * options.native + ["cpp"] * options.cpp
+    if options.cpp:
+        import clgraft.caffe_layers.native  # noqa: F401  which loads them
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
     for name in options.nets:
         text = NETS[name](options.batch, learn, options.size)

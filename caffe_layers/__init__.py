@@ -52,9 +52,16 @@ LAYERS = {
 }
 
 
+def layer_class(name: str) -> Any:
+    """Return a layer's class as it is without Caffe: it describes what the layer computes."""
+    return getattr(importlib.import_module(f"clgraft.caffe_layers.layers.{LAYERS[name]}"), name)
+
+
 def __getattr__(name: str) -> Any:
     if name in LAYERS:
-        return getattr(importlib.import_module(f"clgraft.caffe_layers.layers.{LAYERS[name]}"), name)
+        framework = importlib.import_module("clgraft.caffe_layers.layers.framework")
+        globals()[name] = framework.bind(layer_class(name))
+        return globals()[name]
     if name == "schema":  # its name before it moved to prototxt
         return importlib.import_module("clgraft.caffe_layers.prototxt.schema")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,6 +31,8 @@ class SwapRequest:
         Let connected operators run as one graph.
     keep : sequence of str
         Values that regions leave visible, in the framework's own words.
+    native : bool
+        Caffe: name the types of clgraft's C++ layers instead of Python layers.
     back : bool
         Restore the framework's own operators.
     root : Path or None
@@ -46,6 +48,7 @@ class SwapRequest:
     exclude: Sequence[str] | None = None
     regions: bool = False
     keep: Sequence[str] = ()
+    native: bool = False
     back: bool = False
     root: Path | None = None
     force: bool = False

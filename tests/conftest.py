@@ -22,6 +22,13 @@ def pytest_addoption(parser) -> None:
         help="whether MXNet's swaps form regions where a test does not say; by default what users get",
     )
     parser.addoption(
+        "--caffe-layers",
+        choices=("python", "types", "replaced"),
+        default="python",
+        help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
+        "C++ layers, or Caffe's types with C++ layers in their place",
+    )
+    parser.addoption(
         "--mxnet-models",
         metavar="FOLDER",
         help="where tests.plugins.onnx.mxnet_exports has written nets of MXNet as ONNX files",
@@ -39,6 +46,7 @@ def pytest_report_header(config) -> list[str]:
         f"OpenCL: {device.platform}, {device.name} (CLGRAFT_DEVICE={os.environ.get('CLGRAFT_DEVICE', '')!r})",
         f"frameworks: {', '.join(frameworks) or 'none'}; numpy {np.__version__}",
         *([f"MXNet's regions: {config.getoption('regions')}"] if config.getoption("regions") else []),
+        *([f"Caffe's layers: {config.getoption('caffe_layers')}"] if "caffe" in frameworks else []),
     ]
 
 

@@ -61,6 +61,12 @@ ALLOWED = {
     "caffe_layers.regions": {"core", "caffe_layers.prototxt"},
     "caffe_layers.layers": {"core", "caffe_layers.prototxt", "caffe_layers.regions"},
     "caffe_layers.swap": {"core", "caffe_layers.prototxt"},
+    "caffe_layers.hosted": {
+        *("core", "caffe_layers.", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.regions"),
+        "caffe_layers.swap",
+    },
+    "caffe_layers.library": {"core", "caffe_layers.", "caffe_layers.hosted"},
+    "caffe_layers.native": {"core", "caffe_layers.library"},
     "caffe_layers.": {"core", "caffe_layers.layers", "caffe_layers.prototxt", "caffe_layers.swap"},
     "plugins.plugin": {"core"},
     "plugins.registry": {"core", "plugins.plugin"},

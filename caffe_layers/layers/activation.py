@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
@@ -27,7 +25,6 @@ class Activation(OclLayer):
 
     def configure(self, shapes: list) -> None:
         self.formula = self.function()
-        self.kept = np.empty(0, np.float32)
 
     def function(self) -> functions.Function:
         """Return the function that the parameters describe."""
@@ -49,7 +46,7 @@ class Activation(OclLayer):
         self.saves = self.formula.keeps_x and self.in_place
         if self.saves:
             text, outputs = text + KEEP, {"y": None, "kept": None}
-            self.kept = np.empty(self.count, np.float32)
+            self.kept = self.array((self.count,))
         names = self.scalars_of(text)
         self.forward_program = programs.make(self.context, text, {"x": (self.count,)}, outputs, names)
         self.forward_scalars = [self.formula.scalars[name] for name in names]
@@ -249,7 +246,7 @@ class OclPReLU(OclLayer):
         outputs = ["y"]
         if self.in_place:
             if self.kept is None:
-                self.kept = np.empty(self.shape, np.float32)
+                self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
         self.program(self.formula.forward + KEEP, *outputs).run(buffers)

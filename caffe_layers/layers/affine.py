@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.activation import KEEP
@@ -64,7 +62,7 @@ class Affine(OclLayer):
         outputs = ["y"]
         if self.formula.keeps_x and self.in_place:
             if self.kept is None:
-                self.kept = np.empty(self.shape, np.float32)
+                self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
         self.program(self.formula.forward + (KEEP if self.formula.keeps_x else ""), *outputs).run(buffers)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers.layers import fillers, framework
-from clgraft.caffe_layers.layers.layer import SKIPPED, OclLayer, buffer
+from clgraft.caffe_layers.layers import fillers
+from clgraft.caffe_layers.layers.layer import SKIPPED, TEST, OclLayer, buffer
 
 
 class OclBatchNorm(OclLayer):
@@ -25,21 +25,21 @@ class OclBatchNorm(OclLayer):
     word: ClassVar[str] = "batchnorm"
     given: ClassVar[tuple] = ("mean", "var")
     constants: ClassVar[tuple] = ("ones", "zeros")
+    learned: ClassVar[bool] = False
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.batch_norm_param
         self.channels = 1 if len(shapes[0]) == 1 else shapes[0][1]
         self.fraction = given.moving_average_fraction
         self.eps = given.eps
-        self.is_global = given.use_global_stats if given.HasField("use_global_stats") else self.phase == framework.TEST
+        self.is_global = given.use_global_stats if given.HasField("use_global_stats") else self.phase == TEST
         zero = fillers.given_or(self.parameters.scale_param, "filler", 0.0)
         self.make_blobs(((self.channels,), zero), ((self.channels,), zero), ((1,), zero))
         # These arrays live as long as the layer, so buffers may keep their addresses.
-        self.ones = np.ones(self.channels, np.float32)
-        self.zeros = np.zeros(self.channels, np.float32)
-        self.mean = np.zeros(self.channels, np.float32)
-        self.var = np.ones(self.channels, np.float32)
-        self.copy = np.empty(0, np.float32)
+        self.ones = np.ones(self.channels, self.real)
+        self.zeros = np.zeros(self.channels, self.real)
+        self.mean = np.zeros(self.channels, self.real)
+        self.var = np.ones(self.channels, self.real)
         self.gamma, self.beta = buffer(self.ones), buffer(self.zeros)
         self.statistics = buffer(self.mean), buffer(self.var)
 
@@ -49,6 +49,7 @@ class OclBatchNorm(OclLayer):
         self.expect(channels == self.channels, f"{channels} channels", self.channels)
         pixels = math.prod(shape[2:])
         self.values = shape[0] * pixels
+        self.input: Any = None
 
         def plan(direction: str) -> core.Plan:
             return self.context.plan(core.BatchNormProblem(direction, batch=shape[0], channels=channels, pixels=pixels))
@@ -61,7 +62,7 @@ class OclBatchNorm(OclLayer):
     def begin(self) -> None:
         if self.is_global and self.values:
             factor = self.blobs[2].data[0]
-            scale = np.float32(0 if factor == 0 else 1 / factor)
+            scale = self.real(0 if factor == 0 else 1 / factor)
             np.multiply(self.blobs[0].data, scale, out=self.mean)
             np.multiply(self.blobs[1].data, scale, out=self.var)
 
@@ -72,7 +73,11 @@ class OclBatchNorm(OclLayer):
             x = buffer(bottom[0].data)
             self.forward_plan.execute((x, self.gamma, self.beta, *self.statistics, buffer(top[0].data)), (self.eps,))
             return
-        x = buffer(self.kept(bottom[0].data) if self.in_place else bottom[0].data)
+        if self.in_place:  # backward needs what the layer overwrites
+            if self.input is None:
+                self.input = self.array(self.shapes[0])
+            self.copy(self.input, bottom[0].data)
+        x = buffer(self.input if self.in_place else bottom[0].data)
         self.forward_plan.execute((x, self.gamma, self.beta, buffer(top[0].data), *self.statistics), (self.eps,))
         running = buffer(self.blobs[0].data), buffer(self.blobs[1].data)
         correction = self.values / (self.values - 1) if self.values > 1 else 1.0
@@ -81,16 +86,8 @@ class OclBatchNorm(OclLayer):
     def end(self, bottom: Any, top: Any) -> None:
         if self.values and not self.is_global:
             factor = self.blobs[2].data
-            factor *= np.float32(self.fraction)
+            factor *= self.real(self.fraction)
             factor += 1
-
-    def kept(self, x: np.ndarray) -> np.ndarray:
-        """Return a copy of an input that the layer overwrites and backward needs."""
-        if self.copy.size < x.size:
-            self.copy = np.empty(x.size, np.float32)
-        self.input = self.copy[: x.size].reshape(x.shape)
-        np.copyto(self.input, x)
-        return self.input
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:

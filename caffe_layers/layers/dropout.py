@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clgraft import core
-from clgraft.caffe_layers.layers import framework
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer, buffer
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.core.operators.dropout.problem import KEY_WORDS
 
@@ -31,7 +30,7 @@ class OclDropout(OclLayer):
         ratio = self.parameters.dropout_param.dropout_ratio
         self.expect(0 < ratio < 1, f"dropout_ratio {ratio}", "a number between 0 and 1")
         self.rate = (1 - ratio, 1 / (1 - ratio))
-        self.training = self.phase == framework.TRAIN
+        self.training = self.phase == TRAIN
         self.key = np.zeros(KEY_WORDS, np.uint32)
         self.count = -1
 
@@ -46,7 +45,7 @@ class OclDropout(OclLayer):
             return
         if self.count < 0:
             filler = schema.parse("FillerParameter", HALVES)
-            halves = [min(int(number), HALF) for number in framework.native_fill((4,), filler)]
+            halves = [min(int(number), HALF) for number in self.drawn((4,), filler)]
             self.key[:2] = halves[0] | halves[1] << 16, halves[2] | halves[3] << 16
         self.count += 1
         self.key[3] = self.count % WORD

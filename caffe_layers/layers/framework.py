@@ -1,16 +1,38 @@
-"""The only module that imports Caffe."""
+"""The only module that imports Caffe: it makes the layers Python layers of Caffe's."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import types
 from typing import Any
 
 import caffe
 import numpy as np
 
-Layer, Net = caffe.Layer, caffe.Net
-TRAIN, TEST = 0, 1  # values of a layer's `phase`
+from clgraft.caffe_layers.layers.layer import TRAIN
+from clgraft.caffe_layers.regions import visible
+
+
+class InCaffe:
+    """What a layer does through Caffe's own Python module."""
+
+    def drawn(self, shape: tuple, filler: Any) -> np.ndarray:
+        """Return an array filled as Caffe's own layer would fill its blob."""
+        return native_fill(shape, filler)
+
+    def show_hidden(self) -> None:
+        """Let nets show which of their blobs are not on the host."""
+        visible.install(caffe.Net)
+
+
+def bind(layer_class: type) -> type:
+    """Return a layer's class as one that Caffe can make: derived from Caffe's own class for Python layers."""
+
+    def fill(names: dict) -> None:
+        names.update(__module__=layer_class.__module__, __doc__=layer_class.__doc__, __qualname__=layer_class.__name__)
+
+    return types.new_class(layer_class.__name__, (InCaffe, layer_class, caffe.Layer), exec_body=fill)
 
 
 def native_fill(shape: tuple[int, ...], filler: Any) -> np.ndarray:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ClassVar
 
+import numpy as np
+
 from clgraft import core
-from clgraft.caffe_layers.layers import fillers, framework
+from clgraft.caffe_layers.layers import fillers
 from clgraft.caffe_layers.prototxt import schema
-from clgraft.caffe_layers.regions import visible
 from clgraft.caffe_layers.regions.member import Member, join
 from clgraft.caffe_layers.regions.memory import buffer
 from clgraft.core.errors import ClgraftError, ProblemError
 from clgraft.core.graph.recorder import Late
 from clgraft.core.log import log
 
+TRAIN, TEST = 0, 1  # values of a layer's `phase`
 MANY = 1 << 30  # no limit on the number of blobs
 SHOWN = 120  # letters of param_str that an error shows
 SKIPPED = core.Buffer(0, 0, "float32", core.SKIP)
@@ -35,7 +37,8 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *arguments)
         except Exception as error:
             reason = str(error) if isinstance(error, ClgraftError) else traceback.format_exc()
-            log.error("clgraft: %s failed in %s: %s", self.title(), step.__name__, reason)
+            if self.tells:
+                log.error("clgraft: %s failed in %s: %s", self.title(), step.__name__, reason)
             if isinstance(error, ClgraftError) and self.name():
                 error.args = (f"{error} (in layer {self.name()!r})", *error.args[1:])
             raise
@@ -43,8 +46,11 @@ def told(step: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-class OclLayer(framework.Layer):
+class OclLayer:
     """Base class of the layers.
+
+    It knows Caffe's blobs only by what pycaffe's have: `framework.bind` makes Python layers of Caffe's of the classes,
+    and in `clgraft.caffe_layers.hosted` they describe to a layer in C++ what it has to run.
 
     Attributes
     ----------
@@ -64,6 +70,14 @@ class OclLayer(framework.Layer):
         Its side of the region that it is in.
     given, results, constants : tuple of str
         Attributes that hold arrays which the host fills before a forward pass, reads after it, and never changes.
+    learned : bool
+        Whether the solver may change the blobs.
+    tells : bool
+        Whether errors are logged before they are raised.
+    real : numpy type
+        Of the arrays that are made like blobs.
+    blobs, phase, param_str
+        What Caffe gives a layer.
     """
 
     word: ClassVar[str]
@@ -73,6 +87,12 @@ class OclLayer(framework.Layer):
     given: ClassVar[tuple] = ()
     results: ClassVar[tuple] = ()
     constants: ClassVar[tuple] = ()
+    learned: ClassVar[bool] = True
+    tells: ClassVar[bool] = True
+    real: Any = np.float32
+    blobs: Any
+    phase: int
+    param_str: str
 
     # Methods that a layer implements.
 
@@ -104,8 +124,8 @@ class OclLayer(framework.Layer):
         self.read(self.param_str)
         self.member: Member | None = join(self, bottom, top)
         if self.member is not None:
-            visible.install(framework.Net)
-        self.context: Any = self.member.region.recorder if self.member else core.context()
+            self.show_hidden()
+        self.context: Any = self.member.region.recorder if self.member else self.runner()
         self.shapes: list = []
         self.prepared = 0
         self.in_place = False
@@ -146,6 +166,27 @@ class OclLayer(framework.Layer):
             return
         self.differentiate(top, propagate_down, bottom)
 
+    # Methods that depend on what holds the blobs.
+
+    def runner(self) -> Any:
+        """Return the context that plans and runs its problems."""
+        return core.context()
+
+    def drawn(self, shape: tuple, filler: Any) -> np.ndarray:
+        """Return an array filled as Caffe's own layer would fill its blob."""
+        raise NotImplementedError
+
+    def show_hidden(self) -> None:
+        """Let nets show which of their blobs are not on the host."""
+
+    def array(self, shape: tuple) -> Any:
+        """Return memory of the layer's own that plans alone use."""
+        return np.empty(shape, self.real)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array to another one."""
+        np.copyto(target, source)
+
     # Methods that layers use.
 
     def shapes_of(self, bottom: Any) -> list:
@@ -173,7 +214,11 @@ class OclLayer(framework.Layer):
 
     def read(self, text: str) -> None:
         """Take the text of `param_str`."""
-        self.parameters = schema.parse("LayerParameter", text, forks=False)
+        self.take(schema.parse("LayerParameter", text, forks=False))
+
+    def take(self, parameters: Any) -> None:
+        """Take the original layer's parameters."""
+        self.parameters = parameters
         kind = self.parameters.type
         self.expect(kind in ("", *self.kinds()), f"type {kind!r}", f"one of {self.kinds()} in a {type(self).__name__}")
 
@@ -202,7 +247,7 @@ class OclLayer(framework.Layer):
         if len(self.blobs) == 0:
             for i, (shape, filler) in enumerate(wanted):
                 self.blobs.add_blob(*shape)
-                self.blobs[i].data[...] = fillers.fill(shape, filler)
+                self.blobs[i].data[...] = fillers.fill(shape, filler, self.drawn)
         there = [self.blobs[i].data.shape for i in range(len(self.blobs))]
         self.expect(there == [tuple(shape) for shape, _ in wanted], f"blobs of shapes {there}", [s for s, _ in wanted])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.caffe_layers.prototxt.marks import FORCED
+from clgraft.caffe_layers.prototxt.marks import ELEMENTS, FORCED
 from clgraft.core.operators.pointwise.formulas import sums
 
 
@@ -80,7 +80,7 @@ class OclSigmoidCrossEntropyLoss(Loss):
         outputs = {"loss": (1,), "valid": (1,)}
         self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, outputs, ("ignored",))
         self.backward_program: programs.Program | None = None
-        self.loss, self.valid = np.zeros(1, np.float32), np.zeros(1, np.float32)
+        self.loss, self.valid = np.zeros(1, self.real), np.zeros(1, self.real)
         return [()]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -117,11 +117,12 @@ class OclEuclideanLoss(Loss):
         a, b = shapes
         good = a[:1] == b[:1] and math.prod(a[1:]) == math.prod(b[1:])
         self.expect(good, f"shape {b} of bottom 1", f"as many examples and elements as {a}, the shape of bottom 0")
-        self.examples, count = max(1, a[0]), math.prod(a)
+        count = math.prod(a)
+        self.divisor = max(1, count if ELEMENTS in self.param_str else a[0])
         self.inputs = {"a": (count,), "b": (count,)}
         self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, {"loss": (1,)})
         self.backward_program: programs.Program | None = None
-        self.loss = np.zeros(1, np.float32)
+        self.loss = np.zeros(1, self.real)
         return [()]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -129,7 +130,7 @@ class OclEuclideanLoss(Loss):
         self.forward_program.run(given)
 
     def end(self, bottom: Any, top: Any) -> None:
-        top[0].data[...] = self.loss[0] / self.examples / 2
+        top[0].data[...] = self.loss[0] / self.divisor / 2
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if self.backward_program is None:
@@ -138,6 +139,6 @@ class OclEuclideanLoss(Loss):
             )
         for index, sign in ((0, 1), (1, -1)):
             if propagate_down[index]:
-                factor = self.late(lambda top, sign=sign: sign * self.weight(top) / self.examples, top)
+                factor = self.late(lambda top, sign=sign: sign * self.weight(top) / self.divisor, top)
                 given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "dx": buffer(bottom[index].diff)}
                 self.backward_program.run(given, (factor,))

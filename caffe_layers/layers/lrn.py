@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
@@ -52,7 +50,7 @@ class OclLRN(OclLayer):
         )
         self.made: dict = {}
         self.count = (math.prod(shape),)
-        self.mean, self.scratch = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        self.mean, self.scratch = self.array(shape), self.array(shape)
         return shapes
 
     def program(self, text: str, inputs: str, scalars: tuple = ()) -> programs.Program:
@@ -104,7 +102,7 @@ class OclMVN(OclLayer):
         self.full, self.row = (rows, math.prod(shape[kept:])), (rows, 1)
         self.share, self.eps, self.scales = 1 / max(1, self.full[1]), given.eps, given.normalize_variance
         self.made: dict = {}
-        self.values = {name: np.empty(self.row, np.float32) for name in ("mean", "variance", "first", "second")}
+        self.values = {name: self.array(self.row) for name in ("mean", "variance", "first", "second")}
         return [(*shape, *(1,) * (AXES - len(shape)))]  # Caffe's top has four axes
 
     def run(self, text: str, arrays: dict, outputs: str, scalars: dict) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
@@ -37,7 +35,7 @@ class OclNormalize(OclLayer):
         self.expect(self.scales in (1, shape[1]), f"{shape[1]} channels", self.scales)
         self.full = (shape[0], shape[1], math.prod(shape[2:]))
         self.row = (shape[0], 1, 1 if self.parameters.norm_param.across_spatial else self.full[2])
-        self.squares, self.inner = (np.empty(self.row, np.float32) for _ in range(2))
+        self.squares, self.inner = (self.array(self.row) for _ in range(2))
         self.made: dict = {}
         return shapes
 

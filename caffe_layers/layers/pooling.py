@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from clgraft import core
-from clgraft.caffe_layers.layers import framework
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer, buffer
 
 AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
@@ -80,8 +77,8 @@ class OclPooling(OclLayer):
             rounding=self.rounding,
         )
         self.plans: dict[str, core.Plan] = {}
-        self.keeps = self.operator == "max" and self.phase == framework.TRAIN
-        self.kept: np.ndarray | None = None
+        self.keeps = self.operator == "max" and self.phase == TRAIN
+        self.kept: Any = None
         return [(*shape[:2], *self.problem.out_size)] * self.top_count
 
     def plan(self, direction: str) -> core.Plan:
@@ -95,15 +92,13 @@ class OclPooling(OclLayer):
         self.plan("forward").execute((x, y))
         if self.top_count > 1:
             self.plan("mask").execute((x, y, buffer(top[1].data)))
-
-    def end(self, bottom: Any, top: Any) -> None:
         if self.keeps and self.member is None:
-            np.copyto(self.maxima(), top[0].data)
+            self.copy(self.maxima(), top[0].data)
 
-    def maxima(self) -> np.ndarray:
+    def maxima(self) -> Any:
         """Return memory for the maxima: a layer that works in place may overwrite them in the top."""
         if self.kept is None:
-            self.kept = np.empty((*self.shapes[0][:2], *self.problem.out_size), np.float32)
+            self.kept = self.array((*self.shapes[0][:2], *self.problem.out_size))
         return self.kept
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:

@@ -65,8 +65,8 @@ class OclSoftmaxWithLoss(Loss):
         self.entropy = core.CrossEntropyProblem("forward", *sizes, ignoring=self.ignores)
         self.ignored = (float(self.ignored_label),) if self.ignores else ()
         # the result of the softmax; with a second top it is stored there, as in Caffe
-        self.kept = np.empty(shape if self.top_count == 1 else 0, np.float32)
-        self.loss, self.counts = np.zeros(1, np.float32), np.zeros(2, np.int32)
+        self.kept = self.array(shape if self.top_count == 1 else (0,))
+        self.loss, self.counts = np.zeros(1, self.real), np.zeros(2, np.int32)
         return [(), shape][: self.top_count]
 
     def probabilities(self, top: Any) -> np.ndarray:

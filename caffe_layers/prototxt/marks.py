@@ -8,6 +8,8 @@ from typing import Any
 
 # the net computes all gradients: a loss layer must answer for those of its labels too
 FORCED = "# clgraft force_backward"
+# Caffe's OpenCL branch divides a Euclidean loss by the elements of all examples
+ELEMENTS = "# clgraft mean of elements"
 REGION = "# clgraft region "
 PHASES = ("TRAIN", "TEST")  # by Caffe's numbers
 

@@ -30,6 +30,7 @@ class _Chosen(NamedTuple):
     exclude: Iterable[str] | None
     regions: bool
     keep: Sequence[str]
+    native: bool
 
 
 def is_solver(text: str) -> bool:
@@ -47,6 +48,7 @@ def swap_file(
     exclude: Iterable[str] | None = None,
     regions: bool = False,
     keep: Iterable[str] = (),
+    native: bool = False,
     root: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> list[Report]:
@@ -61,7 +63,7 @@ def swap_file(
     source, target : path
         What is read, and where the result goes; never the same file. The source `-` is standard input; symbolic links
         stay, and pipes and devices are written through.
-    types, names, exclude, regions, keep
+    types, names, exclude, regions, keep, native
         As for `swap_net`.
     root : path, optional
         Folder that the paths inside a solver start from: the working directory by default, as in Caffe.
@@ -79,7 +81,8 @@ def swap_file(
         When a file is missing, is no prototxt, or would be overwritten; names file, line and column.
     """
     source, target = Path(source), Path(target)
-    chosen = _Chosen(types, names, exclude, regions, [keep] if isinstance(keep, str) else list(keep))
+    kept = [keep] if isinstance(keep, str) else list(keep)
+    chosen = _Chosen(types, names, exclude, regions, kept, native)
     text = read_text(source)
     with naming(source):
         solver = is_solver(text)
@@ -173,7 +176,8 @@ def _swap_solver(
         if message.values("layers"):
             raise SwapError(f"[swap] {source}: line {line}: got a net of the older form in a solver, expected layer")
         report = Report(source=f"{source}: net in line {line}", target=str(target))
-        swap_layers(document, message, choice, edits, report, unknown, (), chosen.keep if chosen.regions else None)
+        keep = chosen.keep if chosen.regions else None
+        swap_layers(document, message, choice, edits, report, unknown, (), keep, chosen.native)
         missed.append({f"no layer matches {pattern}" for pattern in choice.unused})
         missed[-1] |= {note for note in report.notes if note.startswith(_UNMATCHED)}
         report.notes += missed[-1].difference(report.notes)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Field, Message, Scalar, indent_of, newline_of, quote
 from clgraft.caffe_layers.prototxt.marks import FORCED, REGION
-from clgraft.caffe_layers.swap.rules import MODULE, Rule, SwapError
+from clgraft.caffe_layers.swap.rules import MODULE, OURS, Rule, SwapError
 
 EXPRESSION = "OclPointwise"
 _FROZEN = "param { lr_mult: 0 decay_mult: 0 }"
@@ -24,7 +24,9 @@ _ADDED = ("name", "type", "param")
 _NOTE = re.compile(r"# clgraft (param \d+|verbatim|top|loss_weight)(?: was (.*))?")
 
 
-def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits, marks: Sequence[str] = ()) -> str:
+def swap_layer(
+    document: Document, layer: Message, rule: Rule, edits: Edits, marks: Sequence[str] = (), cpp: bool = False
+) -> str:
     """Replace one layer.
 
     Parameters
@@ -37,6 +39,8 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits, mar
         Where the changes are collected.
     marks : sequence of str, optional
         Lines for `param_str` that say in which regions the layer is.
+    cpp : bool
+        Whether it becomes a C++ layer, which reads `param_str` too, and no Python layer.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def swap_layer(document: Document, layer: Message, rule: Rule, edits: Edits, mar
     titles = [f"name: {quote(name)}"] if name and _is_utf8(name) else []
     frozen = _frozen_params(document, layer) if rule.layer != "OclBatchNorm" else []
     head = " ".join([*titles, "type: " + document.span(type_value), *frozen])
-    edits.replace(type_value.start, type_value.end, '"Python"')
+    edits.replace(type_value.start, type_value.end, quote(rule.layer if cpp else "Python"))
     if native is not None:
         indent = indent_of(document.text, native.start)
         text = document.text[native.start : end]
@@ -135,7 +139,7 @@ def restore_layer(document: Document, layer: Message, edits: Edits) -> str | Non
     SwapError
         If the layer is clgraft's but its `param_str` has no type.
     """
-    if layer.text("type") != "Python":
+    if layer.text("type") not in ("Python", *OURS):
         return None
     holders = layer.all("python_param")
     if len(holders) != 1 or not isinstance(holders[0].values[0], Message):

@@ -10,7 +10,7 @@ from clgraft.caffe_layers.prototxt.marks import REGION, write_marks
 from clgraft.caffe_layers.swap.layer import TRUE, expression_of, mark_expression, restore_layer, swap_layer
 from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
-from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, VIEWS, Choice, Rule, rule_for
+from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Choice, Rule, rule_for
 from clgraft.caffe_layers.swap.upgrade import upgrade
 
 
@@ -22,6 +22,7 @@ def swap_net(
     exclude: Iterable[str] | None = None,
     regions: bool = False,
     keep: Iterable[str] = (),
+    native: bool = False,
 ) -> tuple[str, Report]:
     """Replace a net's layers by OpenCL ones.
 
@@ -38,6 +39,8 @@ def swap_net(
         Mark connected layers, so that they run as one graph. Blobs between them are then not on the host.
     keep : iterable of str
         Names, or shell patterns of names, of blobs that stay on the host all the same; a region ends there.
+    native : bool
+        Name the types of the C++ layers (`clgraft.caffe_layers.native`) instead of Python layers.
 
     Returns
     -------
@@ -61,7 +64,7 @@ def swap_net(
     edits = Edits(text)
     report = Report(notes=list(upgraded.notes))
     kept = ([keep] if isinstance(keep, str) else list(keep)) if regions else None
-    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept)
+    swap_layers(document, document.root, choice, edits, report, unknown, upgraded.lines, kept, native)
     report.notes += [f"no layer matches {pattern}" for pattern in choice.unused]
     report.notes += unknown_notes(document, unknown)
     return edits.apply(), report
@@ -76,6 +79,7 @@ def swap_layers(
     unknown: Sequence[Unknown],
     lines: Sequence[int] = (),
     keep: Sequence[str] | None = None,
+    native: bool = False,
 ) -> None:
     """Collect the changes that swap the layers of one `NetParameter` message.
 
@@ -87,13 +91,17 @@ def swap_layers(
         Where the layers stood before an upgrade.
     keep : sequence of str, optional
         Blobs that regions leave on the host; None for no regions.
+    native : bool
+        Whether layers become C++ layers.
     """
     rows = []
     for index, layer in enumerate(net.messages("layer")):
         name, kind = layer.text("name"), layer.text("type")
         line = lines[index] if lines else document.place(layer.start)[0]
         rule = rule_for(layer, keep is not None)
-        if kind == "Python":
+        if kind in OURS:
+            reason = "already OpenCL"
+        elif kind == "Python":
             ours = any(holder.text("module") == MODULE for holder in layer.messages("python_param"))
             reason = "already OpenCL" if ours else "a Python layer of the user's"
         else:
@@ -108,7 +116,7 @@ def swap_layers(
     marks: Sequence[dict] = [{} for _ in rows]
     if keep is not None:
         forced = net.text("force_backward") in TRUE
-        items = [_item(layer, rule, row) for layer, rule, row in rows]
+        items = [_item(layer, rule, row, native) for layer, rule, row in rows]
         marks, regions, unused = form_regions(items, keep, forced)
         report.regions += regions
         report.notes += [f"no blob matches {pattern}" for pattern in unused]
@@ -116,15 +124,15 @@ def swap_layers(
         if row.kind in VIEWS and not own:
             row = replace(row, became="", reason=row.reason or NO_COUNTERPART)
         if row.became and rule is not None:
-            swap_layer(document, layer, rule, edits, write_marks(own))
+            swap_layer(document, layer, rule, edits, write_marks(own), native)
         else:
             mark_expression(layer, edits, write_marks(own))
         report.rows.append(row)
 
 
-def _item(layer: Message, rule: Rule | None, row: Row) -> Item:
-    """Return a layer as regions see it."""
-    expression = expression_of(layer)
+def _item(layer: Message, rule: Rule | None, row: Row, native: bool) -> Item:
+    """Return a layer as regions see it; expressions are Python layers, which C++ layers leave out of theirs."""
+    expression = None if native else expression_of(layer)
     if expression is None or REGION in expression.value:
         return item_of(layer, row.reason, bool(rule and rule.loss))
     return replace(item_of(layer, "", False), learns=False)

@@ -75,6 +75,8 @@ VIEWS = {
 }
 NO_COUNTERPART = "no OpenCL counterpart"
 
+OURS = frozenset(rule.layer for rule in (*RULES.values(), *VIEWS.values()))
+
 
 def rule_for(layer: Message, views: bool = False) -> Rule | None:
     """Return the rule for a layer, None if it has no counterpart; those of `VIEWS` have one if `views` are wanted.

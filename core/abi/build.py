@@ -20,6 +20,7 @@ PACKAGE = next(
 SOURCES = (
     "affinity.c",
     "arrays.c",
+    "ask.c",
     "context.c",
     "copy.c",
     "errors.c",
@@ -36,6 +37,7 @@ int32_t clg_py_context_create(const char *selector, void *cl_context, void *cl_d
                               clg_context *context);
 int32_t clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
 int32_t clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
+int32_t clg_py_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with);
 """
 
 

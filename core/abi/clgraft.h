@@ -154,6 +154,11 @@ clg_status clg_plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t buf
 clg_status clg_event_wait(clg_event event);
 clg_status clg_event_done(clg_event event, uint32_t *done);
 clg_status clg_event_destroy(clg_event event);
+
+/* Asks a Python module, by its whole name, for libraries that are built on this one: its answer(bytes) returns bytes, which
+ * receive gets once, before this returns. They are gone afterwards. */
+typedef void (*clg_receive)(void *with, const void *answer, uint64_t bytes);
+clg_status clg_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with);
 /*cdef-end*/
 
 #if defined(__GNUC__)

@@ -71,7 +71,8 @@ def headers() -> Path:
 
 def python_library() -> Path:
     """Return this Python's shared library."""
-    folders = [str(sysconfig.get_config_var("LIBDIR")), f"{sys.base_prefix}/lib"]
+    libdir, multiarch = (str(sysconfig.get_config_var(name)) for name in ("LIBDIR", "MULTIARCH"))
+    folders = [libdir, f"{libdir}/{multiarch}", f"{sys.base_prefix}/lib"]
     names = [str(sysconfig.get_config_var(name)) for name in ("LDLIBRARY", "INSTSONAME")]
     for path in (Path(folder, name) for folder in folders for name in names if ".so" in name):
         if path.exists():

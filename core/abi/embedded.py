@@ -35,7 +35,7 @@ def refuse(reason: str) -> None:
         lib.clg_set_error(f"[python] {reason}".encode())
         return int(lib.CLG_PLANNER_ERROR)
 
-    for name in ("clg_py_context_create", "clg_py_plan_create", "clg_py_graph_create"):
+    for name in ("clg_py_context_create", "clg_py_plan_create", "clg_py_graph_create", "clg_py_ask"):
         ffi.def_extern(name)(answer)
 
 

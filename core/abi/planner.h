@@ -65,5 +65,6 @@ clg_status clg_context_counters(clg_context context, clg_counters *counters);
 clg_status clg_py_context_create(const char *selector, void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
 clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan *plan);
 clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
+clg_status clg_py_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with);
 
 #endif

@@ -1,7 +1,8 @@
-"""Answers the C runtime's questions to Python: make a context, plan a problem, plan a graph."""
+"""Answers the C runtime's questions to Python: make a context, plan a problem or a graph, ask a module."""
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from typing import Any
 
@@ -25,7 +26,7 @@ def status_of(error: BaseException, lib: Any) -> int:
 
 
 def serve(ffi: Any, lib: Any) -> None:
-    """Let Python answer a runtime's `clg_context_create`, `clg_plan_create` and `clg_graph_create`.
+    """Let Python answer a runtime's `clg_context_create`, `clg_plan_create`, `clg_graph_create` and `clg_ask`.
 
     Parameters
     ----------
@@ -85,6 +86,15 @@ def serve(ffi: Any, lib: Any) -> None:
             gradients, outputs = (words(options.gradients), words(options.outputs)) if options else ("", "")
             passes = words(options.passes) if options and options.passes else None
             out[0] = context.assemble_graph(words(text), gradients, outputs, passes)
+            return lib.CLG_OK
+        except Exception as error:
+            return fail(error)
+
+    @ffi.def_extern(error=lib.CLG_PLANNER_ERROR)
+    def clg_py_ask(module: Any, question: Any, size: Any, receive: Any, with_: Any) -> int:
+        try:
+            answer = importlib.import_module(words(module)).answer(bytes(ffi.buffer(question, size)))
+            receive(with_, ffi.from_buffer(answer), len(answer))
             return lib.CLG_OK
         except Exception as error:
             return fail(error)

@@ -39,7 +39,8 @@ class CaffePlugin(Plugin):
     def swap(self, request: SwapRequest) -> SwapResult:
         choice = {"types": request.types, "names": request.names, "exclude": request.exclude}
         chosen: dict[str, Any] = {**choice, "regions": request.regions, "keep": request.keep}
-        if request.back and (request.regions or any(value is not None for value in choice.values())):
+        chosen["native"] = request.native
+        if request.back and (request.regions or request.native or any(value is not None for value in choice.values())):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
         force = request.force
         if request.target is not None and str(request.target) not in _STDOUT:

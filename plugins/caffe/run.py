@@ -1,4 +1,7 @@
-"""`clgraft caffe`: Caffe's own command, in an environment in which its embedded Python finds clgraft."""
+"""`clgraft caffe`: Caffe's own command with clgraft's layers in it.
+
+The library of C++ layers is loaded into it, and serves Caffe's own types; its Python finds clgraft.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clgraft.core.errors import ClgraftError
+from clgraft.caffe_layers.library import build, process
+from clgraft.core.errors import BuildError, ClgraftError
 from clgraft.plugins.caffe import embedded
 
 # the first protobuf that refuses message classes as old as Caffe's, unless it runs in pure Python
 _STRICT_PROTOBUF = 4
+REPLACED = "CLGRAFT_CAFFE_REPLACE"
 
-_DESCRIPTION = """Run Caffe's own command, such as caffe train, so that nets with clgraft's layers load: the Python that
-it embeds gets the packages of this installation. Everything after the first word goes to caffe as it is."""
+_DESCRIPTION = """Run Caffe's own command, such as caffe train, with clgraft's layers. Nets need no change: a library
+of C++ layers, which is made on first use, serves the types that clgraft has. Nets of clgraft swap load as well, because
+the Python that caffe embeds gets the packages of this installation. Everything after the first word goes to caffe as it
+is."""
 _EXAMPLES = """
 examples:
-  clgraft caffe train -solver solver_ocl.prototxt -weights native.caffemodel
-  clgraft caffe test -model train_val_ocl.prototxt -weights native.caffemodel
-  clgraft caffe time -model deploy_ocl.prototxt -iterations 10
+  clgraft caffe train -solver solver.prototxt -weights start.caffemodel
+  clgraft caffe test -model train_val.prototxt -weights trained.caffemodel
+  clgraft caffe time -model deploy.prototxt -iterations 10
+  clgraft caffe --replace Convolution,Pooling train -solver solver.prototxt
+  clgraft caffe --replace none train -solver solver_ocl.prototxt
   clgraft caffe --binary ~/caffe/build/tools/caffe train -solver solver_ocl.prototxt
 """
 
@@ -43,6 +52,11 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--binary", type=Path, metavar="FILE", help="the caffe command (default: the one on PATH)")
+    parser.add_argument(
+        "--replace",
+        metavar="T,T",
+        help=f"Caffe's types that C++ layers serve: all, some, or none (default: {REPLACED}, else all)",
+    )
     parser.add_argument("action", metavar="train|test|time|...", help="what caffe is to do")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of caffe's own")
     parser.set_defaults(run=run)
@@ -59,7 +73,43 @@ def run(options: argparse.Namespace) -> int:
     binary = find_binary(options.binary)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(binary, [binary, options.action, *options.arguments], environment(os.environ))
+    made = {**environment(os.environ), **cpp_layers(binary, options.replace, os.environ)}
+    os.execve(binary, [binary, options.action, *options.arguments], made)
+
+
+def cpp_layers(binary: str, replace: str | None, base: Mapping[str, str]) -> dict[str, str]:
+    """Return what in the environment loads the C++ layers into caffe; nothing, with the reason on stderr, if it cannot.
+
+    Parameters
+    ----------
+    binary : str
+        The caffe command.
+    replace : str or None
+        Caffe's types that they serve; None for what the environment says, else all.
+    base : mapping of str to str
+        The environment to start from.
+
+    Raises
+    ------
+    ArgumentError
+        If clgraft has no layer for a type.
+    CaffeError
+        If types are asked for and C++ layers cannot be loaded.
+    """
+    wanted = base.get(REPLACED, "all") if replace is None else replace
+    process.check_types(wanted)
+    try:
+        if not any(name.startswith("libcaffe.so") for name in build.linked(Path(binary))):
+            raise BuildError(f"[native] got {binary}, which holds Caffe itself, expected one that links to libcaffe.so")
+        library = process.find()
+    except (BuildError, OSError) as error:
+        if replace not in (None, "none"):
+            raise CaffeError(str(error)) from None
+        if wanted != "none":
+            print(f"clgraft: Caffe's own layers run where the net names no others: {error}", file=sys.stderr)
+        return {}
+    preloaded = " ".join([str(library), *_filled(base.get("LD_PRELOAD", "").replace(" ", os.pathsep))])
+    return {"LD_PRELOAD": preloaded, REPLACED: "" if wanted == "none" else wanted}
 
 
 def find_binary(given: Path | None = None) -> str:
@@ -116,6 +166,9 @@ def package_folders() -> list[str]:
     folders = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         folders.insert(0, site.getusersitepackages())
+    if sys.prefix != sys.base_prefix:
+        # C++ layers start this environment's Python, which may not see the system's packages, among them Caffe's own
+        folders += site.getsitepackages([sys.base_prefix])
     return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 

@@ -38,6 +38,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="B,B",
         help="with --regions: values of these names or patterns stay visible (Caffe: names of blobs)",
     )
+    swap.add_argument(
+        "--native", action="store_true", help="Caffe: name the types of clgraft's C++ layers instead of Python layers"
+    )
     swap.add_argument("--back", action="store_true", help="restore the framework's operators in a swapped model")
     swap.add_argument(
         "--root",
@@ -62,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         exclude=options.exclude,
         regions=options.regions,
         keep=options.keep,
+        native=options.native,
         back=options.back,
         root=options.root,
         force=options.force,

@@ -30,6 +30,8 @@ class MXNetPlugin(Plugin):
             raise PluginError("[swap] got --back for a symbol, expected a prototxt: keep the native symbol file")
         if request.keep:
             raise PluginError("[swap] got --keep for a symbol, expected outputs of the symbol: those stay visible")
+        if request.native:
+            raise PluginError("[swap] got --native for a symbol, expected a prototxt: MXNet has no C++ layers")
         mxnet, swap_symbol = _framework()
         if not request.source.is_file():
             raise PluginError(f"[swap] got {request.source}, which is not a file")

@@ -1,6 +1,11 @@
 /* Misuses every function of clgraft.h: each call must come back with the expected status and a message, and leave the process alive. */
 #include "misuse.h"
 
+static void count_answers(void *with, const void *answer, uint64_t bytes) {
+    (void)answer, (void)bytes;
+    ++*(int *)with;
+}
+
 int main(int argc, char **argv) {
     clg_context context = NULL, gone = NULL, other = NULL;
     clg_plan plan = NULL, unwanted = NULL;
@@ -99,6 +104,18 @@ int main(int argc, char **argv) {
     REFUSED(clg_plan_destroy(plan), CLG_OK, "");
     REFUSED(clg_plan_destroy(plan), CLG_INVALID_HANDLE, "clg_plan");
     REFUSED(clg_plan_run(plan, good, 3, NULL, 0), CLG_INVALID_HANDLE, "clg_plan");
+
+    int answers = 0; /* of modules that do not answer: nothing is received */
+    REFUSED(clg_ask(NULL, "x", 1, count_answers, &answers), CLG_INVALID_ARGUMENT, "module");
+    REFUSED(clg_ask("math", "x", 1, NULL, &answers), CLG_INVALID_ARGUMENT, "receive");
+    REFUSED(clg_ask("math", NULL, 1, count_answers, &answers), CLG_INVALID_ARGUMENT, "question");
+    REFUSED(clg_ask("math", "x", 1, count_answers, &answers), CLG_PLANNER_ERROR, "answer");
+    REFUSED(clg_ask("math", "x", UINT64_MAX, count_answers, &answers), CLG_PLANNER_ERROR, "Error");
+    REFUSED(clg_ask("", "x", 1, count_answers, &answers), CLG_PLANNER_ERROR, "Error");
+    REFUSED(clg_ask(".relative", "x", 1, count_answers, &answers), CLG_PLANNER_ERROR, "Error");
+    REFUSED(clg_ask("no_such_module", "x", 1, count_answers, &answers), CLG_PLANNER_ERROR, "no_such_module");
+    REFUSED(clg_ask("\xff\xfe", "x", 1, count_answers, &answers), CLG_PLANNER_ERROR, "Error");
+    if (answers) failures++;
     REFUSED(clg_context_destroy(context), CLG_OK, "");
     REFUSED(clg_context_create(device, &other), CLG_OK, ""); /* a new handle is not an old one */
     REFUSED(clg_context_finish(context), CLG_INVALID_HANDLE, "clg_context");

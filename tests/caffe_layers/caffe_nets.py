@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import caffe
 import numpy as np
 
 TRAIN, TEST = 0, 1
+OURS = "# clgraft\n"  # in a net's text: Caffe's own types are clgraft's in it
+mode = "python"  # or types, replaced: which of clgraft's layers `layer` writes
 
 
 def load(text: str, phase: int = TRAIN, weights: str | None = None) -> Any:
     """Make a caffe.Net from text."""
-    with written(text) as path:
+    with written(text) as path, cpp_layers(text):
         return caffe.Net(path, phase, weights=weights) if weights else caffe.Net(path, phase)
+
+
+@contextlib.contextmanager
+def cpp_layers(text: str) -> Iterator[None]:
+    """Let layers in C++ serve a net that is made inside, if it asks for that; they must serve all of theirs."""
+    if mode == "python":
+        yield
+        return
+    from clgraft.caffe_layers import native
+
+    before = native.served()
+    if OURS in text:
+        native.replace()
+    try:
+        yield
+    finally:
+        native.restore()
+    made = native.served()
+    assert made.handed_over == before.handed_over, "Caffe's own layer runs in place of clgraft's"
+    assert OURS not in text or made.ours > before.ours
 
 
 class written:
@@ -71,11 +94,17 @@ def layer(
     head = f'layer {{ name: "{name}" {blobs} {frame} '
     if not ours:
         return head + f'type: "{kind}" {parameters} }}\n'
+    own = cls or "Ocl" + kind
+    apart = kind in ("Permute", "Normalize")  # whose parameters Caffe cannot read
+    if mode == "replaced" and not apart:
+        return head + f'type: "{kind}" {parameters} }}\n' + OURS
+    if mode == "types" and not apart and kind != "ConvolutionDepthwise":
+        return head + f'type: "{own}" {parameters} }}\n'
     assert "'" not in parameters
     text = f'name: "{name}" type: "{kind}" {parameters}'.replace("\n", " ")
     return (
-        head + f'type: "Python" python_param {{ module: "clgraft.caffe_layers" layer: "{cls or "Ocl" + kind}" '
-        f"param_str: '{text}' }} }}\n"
+        head + f'type: "{"Python" if mode == "python" else own}" python_param {{ module: "clgraft.caffe_layers" '
+        f"layer: \"{own}\" param_str: '{text}' }} }}\n"
     )
 
 

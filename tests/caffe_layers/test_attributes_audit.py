@@ -89,6 +89,7 @@ def test_eltwise_of_many_axes_equals_native(name):
     compare("Eltwise", f"eltwise_param {{ {ELTWISE[name]} }}", dict.fromkeys("abc", (2, 3, 2, 2, 3)))
 
 
+@pytest.mark.python_layers
 def test_eltwise_of_one_is_refused():
     with pytest.raises(Exception, match=r"\[eltwise\] got 1 bottom blobs, expected 2 or more"):
         load(inputs({"x": MATRIX}) + layer("Eltwise", ours=True))

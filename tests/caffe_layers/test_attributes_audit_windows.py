@@ -11,6 +11,7 @@ import pytest
 caffe = pytest.importorskip("caffe")
 
 from clgraft.caffe_layers.swap import swap_back, swap_net
+from tests.caffe_layers import caffe_nets
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, close, compare, gradients, inputs, layer, load
 
 
@@ -78,6 +79,7 @@ def test_a_separable_filter_is_two_filters(first):
     close(parts.blobs["y"].data, whole.blobs["y"].data, "y", 2e-6)
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize(("bottoms", "tops"), [("xz", "y"), ("x", "yv")])
 def test_every_bottom_has_a_top(bottoms, tops, kind):
@@ -86,6 +88,7 @@ def test_every_bottom_has_a_top(bottoms, tops, kind):
         load(text + layer(kind, convolution("kernel_size: 2"), ours=True, bottoms=list(bottoms), tops=list(tops)))
 
 
+@pytest.mark.python_layers
 def test_four_spatial_axes_are_refused():
     with pytest.raises(Exception, match=r"\[conv\] got in_size \(3, 4, 3, 4\), expected 1 to 3 spatial axes"):
         load(inputs({"x": (2, 3, 3, 4, 3, 4)}) + layer("Convolution", convolution("kernel_size: 2"), ours=True))
@@ -150,14 +153,18 @@ def test_the_gradient_of_maxima_that_a_layer_in_place_has_overwritten(kind, phas
     x, dy = random.standard_normal((2, 3, 8, 8)).astype(np.float32), random.standard_normal((2, 3, 4, 4))
     results = []
     for ours in (False, True):
+        # Caffe's own Power in place reads its gradient from memory that it has overwritten: where it is replaced as
+        # well, ours is compared with what Caffe computes in two places
+        top = "z" if caffe_nets.mode == "replaced" and kind == "Power" and not ours else "y"
         net = load(
             inputs({"x": x.shape})
             + layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 }", ours=ours)
-            + layer(kind, parameters, ours=False, name="after", bottoms=["y"], tops=["y"])
+            + layer(kind, parameters, ours=False, name="after", bottoms=["y"], tops=[top])
             + "force_backward: true",
             phase,
         )
-        results.append(gradients(net, {"x": x}, {"y": dy}))
+        found = gradients(net, {"x": x}, {top: dy})
+        results.append({name.replace(f"{top} ", "y "): values for name, values in found.items()})
     for name, values in results[0].items():
         close(results[1][name], values, name)
 

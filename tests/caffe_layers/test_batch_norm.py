@@ -135,6 +135,7 @@ def test_reshape_between_calls():
         close(net.blobs["x"].diff, np.zeros(shape), "dx", 2e-2)
 
 
+@pytest.mark.python_layers
 def test_another_number_of_channels_is_refused():
     net = load(inputs({"x": (2, 3, 4)}) + layer("BatchNorm", ours=True))
     net.blobs["x"].reshape(2, 4, 4)

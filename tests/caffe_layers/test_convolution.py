@@ -152,6 +152,7 @@ def test_convolution_depthwise_of_the_forks_ignores_group_and_outputs():
 def test_a_bottom_that_needs_no_gradient_is_left_alone():
     nets = [load(inputs({"x": (2, 3, 7, 5)}) + layer("Convolution", PARAMETERS, ours=ours)) for ours in (False, True)]
     for net in nets:
+        net.blobs["x"].data[...] = np.random.default_rng(1).standard_normal((2, 3, 7, 5))
         net.forward()
         net.blobs["x"].diff[...] = np.nan
         net.blobs["y"].diff[...] = 1
@@ -221,6 +222,7 @@ WRONG = {
 }
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("parameters", WRONG)
 def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     with pytest.raises(Exception, match=r"\[conv\] got .*, expected"):
@@ -237,17 +239,20 @@ def python_layer(cls: str, text: str) -> str:
     )
 
 
+@pytest.mark.python_layers
 def test_text_that_is_no_layer_is_told(caplog):
     with pytest.raises(Exception, match=r"got .*many"):
         load(inputs({"x": (2, 3, 7, 5)}) + python_layer("OclConvolution", "convolution_param { num_output: many }"))
     assert "clgraft: OclConvolution (convolution_param { num_output: many })" in caplog.text
 
 
+@pytest.mark.python_layers
 def test_parameters_of_another_type_are_refused():
     with pytest.raises(Exception, match=r"\[conv\] got type 'ReLU', expected one of \('Convolution',\)"):
         load(inputs({"x": (2, 3, 7, 5)}) + python_layer("OclConvolution", 'type: "ReLU"'))
 
 
+@pytest.mark.python_layers
 def test_in_place_is_refused():
     text = inputs({"x": (2, 3, 7, 5)})
     parameters = "convolution_param { num_output: 3 kernel_size: 3 pad: 1 }"

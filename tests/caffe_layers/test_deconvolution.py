@@ -143,6 +143,7 @@ WRONG = {
 }
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("parameters", WRONG)
 def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     with pytest.raises(Exception, match=r"\[deconv\] got .*, expected"):
@@ -152,6 +153,7 @@ def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     assert f"[deconv] got {WRONG[parameters]}" in printed
 
 
+@pytest.mark.python_layers
 def test_in_place_is_refused():
     parameters = "convolution_param { num_output: 3 kernel_size: 3 pad: 1 }"
     with pytest.raises(Exception, match="got a top that is its own bottom"):

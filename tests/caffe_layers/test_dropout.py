@@ -89,6 +89,7 @@ def test_a_new_shape_and_no_images():
         assert np.isin(net.blobs["y"].data, (0, 2)).all()
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("ratio", [0, 1, -0.5])
 def test_impossible_ratios_are_refused(ratio):
     with pytest.raises(Exception, match=r"\[dropout\] got dropout_ratio .*, expected a number between 0 and 1"):

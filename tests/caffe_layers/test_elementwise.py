@@ -60,6 +60,7 @@ def test_in_place_gradients_equal_those_of_the_native_layer_with_a_top_of_its_ow
     close(got["x diff"], expected["x diff"], "dx")
 
 
+@pytest.mark.python_layers
 def test_absval_in_place_is_refused():
     with pytest.raises(Exception, match="got a top that is its own bottom"):
         load(inputs({"x": (2, 3)}) + layer("AbsVal", ours=True, tops=["x"]))
@@ -84,6 +85,7 @@ def test_nan_and_infinity_pass_as_in_caffe(name):
     np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("parameters", ["exp_param { base: 0 }", "exp_param { base: -2 }"])
 def test_impossible_bases_are_refused(parameters):
     with pytest.raises(Exception, match=r"\[exp\] got base"):
@@ -151,6 +153,7 @@ def test_scale_starts_with_1_and_0():
     assert (net.params["op"][1].data == 0).all()
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("fields", "shapes", "message"),
     [
@@ -219,6 +222,7 @@ def test_eltwise_gives_gradients_only_where_they_are_wanted():
     close(results[1], results[0], "dw")
 
 
+@pytest.mark.python_layers
 def test_eltwise_refusals():
     text = inputs({"x": (2, 3), "z": (3, 2)})
     with pytest.raises(Exception, match=r"\[eltwise\] got shape \(3, 2\) of bottom 1"):

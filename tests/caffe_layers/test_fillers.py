@@ -41,6 +41,7 @@ def test_fillers_equal_native(filler):
         assert np.array_equal(native, our)
 
 
+@pytest.mark.python_layers
 def test_an_unknown_filler_is_refused_before_caffe_aborts():
     parameters = 'convolution_param { num_output: 3 kernel_size: 3 weight_filler { type: "nonsense" } }'
     with pytest.raises(Exception, match=r"\[filler\] got type 'nonsense', expected"):

@@ -78,6 +78,7 @@ def test_normalize_takes_new_shapes():
         assert np.allclose(net.blobs["y"].data, 3**-0.5) and net.blobs["y"].data.shape == shape
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("kind", "parameters", "shape", "words"),
     [

@@ -65,6 +65,7 @@ def test_frozen_blobs_get_no_gradient():
     assert all(np.isnan(blob.diff).all() for blob in net.params["op"])
 
 
+@pytest.mark.python_layers
 def test_the_batch_may_change_and_the_inputs_may_not():
     parameters = "inner_product_param { num_output: 6 }"
     text = inputs({"x": (2, 3, 4)})
@@ -111,6 +112,7 @@ WRONG = {
 }
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize("parameters", WRONG)
 def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     with pytest.raises(Exception, match=r"\[dense\] got .*, expected"):
@@ -120,6 +122,7 @@ def test_wrong_parameters_are_told_and_printed(parameters, caplog):
     assert f"[dense] got {WRONG[parameters]}" in printed
 
 
+@pytest.mark.python_layers
 def test_several_bottoms_and_in_place_are_refused():
     parameters = "inner_product_param { num_output: 5 }"
     with pytest.raises(Exception, match=r"\[dense\] got 2 bottom blobs, expected 1"):

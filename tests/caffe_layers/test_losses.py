@@ -113,6 +113,7 @@ def test_nothing_counts():
     assert found["y"] == 0 and not found["x diff"].any()
 
 
+@pytest.mark.python_layers
 def test_labels_that_name_no_class_are_an_error():
     text = inputs({"x": (2, 3), "label": (2,)}) + layer("SoftmaxWithLoss", "", ours=True, bottoms=("x", "label"))
     net = load(text)
@@ -161,6 +162,7 @@ def test_euclidean_loss_equals_native():
         close(got, expected, f"{name} diff")
 
 
+@pytest.mark.python_layers
 def test_a_gradient_of_labels_is_refused_as_in_caffe():
     text = inputs({"x": (2, 3), "raw": (2,)})
     text += 'layer { name: "learned" type: "Scale" bottom: "raw" top: "label" scale_param { axis: 0 num_axes: 0 } }\n'
@@ -250,6 +252,7 @@ def test_an_old_net_trains_as_in_caffe():
     close(found[1], found[0], "gradient of the weights")
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("kind", "fields", "shapes", "words"),
     [

@@ -47,6 +47,7 @@ def test_shapes_may_change():
         assert y.shape == shape and np.isclose(y[0, 0, 2, 2], 2**-0.75)
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("kind", "fields", "shape", "words"),
     [

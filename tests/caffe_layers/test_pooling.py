@@ -96,6 +96,7 @@ def test_round_mode(pool, fields):
     np.testing.assert_allclose(y, native.blobs["y"].data[:, :, : y.shape[2], : y.shape[3]], rtol=1e-6)
 
 
+@pytest.mark.python_layers  # Caffe cannot read the field
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 def test_ceil_mode_of_forks_is_round_mode(pool):
     """DenseNet-121's prototxt says `ceil_mode: false`, which stock Caffe cannot read."""
@@ -112,6 +113,7 @@ def test_ceil_mode_of_forks_is_round_mode(pool):
     assert results[""].shape != results["round_mode: FLOOR"].shape
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -136,6 +138,7 @@ def test_shapes_may_change():
         assert net.blobs["y"].data[-1, -1, 0, 0] == x[-1, -1, :2, :2].max()
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("fields", "shape", "words"),
     [
@@ -157,6 +160,7 @@ def test_what_is_refused(fields, shape, words):
         load(inputs({"x": shape}) + layer("Pooling", f"pooling_param {{ {fields} }}", ours=True))
 
 
+@pytest.mark.python_layers
 def test_a_mask_of_averages_is_refused():
     with pytest.raises(Exception, match="got 2 top blobs with AVE"):
         parameters = "pooling_param { pool: AVE kernel_size: 2 }"

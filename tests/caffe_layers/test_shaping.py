@@ -159,6 +159,7 @@ def test_threshold_equals_native(parameters):
     assert np.array_equal(*found)
 
 
+@pytest.mark.python_layers
 @pytest.mark.parametrize(
     ("kind", "parameters", "shapes", "tops", "message"),
     [

@@ -257,11 +257,34 @@ static void graph(input *in) {
     keep(plan);
 }
 
+/* The question is what arrives, once; nothing does where the call is refused. */
+typedef struct {
+    char text[16];
+    uint64_t bytes;
+    int times;
+} asked;
+
+static void receive(void *with, const void *answer, uint64_t bytes) {
+    asked *one = with;
+    one->times++;
+    if (bytes != one->bytes || (bytes && memcmp(answer, one->text, bytes))) abort();
+}
+
+static void question(input *in) {
+    asked one = {.bytes = byte(in) % 16};
+    for (size_t i = 0; i < one.bytes; i++) one.text[i] = (char)byte(in);
+    char module[4] = {(char)byte(in), 0};
+    clg_status status = clg_ask(byte(in) < 240 ? module : NULL, byte(in) < 240 ? one.text : NULL, one.bytes,
+                                byte(in) < 240 ? receive : NULL, &one);
+    judge(status);
+    if (one.times != (status == CLG_OK)) abort();
+}
+
 void calls_play(input *in) {
     while (in->left) {
         clg_context context = NULL;
         clg_plan plan = NULL;
-        uint8_t what = byte(in) % 16;
+        uint8_t chosen = byte(in), what = chosen % 16;
         fake_fail_after(byte(in) % 8, byte(in) < 32 ? -(int32_t)(1 + byte(in) % 60) : 0);
         if (what == 0) {
             judge(clg_context_adopt(byte(in) < 250 ? cl_context : NULL, cl_device, byte(in) < 250 ? cl_queue : NULL,
@@ -284,8 +307,10 @@ void calls_play(input *in) {
             arrays(in);
         } else if (what == 10) {
             events(in);
-        } else if (what == 11) {
+        } else if (what == 11 && chosen < 128) {
             graph(in);
+        } else if (what == 11) {
+            question(in);
         } else {
             run(in, what < 14);
         }
@@ -309,6 +334,16 @@ clg_status clg_py_plan_create(clg_context context, const char *problem, clg_plan
 
 clg_status clg_py_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan) {
     return clg_py_plan_create(context, text, plan);
+}
+
+clg_status clg_py_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with) {
+    if (module[0] == 'x') { /* an answer that fails */
+        clg_set_error("[asked] got x");
+        return CLG_INVALID_PROBLEM;
+    }
+    if (module[0] == 'y') return CLG_OK; /* a planner that could not be started */
+    receive(with, question, bytes);
+    return CLG_OK;
 }
 
 void calls_begin(void) {

@@ -1,0 +1,256 @@
+"""A layer of ours that describes itself: what blobs it has, and which problems it runs on which memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft import caffe_layers, core
+from clgraft.caffe_layers.hosted.blobs import BOTTOM, TOP, Blob, Blobs, Host
+from clgraft.caffe_layers.hosted.classes import class_name
+from clgraft.caffe_layers.layers import fillers
+from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.loss import Loss
+from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import REGION
+from clgraft.caffe_layers.regions.memory import Memory
+from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
+
+
+class Scribe(Recorder):
+    """A recorder of problems whose numbers have one type.
+
+    Parameters
+    ----------
+    dtype : str
+        In place of float32.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def plan(self, problem: Any) -> RecordedPlan:
+        """Return a plan that records."""
+        if self.dtype != "float32" and problem.dtype == "float32":
+            problem = dataclasses.replace(problem, dtype=self.dtype)
+        return super().plan(problem)
+
+
+class Hosted:
+    """What a layer's class gets in addition: it records where another one would run."""
+
+    tells: ClassVar[bool] = False
+
+    def open(self: Any, parameters: Any, phase: int, host: Host, blobs: list) -> None:
+        """Take what Caffe gives a layer."""
+        self.host, self.phase, self.real = host, phase, host.real
+        self.given_parameters, self.param_str = parameters, parameters.python_param.param_str
+        if host.real is not np.float32:  # regions have no other type: their layers run one by one
+            self.param_str = "\n".join(line for line in self.param_str.splitlines() if not line.startswith(REGION))
+        self.blobs = Blobs(host, blobs)
+        self.started: list = []  # for each blob that was made, its filler
+        self.memory: dict = {}  # address -> number and elements of the layer's own arrays
+        self.flags: Sequence[bool] = ()
+        self.is_in_place = False
+        self.lates: list = []
+
+    def read(self: Any, text: str) -> None:
+        if self.given_parameters.python_param.module:  # as the swap writes it; else the text holds marks alone
+            super().read(text)  # type: ignore[misc]
+            return
+        self.take(self.given_parameters)
+
+    def kinds(self: Any) -> tuple:
+        own = super().kinds()  # type: ignore[misc]
+        return (*own, *(f"Ocl{kind}" for kind in own), type(self).__name__)
+
+    def make_blobs(self: Any, *wanted: tuple) -> None:
+        if not len(self.blobs):
+            for shape, filler in wanted:
+                fillers.check(shape, filler)
+                self.blobs.add_blob(*shape)
+                self.started.append(filler)
+        super().make_blobs(*wanted)  # type: ignore[misc]
+
+    def runner(self: Any) -> Any:
+        return Scribe(np.dtype(self.real).name)
+
+    def learns(self: Any, index: int) -> bool:
+        if self.member is not None:  # a region computes the gradients of all its layers before it knows what each wants
+            return bool(super().learns(index))  # type: ignore[misc]
+        return index >= len(self.flags) or self.flags[index]
+
+    def shares_memory(self, bottom: Any, top: Any) -> bool:
+        return self.is_in_place
+
+    def drawn(self, shape: tuple, filler: Any) -> np.ndarray:
+        return self.host.drawn(shape, filler)
+
+    def array(self, shape: tuple) -> Any:
+        found = Memory(shape)
+        self.memory[found.address] = (len(self.memory), found.size)
+        return found
+
+    def copy(self: Any, target: Any, source: Any) -> None:
+        problem = core.PointwiseProblem(((target.size,),), "y0 = x0;")
+        self.context.plan(problem).execute((buffer(source), buffer(target)))
+
+    def late(self: Any, number: Any, top: Any) -> Any:
+        if self.member is not None:
+            return super().late(number, top)  # type: ignore[misc]
+        return Late(lambda: number(self.tops_live))
+
+
+@functools.cache
+def hosted_class(name: str) -> Any:
+    """Return a layer's class that describes itself."""
+    return type(name, (Hosted, caffe_layers.layer_class(name)), {})
+
+
+class HostedLayer:
+    """A layer with its blobs, as the service keeps it.
+
+    Parameters
+    ----------
+    kind : str
+        Its type.
+    parameters : LayerParameter
+    phase : int
+    host : Host
+    bottoms, blobs : list of tuple
+        Shapes of its bottoms, and of the blobs that it already has.
+    tops : int
+        Number of its tops.
+    """
+
+    def __init__(
+        self, kind: str, parameters: Any, phase: int, host: Host, bottoms: list, blobs: list, tops: int
+    ) -> None:
+        self.host, self.told = host, 0
+        self.layer = hosted_class(class_name(kind))()
+        self.bottoms = [Blob(host, BOTTOM, i, shape) for i, shape in enumerate(bottoms)]
+        self.tops = [Blob(host, TOP, i, ()) for i in range(tops)]
+        self.layer.tops_live = self.tops
+        self.layer.open(parameters, phase, host, blobs)
+        self.layer.setup(self.bottoms, self.tops)
+        host.live = self.layer.member is not None  # a region works on Caffe's memory
+
+    def described(self) -> list:
+        """Return lines that say which blobs to make, and what else its class demands."""
+        layer = self.layer
+        lines = [
+            f"blob {shaped(blob.shape)} {' '.join(str(filler).split())}"
+            for blob, filler in zip(layer.blobs, layer.started)
+        ]
+        lines += ["fixed"] * (not layer.learned) + ["loss"] * isinstance(layer, Loss)
+        if layer.member is not None:
+            return [*lines, "region"]
+        lines += [step for step in ("begin", "end") if getattr(type(layer), step) is not getattr(OclLayer, step)]
+        return lines
+
+    def reshape(self, shapes: list, in_place: bool) -> list:
+        """Take bottom shapes; return lines with the tops' shapes."""
+        if in_place != self.layer.is_in_place:
+            self.layer.is_in_place, self.layer.shapes = in_place, []
+        for blob, shape in zip(self.bottoms, shapes):
+            blob.reshape(*shape)
+        if shapes != self.layer.shapes:
+            self.layer.memory.clear()
+        self.layer.lates.clear()  # of programs that are gone
+        self.layer.reshape(self.bottoms, self.tops)
+        return [f"top {shaped(blob.shape)}" for blob in self.tops]
+
+    def forward(self) -> list:
+        """Return lines that say what a forward pass runs."""
+        self.layer.compute(self.bottoms, self.tops)
+        return self._lines()
+
+    def backward(self, propagate_down: list, learns: list) -> list:
+        """Return lines that say what a backward pass runs."""
+        self.layer.flags = learns
+        self.layer.differentiate(self.tops, propagate_down, self.bottoms)
+        return self._lines()
+
+    def enter(self) -> list:
+        """Take part in a region's forward pass; return lines that name tops which are not on the host, once a shape."""
+        self.layer.forward(self.bottoms, self.tops)
+        if self.told == self.layer.prepared:
+            return []
+        self.told = self.layer.prepared
+        mark = self.layer.member.mark
+        last: dict[str, bool] = {}
+        for member in self.layer.member.region.members:  # the last layer that writes a blob decides
+            last.update(zip(member.mark.tops, member.mark.shows))
+        return [f"hidden {place}" for place, name in enumerate(mark.tops) if not last[name]]
+
+    def leave(self, propagate_down: list) -> None:
+        """Take part in a region's backward pass."""
+        self.layer.backward(self.tops, propagate_down, self.bottoms)
+
+    def on_host(self, step: str) -> None:
+        """Do `begin` or `end` on Caffe's memory."""
+        self.host.live = True
+        try:
+            if step == "begin":
+                self.layer.begin()
+            else:
+                self.layer.end(self.bottoms, self.tops)
+        finally:
+            self.host.live = False
+
+    def number(self, index: int) -> float:
+        """Return a scalar that the last backward pass left open."""
+        self.host.live = True
+        try:
+            return float(self.layer.lates[index].value())
+        finally:
+            self.host.live = False
+
+    def _lines(self) -> list:
+        """Return what was recorded as lines: `array` for memory of the layer's own, `run` for a problem."""
+        layer = self.layer
+        names: dict = {}
+        for blob in (*self.bottoms, *self.tops, *layer.blobs):
+            names.update(blob.names())
+        names.update({address: f"s{number}" for address, (number, _) in layer.memory.items()})
+        calls = layer.context.take()
+        lines = [f"array {size}" for _, size in layer.memory.values()]
+        return lines + [" ".join(self._words(call, names)) for call in calls]
+
+    def _words(self, call: Call, names: dict) -> list:
+        words = ["run", str(len(call.buffers))]
+        for given in call.buffers:
+            if given.mode == core.SKIP:
+                words.append("-")
+            else:
+                name = names.get(given.address) or f"h{given.address}:{given.nbytes}"
+                words.append(("+" if given.mode == core.ACCUMULATE else "") + name)
+        words.append(str(len(call.scalars)))
+        for scalar in call.scalars:
+            if isinstance(scalar, Late):
+                words.append(f"@{len(self.layer.lates)}")
+                self.layer.lates.append(scalar)
+            else:
+                words.append(bits(float(scalar)))
+        return [*words, str(call.problem)]
+
+
+def shaped(shape: Sequence[int]) -> str:
+    """Return a shape as a word."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def bits(number: float) -> str:
+    """Return a number as hexadecimal digits, which depend on no locale and lose nothing."""
+    return struct.pack(">d", number).hex()
+
+
+def read_parameters(data: bytes) -> Any:
+    """Return the LayerParameter that bytes hold."""
+    return schema.parse_bytes("LayerParameter", data)

@@ -1,0 +1,156 @@
+"""The library in a process of pycaffe: where it lies, how it is loaded, and which of Caffe's types it serves."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clgraft.caffe_layers.library import build
+from clgraft.core.errors import ArgumentError, BuildError
+from clgraft.core.log import log
+from clgraft.core.runtime import drivers
+
+VARIABLE = "CLGRAFT_CAFFE_LIBRARY"
+
+_loaded: Any = None
+
+
+class Served(NamedTuple):
+    """Layers that this process has set up.
+
+    Attributes
+    ----------
+    ours : int
+        Those that clgraft serves.
+    handed_over : int
+        Those that Caffe's own took over.
+    """
+
+    ours: int
+    handed_over: int
+
+
+def find(root: str | None = None) -> Path:
+    """Return the library, which is made if there is none for this Caffe yet.
+
+    `CLGRAFT_CAFFE_LIBRARY` names one; else it lies in clgraft's cache, and is made anew when Caffe's library, clgraft
+    or Python change.
+
+    Raises
+    ------
+    BuildError
+        If it has to be made and cannot be.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise BuildError(f"[native] got {VARIABLE}={named}, expected a file of clgraft.caffe_layers.native")
+        return Path(named).resolve()
+    caffe = build.find_caffe(root)
+    base = drivers.cache_folder()
+    if base is None:
+        raise BuildError(f"[native] got no cache (CLGRAFT_CACHE), expected {VARIABLE} to name {build.NAME} then")
+    found = base / "caffe" / _stamp(caffe) / build.NAME
+    if not found.exists():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with (found.parent / "lock").open("w") as lock:  # several processes may want it at the same time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not found.exists():
+                log.warning("clgraft: making %s for %s, once", found, caffe.library)
+                build.make(found.parent, root)
+    return found
+
+
+def check_types(given: str) -> None:
+    """Raise `ArgumentError` unless these are Caffe's types that clgraft serves, between commas, ``all`` or ``none``."""
+    known = [kind for kind, _, replaces in build.types() if replaces]
+    unknown = [name for name in given.replace(",", " ").split() if name not in (*known, "all", "none")]
+    if unknown:
+        raise ArgumentError(f"[native] got type {unknown[0]!r}, expected all, none or some of {', '.join(known)}")
+
+
+def load(path: Path | str | None = None) -> Any:
+    """Load the library into this process, once, and return it.
+
+    Parameters
+    ----------
+    path : path, optional
+        The library; by default what `find` returns.
+
+    Raises
+    ------
+    BuildError
+        If there is no library, or if the Caffe that is imported is not the one that it was made for.
+    """
+    global _loaded
+    if _loaded is None:
+        found = Path(path) if path is not None else find()
+        try:
+            library = ctypes.CDLL(str(found))
+        except OSError as error:
+            raise BuildError(f"[native] got {found} ({error}), expected a library that can be loaded") from None
+        library.clgraft_caffe_types.restype = ctypes.c_char_p
+        library.clgraft_caffe_replace.argtypes = [ctypes.c_char_p]
+        _check_caffe(found)
+        _loaded = library
+    return _loaded
+
+
+def replace(types: str | Iterable[str] = "all") -> None:
+    """Let clgraft serve Caffe's own types in nets that are made from now on; others are Caffe's own.
+
+    Parameters
+    ----------
+    types : str or iterable of str
+        ``all``, names between commas, or names.
+
+    Raises
+    ------
+    ArgumentError
+        If clgraft serves no such type.
+    """
+    names = types if isinstance(types, str) else ",".join(types)
+    library = load()
+    if library.clgraft_caffe_replace(names.encode()):
+        known = library.clgraft_caffe_types().decode()
+        raise ArgumentError(f"[native] got types {names!r}, expected all or some of {known}")
+
+
+def restore() -> None:
+    """Let Caffe serve its own types again, in nets that are made from now on."""
+    replace("")
+
+
+def served() -> Served:
+    """Return how many layers were set up, and how many of them Caffe's own took over."""
+    counts = (ctypes.c_ulonglong * 2)()
+    load().clgraft_caffe_served(counts)
+    return Served(*counts)
+
+
+def _stamp(caffe: build.Caffe) -> str:
+    """Return a name for what the library is made from."""
+    digest = hashlib.sha256(f"{sys.executable} {build.embed.VERSION} {build.embed.recipe.version()} {caffe}".encode())
+    digest.update(repr(build.types()).encode())
+    digest.update(f"{caffe.library.stat().st_mtime_ns} {os.environ.get('CXX')} {os.environ.get('CXXFLAGS')}".encode())
+    sources = [*build.SOURCES.iterdir(), *build.embed.HERE.glob("*.[ch]"), build.embed.HERE / "embedded.py"]
+    for path in sorted(sources):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_caffe(found: Path) -> None:
+    """Raise `BuildError` where pycaffe holds a Caffe of its own, which the library cannot reach."""
+    module = sys.modules.get("caffe._caffe")
+    origin = getattr(module, "__file__", None)
+    if origin and not any(name.startswith("libcaffe") for name in build.linked(Path(origin))):
+        raise BuildError(
+            f"[native] got {origin}, which holds Caffe itself, expected one that links to libcaffe.so, for which"
+            f" {found} was made; use the Python layers there (clgraft swap)"
+        )

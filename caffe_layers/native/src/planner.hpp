@@ -1,0 +1,47 @@
+// Questions to the Python core, which runs inside of this process, and plans of its problems.
+#ifndef CLGRAFT_CAFFE_PLANNER_HPP
+#define CLGRAFT_CAFFE_PLANNER_HPP
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "clgraft.h"
+
+namespace clgraft_caffe {
+
+// A layer, a shape or a run that clgraft does not serve; the text says why.
+class Refusal : public std::runtime_error {
+  public:
+    explicit Refusal(const std::string &reason) : std::runtime_error(reason) {}
+};
+
+// The core's answer. Throws Refusal.
+std::string ask(const std::string &question);
+
+// Whether the core can be asked at all. Where it cannot, the reason is logged once.
+bool planner_runs();
+
+// Layers that are gone; the core hears of them with a later question, because it may be gone itself by then.
+void forget_layer(const std::string &number);
+
+std::vector<std::string> lines_of(const std::string &text);
+std::vector<std::string> words_of(const std::string &line);
+
+// A plan with what its arguments are. Equal problems share one.
+struct Plan {
+    Plan(clg_context context, const std::string &problem);
+    ~Plan();
+    Plan(const Plan &) = delete;
+    Plan &operator=(const Plan &) = delete;
+
+    clg_plan handle;
+    std::vector<clg_argument> arguments;
+};
+std::shared_ptr<Plan> plan_for(clg_context context, const std::string &problem);
+
+}  // namespace clgraft_caffe
+
+#endif

@@ -1,0 +1,81 @@
+"""What layers in C++ are told, asked here as they ask: no Caffe takes part."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import numpy as np
+import pytest
+
+from clgraft.caffe_layers.hosted import service
+from clgraft.caffe_layers.hosted.blobs import _Fill, _Pointer
+from clgraft.caffe_layers.prototxt import schema
+from clgraft.caffe_layers.prototxt.marks import ELEMENTS
+
+NET = """
+layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } } }
+layer { name: "a" type: "Convolution" bottom: "x" top: "a" convolution_param { num_output: 2 kernel_size: 3 } }
+layer { name: "b" type: "ReLU" bottom: "a" top: "b" }
+layer { name: "c" type: "TanH" bottom: "b" top: "c" }
+layer { name: "d" type: "Sigmoid" bottom: "c" top: "d" }
+"""
+
+
+class Program:
+    """A layer's memory as a program in C++ would hold it: one value, for whatever is asked.
+
+    Attributes
+    ----------
+    value : numpy array of one element
+    """
+
+    def __init__(self) -> None:
+        self.value = np.full(1, 3, np.float32)
+        self.pointer = _Pointer(lambda *_: self.value.ctypes.data)
+        self.fill = _Fill(lambda *_: 0)
+
+    def set_up(self, text: str, *bottoms: str, tops: int = 1) -> str:
+        """Return the number of a layer."""
+        parameters = schema.parse_layer(text)
+        addresses = [ctypes.cast(one, ctypes.c_void_p).value for one in (self.pointer, self.fill)]
+        line = f"setup {parameters.type} 0 f32 0 {addresses[0]} {addresses[1]} {tops} {' '.join(bottoms)} |"
+        return ask(line, parameters.SerializeToString())[0]
+
+
+def ask(line: str, data: bytes = b"") -> list[str]:
+    return service.answer(line.encode() + b"\n" + data).decode().splitlines()
+
+
+@pytest.fixture
+def program():
+    return Program()
+
+
+@pytest.mark.parametrize("keep", ["b", " b ", "z, b", "b,none"])
+def test_regions_end_at_blobs_that_are_kept(keep):
+    types = "Convolution,ReLU,TanH,Sigmoid"
+    whole = [line for line in ask(f"net {types} none", NET.encode()) if line.startswith("@")]
+    assert whole == ["@1", "@2", "@3", "@4"]
+    together, apart = ("\n".join(ask(f"net {types} {blobs}", NET.encode())) for blobs in ("none", keep))
+    numbers = [set(re.findall(r'"region": "(\w+)"', text)) for text in (together, apart)]
+    assert [len(found) for found in numbers] == [1, 2]
+
+
+@pytest.mark.parametrize("mark, elements", [("", 1), (ELEMENTS, 3)])
+def test_a_number_that_is_left_open_is_asked_for(program, mark, elements):
+    text = f'name: "loss" type: "EuclideanLoss" python_param {{ param_str: "{mark}" }}'
+    number = program.set_up(text, "[4,3]", "[4,3]")
+    for examples in (4, 2):
+        assert ask(f"reshape {number} 0 [{examples},3] [{examples},3]") == ["top []"]
+        ask(f"forward {number}")
+        lines = ask(f"backward {number} .11 .")
+        assert [word for line in lines for word in line.split() if word.startswith("@")] == ["@0", "@1"]
+        found = [np.frombuffer(bytes.fromhex(ask(f"number {number} {i}")[0]), ">f8")[0] for i in range(2)]
+        assert found == [program.value[0] / (examples * elements), -program.value[0] / (examples * elements)]
+    assert ask(f"drop {number}") == []
+
+
+def test_a_question_that_is_none_is_an_error():
+    with pytest.raises(ValueError, match=r"\[caffe\] got question 'sing', expected"):
+        ask("sing 1")
