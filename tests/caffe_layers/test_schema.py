@@ -6,6 +6,7 @@ import ast
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, text_format
 
@@ -60,8 +61,8 @@ def fields(message, package):
     result = {}
     for field in message.field:
         default = field.default_value
-        if default and field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
-            default = float(default)
+        if default and field.type == field.TYPE_FLOAT:
+            default = float(np.float32(default))
         type_name = field.type_name.replace(f".{package}.", "", 1)
         result[field.name] = (field.number, field.type, field.label, type_name, default, field.options.packed)
     return result
@@ -119,6 +120,13 @@ def test_parse_layer_reads_defaults_and_passes_over_unknown_fields():
     assert parameters.bias_term is True
     assert parameters.weight_filler.type == "msra"
     assert not parameters.HasField("kernel_h")
+
+
+def test_defaults_are_single_precision_as_numbers_of_files_are():
+    given = schema.parse_layer("batch_norm_param { moving_average_fraction: 0.999 eps: 1e-5 }").batch_norm_param
+    missing = schema.parse_layer("batch_norm_param { }").batch_norm_param
+    assert missing.moving_average_fraction == given.moving_average_fraction == float(np.float32(0.999))
+    assert missing.eps == given.eps == float(np.float32(1e-5))
 
 
 def test_errors_name_line_and_column():

@@ -6,6 +6,7 @@ The compiled form differs between protobuf releases and binds to one of them; de
 from __future__ import annotations
 
 import re
+import struct
 
 from google.protobuf import descriptor_pb2
 
@@ -120,6 +121,9 @@ class _Reader:
         if option == "packed":
             field.options.packed = value == "true"
         elif option == "default":
+            if field.type == field.TYPE_FLOAT:  # what the text stands for: protobuf for Python takes it as a double
+                (number,) = struct.unpack("f", struct.pack("f", float(value)))
+                value = repr(number)
             field.default_value = value.strip('"')
         else:
             raise ValueError(f"[proto] got option {option}, expected packed or default")
