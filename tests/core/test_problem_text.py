@@ -63,7 +63,7 @@ def test_read_back_or_refused(text):
 @pytest.mark.parametrize("number", [7, 2**31, 10**30])
 def test_outputs_are_counted_before_they_are_made(number):
     """A number that a caller got wrong must not take the memory of the process."""
-    with pytest.raises(ProblemError, match=f"got a reduction of y{number}, expected at most 1 outputs"):
+    with pytest.raises(ProblemError, match=f"got {number + 1} reductions, expected at most 1, one per output"):
         core.parse(f"pointwise x0[3,4] y{number}=sum[1] : y0 = x0")
 
 

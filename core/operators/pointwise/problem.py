@@ -206,12 +206,12 @@ class PointwiseProblem(Problem):
                 raise ProblemError(f"[pointwise] got word {word!r}, expected {expected}")
         expect(word == ":", repr(text), "shapes, ' : ' and an expression")
         expect(sorted(inputs) == list(range(len(inputs))), f"inputs {sorted(inputs)}", "x0, x1, ... without gaps")
-        reduced, statements = max(reductions, default=-1), text[at:].count(";") + 1
-        expect(reduced < statements, f"a reduction of y{reduced}", f"at most {statements} outputs, y0, y1, ...")
+        wanted, statements = max(reductions, default=-1) + 1, text[at:].count(";") + 1
+        expect(wanted <= statements, f"{wanted} reductions", f"at most {statements}, one per output")
         return cls(
             inputs=tuple(inputs[i] for i in range(len(inputs))),
             expression=text[at:],
-            reductions=tuple(reductions.get(i) for i in range(reduced + 1)),
+            reductions=tuple(reductions.get(i) for i in range(wanted)),
             parameters=tuple(name.strip() for name in labelled["scalars"].split(",") if name.strip()),
             alpha=labelled["alpha"],
             beta=labelled["beta"],
