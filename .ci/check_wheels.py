@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("core", "kernels", "mxnet_ops", "caffe_layers", "plugins")
-KINDS = (".c", ".cl", ".h", ".proto", ".py", ".txt")
+KINDS = (".c", ".cl", ".cpp", ".h", ".hpp", ".proto", ".py", ".txt")
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
 GENERATED = {"_runtime.c", "_calls.c"}  # by cffi, next to the sources of some builds
 
