@@ -224,4 +224,7 @@ def register(family: type[Operator]) -> type[Operator]:
 def before_fork() -> None:
     import mxnet
 
-    mxnet.nd.waitall()  # an error of an operator that was not waited for before is shown here
+    try:
+        mxnet.nd.waitall()  # an error of an operator that was not waited for before is shown here
+    finally:
+        lib.clg_mx_hold_ends()

@@ -90,3 +90,60 @@ def test_a_fork_while_operators_run_for_the_first_time():
     """MXNet waits for its threads in front of a fork, and these need the lock of the Python that forks."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300)
     assert done.stdout == "done\n", done.stderr
+
+
+ENDS = """
+import ctypes
+import json
+import os
+import threading
+import time
+import clgraft.mxnet_ops as ops
+import mxnet as mx
+from clgraft.mxnet_ops.engine.calls import lib
+from clgraft.mxnet_ops.regions import execution
+
+begun, ended = threading.Event(), []
+close = execution.Execution.close
+
+def slowly(self):
+    begun.set()
+    time.sleep(0.3)  # needs Python's lock again afterwards
+    close(self)
+    ended.append(threading.current_thread() is threading.main_thread())
+
+execution.Execution.close = slowly
+swapped, _ = ops.swap_symbol(mx.sym.tanh(mx.sym.sigmoid(mx.sym.var("x", dtype="float32"))), regions=True, fuse=False)
+text = next(n["attrs"]["graph"] for n in json.loads(swapped.tojson())["nodes"] if n["op"] == "Custom")
+fork = ctypes.PyDLL(None).fork  # as Python 3.9's subprocess does it: with the lock, and without hooks
+
+def run():
+    begun.clear()
+    return mx.nd.Custom(mx.nd.ones((4, 5)), op_type="ocl_region", graph=text)
+
+def forked():
+    child = fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+for count in range(1, 4):  # while an operator ends
+    run()
+    assert begun.wait(60)
+    forked()
+    assert len(ended) == count
+lib.clg_mx_hold_ends()  # an operator that ends between this library's handler and MXNet's
+run()
+mx.nd.waitall()
+time.sleep(1)
+assert len(ended) == 3
+forked()
+assert len(ended) == 4
+print("done", ended)
+"""
+
+
+def test_a_fork_while_operators_end():
+    """They let Python free what they hold, on the engine's threads."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("done"), done.stderr

@@ -117,6 +117,8 @@ void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);
 void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 /* Whether to wait for MXNet's operators before this process forks; returns 0, or the system's error. */
 int32_t clg_mx_watch_forks(int32_t on);
+/* Waits for operators that are ending; others end after the fork that this thread goes on to. Not with Python's lock held. */
+void clg_mx_hold_ends(void);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);
 int64_t clg_mx_kept(void);

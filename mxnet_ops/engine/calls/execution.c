@@ -165,14 +165,21 @@ static int backward(int count, void **handles, const int *tags, const int *reque
     return good;
 }
 
-static int delete_execution(void *state) {
-    clg_mx_execution *execution = state;
+void clg_mx_end(clg_mx_execution *execution) {
     if (execution->work->draws && !execution->work->is_region) clg_mx_py_end_numbers(execution);
     if (execution->work->is_region) clg_mx_py_end_region(execution);
     for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
     free(execution->buffers);
     clg_mx_release(execution->call);
     free(execution);
+}
+
+static int delete_execution(void *state) {
+    clg_mx_execution *execution = state;
+    bool asks = execution->work->draws || execution->work->is_region;
+    if (asks && !clg_mx_may_end(execution)) return 1;
+    clg_mx_end(execution);
+    if (asks) clg_mx_has_ended();
     return 1;
 }
 

@@ -68,6 +68,7 @@ struct clg_mx_call {
 
 /* An operator at work. */
 struct clg_mx_execution {
+    struct clg_mx_execution *next; /* of those that end after a fork */
     clg_mx_call *call;
     const clg_mx_work *work;
     const clg_mx_region *region; /* NULL for single operators */
@@ -107,8 +108,13 @@ int clg_mx_fail(const char *op_type, const char *what); /* returns 0 */
 void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument);
 bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies);
 
-/* forks.c: how many operators this thread is running */
+void clg_mx_end(clg_mx_execution *execution);
+
+/* forks.c: how many operators this thread is running; whether an operator may end now (then it says when it has), or is
+ * ended after a fork */
 extern __thread int clg_mx_running;
+bool clg_mx_may_end(clg_mx_execution *execution);
+void clg_mx_has_ended(void);
 
 /* region.c */
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests);
