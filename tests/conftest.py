@@ -8,11 +8,18 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import everyday
 
 if sys.version_info >= (3, 12) and importlib.util.find_spec("mxnet"):
     import clgraft.mxnet_ops  # noqa: F401  MXNet can be imported only after it
+
+# the same examples in every run, on machines that may be slow for a moment
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser) -> None:
