@@ -19,6 +19,7 @@ from pathlib import Path
 from clgraft.caffe_layers.hosted.classes import types
 from clgraft.caffe_layers.library import opencl_branch
 from clgraft.core.abi import embed
+from clgraft.core.abi.compiling import find_compiler, make_library
 from clgraft.core.errors import BuildError
 
 SOURCES = Path(__file__).resolve().parents[1] / "native" / "src"
@@ -87,14 +88,7 @@ class Caffe:
 
 def compiler() -> list[str]:
     """Return the C++ compiler's words: `CXX`, else `c++`, `g++` or `clang++`."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    for words in map(shlex.split, names):
-        if shutil.which(words[0]):
-            return words
-    raise BuildError(
-        f"[native] got no C++ compiler (tried {', '.join(names)}), expected one on PATH or in CXX"
-        " (on Debian: apt install g++)"
-    )
+    return find_compiler("native", "C++", "CXX", ("c++", "g++", "clang++"), "g++")
 
 
 def find_caffe(root: str | None = None) -> Caffe:
@@ -191,25 +185,17 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
     with tempfile.TemporaryDirectory() as scratch:
         rows = (f'{{"{kind}", "{name}", {str(replaces).lower()}}},\n' for kind, name, replaces in types())
         Path(scratch, "types.inc").write_text("".join(rows))
-        made = Path(scratch, NAME)
         # Caffe's headers are not free of warnings
         command = [*words, "-O2", "-Wall", "-Wno-sign-compare", f"-I{folder}", f"-I{scratch}"]
         # as one file: most of the compiler's time goes into Caffe's headers
         Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (*caffe.sources, *FILES)))
         command += ["-shared", f"{scratch}/all.cpp"]
         command += [str(runtime), str(caffe.library), "-lglog", "-lprotobuf", "-ldl", "-lpthread"]
-        command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}", f"-Wl,-soname,{NAME}", "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise BuildError(
-                f"[native] got an error of the C++ compiler:\n{shlex.join(command)}\n{done.stderr[:MOST_SHOWN]}"
-            )
-        shutil.copy(SOURCES / "clgraft_caffe.h", folder)
-        (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=embed.recipe.version()))
-        (folder / "clgraft_caffe-config.cmake").write_text(CMAKE)
-        fresh = folder / f"{NAME}.new"
-        shutil.copy(made, fresh)
-        fresh.replace(folder / NAME)  # a process that has the old one open keeps it
+        command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}"]
+        make_library("native", "C++", command, folder / NAME, MOST_SHOWN)
+    shutil.copy(SOURCES / "clgraft_caffe.h", folder)
+    (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=embed.recipe.version()))
+    (folder / "clgraft_caffe-config.cmake").write_text(CMAKE)
     return folder / NAME
 
 

@@ -17,10 +17,8 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -29,6 +27,7 @@ from pathlib import Path
 import cffi
 
 from clgraft.core.abi import build as recipe
+from clgraft.core.abi.compiling import find_compiler, make_library
 from clgraft.core.errors import BuildError
 
 HERE = Path(__file__).resolve().parent
@@ -46,16 +45,8 @@ Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -lclgraft
 
 def compiler() -> list[str]:
     """Return the C compiler's words: `CC`, or without it the one that made this Python, `cc`, `gcc` or `clang`."""
-    names = [os.environ.get("CC") or ""]
-    if not names[0]:
-        names = [str(sysconfig.get_config_var("CC")), "cc", "gcc", "clang"]
-    for words in map(shlex.split, names):
-        if shutil.which(words[0]):
-            return words
-    raise BuildError(
-        f"[embed] got no C compiler (tried {', '.join(names)}), expected one on PATH or in CC"
-        " (on Debian: apt install gcc)"
-    )
+    names = [str(sysconfig.get_config_var("CC")), "cc", "gcc", "clang"]
+    return find_compiler("embed", "C", "CC", names, "gcc")
 
 
 def headers() -> Path:
@@ -120,18 +111,13 @@ def make(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "libclgraft.so"
     with tempfile.TemporaryDirectory() as scratch:
-        generated, made = Path(scratch, "embedded.c"), Path(scratch, library.name)
+        generated = Path(scratch, "embedded.c")
         with contextlib.redirect_stdout(io.StringIO()):
             source().emit_c_code(str(generated))  # it says so on stdout
         command += [str(generated), *(str(HERE / name) for name in (*recipe.SOURCES, "interpreter.c"))]
-        command += [str(libpython), f"-Wl,-rpath,{libpython.parent}", f"-Wl,-soname,{library.name}"]
-        command += [*settings["extra_link_args"], *(f"-l{name}" for name in settings["libraries"]), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise BuildError(f"[embed] got an error of the C compiler:\n{shlex.join(command)}\n{done.stderr}")
-        fresh = library.with_suffix(".new")
-        shutil.copy(made, fresh)
-        fresh.replace(library)  # a process that has the old one open keeps it
+        command += [str(libpython), f"-Wl,-rpath,{libpython.parent}"]
+        command += [*settings["extra_link_args"], *(f"-l{name}" for name in settings["libraries"])]
+        make_library("embed", "C", command, library)
     shutil.copy(HERE / "clgraft.h", folder)
     (folder / "clgraft.pc").write_text(PKG_CONFIG.format(version=recipe.version()))
     return library
