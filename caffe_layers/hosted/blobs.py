@@ -45,13 +45,13 @@ class Host:
 
     def view(self, side: int, index: int, gradient: int, shape: tuple) -> np.ndarray:
         """Return a blob's memory as an array."""
-        if not math.prod(shape):
+        count = math.prod(shape)
+        if not count:
             return np.empty(shape, self.real)
         address = self._pointer(self._layer, side, index, gradient)
         key = (address, shape)
         found = self._views.get(key)
         if found is None:
-            count = math.prod(shape)
             memory = (ctypes.c_char * (count * np.dtype(self.real).itemsize)).from_address(address)
             found = np.frombuffer(memory, self.real).reshape(shape)
             if len(self._views) > 64:  # of shapes that are gone

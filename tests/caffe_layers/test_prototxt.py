@@ -128,7 +128,7 @@ def test_edits_are_local_and_refuse_overlap():
 
 
 @given(st.text(), st.sampled_from("'\""))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_quote_and_unquote_are_inverse(text, mark):
     literal = quote(text, mark)
     assert unquote(literal) == text
@@ -137,7 +137,7 @@ def test_quote_and_unquote_are_inverse(text, mark):
 
 
 @given(st.text(alphabet="{}<>[]:;,.-'\"\\# \nab1", max_size=60))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_text_is_read_or_refused_with_a_place(text):
     try:
         Document(text)
@@ -162,7 +162,7 @@ def random_net(draw):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_reads_what_protobuf_writes(data):
     net = random_net(data.draw)
     for options in ({}, {"as_one_line": True}, {"as_utf8": True}, {"use_short_repeated_primitives": True}):

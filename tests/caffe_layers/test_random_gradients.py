@@ -56,7 +56,7 @@ def agree(got: np.ndarray, expected: np.ndarray, name: str, dy: np.ndarray) -> N
     assert error <= 1e-4 * size + 1e-5 * np.abs(dy).max(), f"{name}: off by {error}, of {size}"
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(nets(), st.integers(0, 2**31))
 def test_random_nets_have_the_same_gradients(net, seed):
     text, last, shape = net

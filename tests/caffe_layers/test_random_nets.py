@@ -144,7 +144,7 @@ def nets(draw) -> tuple:
     return net.text, net.blob, tuple(net.shape)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(nets(), st.integers(0, 2**31), st.booleans())
 def test_random_nets_compute_the_same(net, seed, regions):
     text, last, shape = net

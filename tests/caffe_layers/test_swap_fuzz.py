@@ -55,7 +55,7 @@ def layouts(draw, net):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_meaning_is_kept_and_every_letter_restored(data):
     net = data.draw(nets())
     text = data.draw(layouts(net))
@@ -95,7 +95,7 @@ def test_meaning_is_kept_and_every_letter_restored(data):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_damaged_nets_are_swapped_or_refused_with_a_place(data):
     text = data.draw(layouts(data.draw(nets())))
     start = data.draw(st.integers(0, len(text)))

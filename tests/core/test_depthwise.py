@@ -196,8 +196,6 @@ SOME_KERNELS = st.sampled_from([(3, 3), (2, 3)])
 ANY_KERNEL = st.lists(st.integers(1, 6), min_size=1, max_size=2).map(tuple)
 HYPOTHESIS = settings(
     max_examples=60,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -112,8 +112,6 @@ def problems(draw: st.DrawFn) -> core.ConvProblem:
 
 @settings(
     max_examples=60,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(problems(), st.booleans())

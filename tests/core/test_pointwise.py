@@ -136,7 +136,7 @@ def test_matches_float64(name: str, machine: str) -> None:
         close(result, exact, folded, 3 * np.sqrt(folded) + 3 * (name == "functions"), problem.dtype)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12)
 @given(
     shapes=mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=19),
     folds=st.lists(st.booleans(), min_size=4, max_size=4),

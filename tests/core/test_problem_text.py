@@ -21,7 +21,7 @@ LINES = [
 ]
 WORDS = sorted({word for line in LINES for word in line.split()})
 NUMBERS = st.sampled_from([0, 1, 2, 7, 255, 65535, 2**31 - 1, 2**31, 2**32, 2**63, 10**30, -1])
-EFFORT = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+EFFORT = settings(max_examples=400, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
