@@ -128,8 +128,6 @@ def test_with_passes_the_results_differ_by_rounding_only(rng, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_dtypes(no_passes, rng, dtype):
-    if dtype == "float16" and not core.context().device.has_fp16:
-        pytest.skip("the device has no half precision")
     one, joined, _ = both(small())
     arrays, states = arrays_of(one, rng, data=DATA)
     arrays = {name: array.astype(dtype) for name, array in arrays.items()}
