@@ -101,11 +101,15 @@ class ProductShape:
 
 @dataclass(frozen=True)
 class TileChoice:
-    """A tile, and how many parts the depth is split into, each of `chunks` tiles' depths."""
+    """A tile, and how many parts the depth is split into, each of `chunks` tiles' depths.
+
+    `cycles` is the estimated time, in cycles of a compute unit; 0 where nothing was estimated.
+    """
 
     tile: GroupTile
     parts: int
     chunks: int
+    cycles: float = 0.0
 
 
 @cache
@@ -168,7 +172,7 @@ def choose(
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):
-                best = time, TileChoice(tile, parts, length)
+                best = time, TileChoice(tile, parts, length, time)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
     return best[1]
