@@ -157,9 +157,12 @@ void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid 
 void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) a[id + i * THREADS] = fetched->a[i];
-    local real *to = (local real *)b + id / TILE_N * TILE_N + id % TILE_N;
+    for (int i = 0; i < A_FETCHES; i++) {
+        const int vector = id + i * THREADS, k = vector / (TILE_M / 4), m = vector % (TILE_M / 4) * 4;
+        a[A_ELEMENT(k, m) / 4] = fetched->a[i];
+    }
+    local real *to = (local real *)b;
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++)
-        to[i / COLUMNS * B_STRIDE * TILE_N + i % COLUMNS * THREADS] = fetched->b[i];
+        to[B_ELEMENT(id / TILE_N + i / COLUMNS * B_STRIDE, id % TILE_N + i % COLUMNS * THREADS)] = fetched->b[i];
 }

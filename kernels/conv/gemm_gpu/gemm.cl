@@ -36,6 +36,11 @@
 #define PATCH_N 4
 #endif
 
+// What multiplies: 1: conv/gemm_gpu/tile.cl, 2: conv/gemm_gpu/mma.cl.
+#ifndef MICRO_KERNEL
+#define MICRO_KERNEL 1
+#endif
+
 // 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
 // alone.
 #ifndef FIXED_GROUP
@@ -82,6 +87,7 @@
 
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
+#include "conv/gemm_gpu/layout.cl"
 #include "conv/gemm_gpu/positions.cl"
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
@@ -93,7 +99,12 @@
 #include "conv/gemm_gpu/pixels.cl"
 #endif
 
+#if MICRO_KERNEL == 1
 #include "conv/gemm_gpu/tile.cl"
+#define MICRO_LOCALS
+#else
+#include "conv/gemm_gpu/mma.cl"
+#endif
 
 // With SPLIT the epilogue is conv_sum's.
 #if SPLIT
@@ -174,6 +185,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #endif
     OPEN_STORE
     local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
+    MICRO_LOCALS;
 
     real sums_of_item[ITEM_M][ITEM_N];
 #pragma unroll
@@ -189,10 +201,11 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         LOADER_FETCH(&loader, &fetched, 1 < steps);
         loader_store(&fetched, a_tiles, b_tiles);
         barrier(CLK_LOCAL_MEM_FENCE);
+        int now = 0;
+#if MICRO_KERNEL == 1
         local const realv *const a_start = a_tiles + place.m, *const b_start = b_tiles + place.n;
         local const realv *a = a_start, *b = b_start;
         Fragment even, odd;
-        int now = 0;
         read_fragment(&even, a, b, 0);
         for (int step = 1; step <= steps; step++) {
             if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
@@ -214,6 +227,15 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             read_fragment(&even, a, b, 0);
             multiply(&odd, sums_of_item);
         }
+#else
+        for (int step = 1; step <= steps; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            multiply_tiles(&place, a_tiles + now * A_TILE, b_tiles + now * B_TILE, sums_of_item MICRO_OPERANDS);
+            now ^= 1;
+            if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+#endif
     }
 
 #pragma unroll
