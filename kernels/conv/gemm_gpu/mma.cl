@@ -24,8 +24,6 @@
 #error a warp of 8 * 4 lanes makes blocks of 32 rows and columns, 16 elements of the depth at a time
 #endif
 
-#define A_TILE (A_ELEMENTS / 4)
-#define B_TILE (B_ELEMENTS / 4)
 #define WARPS_M (TILE_M / ITEM_M / PATCH_M)
 
 // First row and column of a work-item in the tile, and of what it feeds.

@@ -115,7 +115,7 @@ void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int k = get_local_id(0) % TILE_K, lane = get_local_id(0) / TILE_K;
     local real *to_a = (local real *)a, *to_b = (local real *)b;
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) to_a[A_ELEMENT(k, lane + i * LANES)] = fetched->a[i];
+    for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, fetched->a[i]);
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
 }

@@ -18,6 +18,7 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    HOPPER,
     LARGEST,
     MMA_CAPABILITY,
     GroupTile,
@@ -289,6 +290,8 @@ class _Builder:
         items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
         if tile.micro == "mma":
             items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
+        elif tile.micro == "wgmma":
+            items["EMULATED"] = int(device.compute_capability != HOPPER)
         defines = {**STRUCTS, **defines, **items}
         if name != "conv_pack_weights":
             defines.update(epilogue_defines(self.epilogue))

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
 SPEEDS = ("whole", "mixed", "pixels")
-MICRO_KERNELS = {"fma": 1, "mma": 2}  # the kernels' MICRO_KERNEL
+MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
+HOPPER = 90  # compute capability of the devices with wgmma, times 10
+HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
@@ -64,6 +66,8 @@ class GroupTile:
     @property
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
+        if self.micro == "wgmma":  # three tiles, A in two parts, on a boundary
+            return 3 * self.k * (2 * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
         return 2 * self.k * (self.m + self.n + padding) * self.bytes + self.n * 16
 
@@ -136,7 +140,10 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     for tile in rows(device.device_class, size):
         if tile.micro == "mma" and device.compute_capability < MMA_CAPABILITY:
             continue
-        if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
+        if tile.micro == "wgmma" and not device.has_wgmma:
+            continue
+        memory = HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else device.local_memory
+        if tile.threads <= device.max_work_group_size and tile.local_bytes <= memory:
             yield tile
 
 
