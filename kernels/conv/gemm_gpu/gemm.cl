@@ -36,6 +36,11 @@
 #define PATCH_N 4
 #endif
 
+// What multiplies: 1: conv/gemm_gpu/tile.cl, 2: conv/gemm_gpu/mma.cl, 3: conv/gemm_gpu/wgmma.cl.
+#ifndef MICRO_KERNEL
+#define MICRO_KERNEL 1
+#endif
+
 // 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
 // alone.
 #ifndef FIXED_GROUP
@@ -82,6 +87,7 @@
 
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
+#include "conv/gemm_gpu/layout.cl"
 #include "conv/gemm_gpu/positions.cl"
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
@@ -93,7 +99,27 @@
 #include "conv/gemm_gpu/pixels.cl"
 #endif
 
+#if MICRO_KERNEL == 1
 #include "conv/gemm_gpu/tile.cl"
+#elif MICRO_KERNEL == 2
+#include "conv/gemm_gpu/mma.cl"
+#else
+#include "conv/gemm_gpu/wgmma.cl"
+#endif
+#ifndef MICRO_LOCALS
+#define MICRO_LOCALS
+#endif
+#if ITEM_N % 4
+#define COLUMNS_AT_ONCE 2
+#else
+#define COLUMNS_AT_ONCE 4
+#endif
+#ifndef TILE_ALIGNMENT
+#define TILE_ALIGNMENT
+#endif
+#ifndef STAGES  // tiles in local memory at the same time
+#define STAGES 2
+#endif
 
 // With SPLIT the epilogue is conv_sum's.
 #if SPLIT
@@ -173,7 +199,8 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif
     OPEN_STORE
-    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
+    local realv a_tiles[STAGES * A_TILE] TILE_ALIGNMENT, b_tiles[STAGES * B_TILE];
+    MICRO_LOCALS;
 
     real sums_of_item[ITEM_M][ITEM_N];
 #pragma unroll
@@ -189,10 +216,11 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         LOADER_FETCH(&loader, &fetched, 1 < steps);
         loader_store(&fetched, a_tiles, b_tiles);
         barrier(CLK_LOCAL_MEM_FENCE);
+        int now = 0;
+#if MICRO_KERNEL == 1
         local const realv *const a_start = a_tiles + place.m, *const b_start = b_tiles + place.n;
         local const realv *a = a_start, *b = b_start;
         Fragment even, odd;
-        int now = 0;
         read_fragment(&even, a, b, 0);
         for (int step = 1; step <= steps; step++) {
             if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
@@ -214,25 +242,87 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             read_fragment(&even, a, b, 0);
             multiply(&odd, sums_of_item);
         }
+#elif MICRO_KERNEL == 3
+        float fed[4][4];
+        int next = 1, last = 2;
+        if (1 < steps) {
+            LOADER_FETCH(&loader, &fetched, 2 < steps);
+            loader_store(&fetched, a_tiles + A_TILE, b_tiles + B_TILE);
+        }
+        READ_FED(fed, (local const float *)b_tiles, place);
+        FENCE_TILES;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int step = 2; step <= steps + 1; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            float sums[SUMS];
+            uint high[4][4], low[4][4];
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    high[s][i] = as_uint(fed[s][i]) & 0xffffe000u;
+                    low[s][i] = as_uint(fed[s][i] - as_float(high[s][i]));
+                }
+            const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE));
+            const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE) + A_HALF);
+            WGMMA_BEGIN;
+            WGMMA_LOOP
+            for (int s = 0; s < 4; s++) {
+                WGMMA(sums, low[s], a_high, s, s > 0);
+                WGMMA(sums, high[s], a_low, s, 1);
+                WGMMA(sums, high[s], a_high, s, 1);
+            }
+            WGMMA_COMMIT;
+            READ_FED(fed, (local const float *)(b_tiles + next * B_TILE), place);  // not used after the last step
+            if (step < steps) loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
+            FENCE_TILES;
+            const int first_stage = now;
+            now = next;
+            next = last;
+            last = first_stage;
+            WGMMA_WAIT(sums);
+#pragma unroll
+            for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2];
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+#else
+        for (int step = 1; step <= steps; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            multiply_tiles(&place, a_tiles + now * A_TILE, b_tiles + now * B_TILE, sums_of_item MICRO_OPERANDS);
+            now ^= 1;
+            if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+#endif
     }
 
 #pragma unroll
-    for (int j = 0; j < ITEM_N; j += 4) {
+    for (int j = 0; j < ITEM_N; j += COLUMNS_AT_ONCE) {
         const int column = column_tile + column_of(&place, j);
         if (column >= columns) continue;
 #if SPLIT
         global real *to = OPEN(sums) + ((long)part * groups + group) * rows * columns + column;
 #else
-        const Destination to = destination_of(column, group, groups, rows, columns, target);
+        Destination to = destination_of(column, group, groups, rows, columns, target);
+#if COLUMNS_AT_ONCE < 4
+        to.count = min(to.count, COLUMNS_AT_ONCE);
+        to.together = false;
+#endif
 #endif
 #pragma unroll
         for (int i = 0; i < ITEM_M; i++) {
             const int row = row_tile + row_of(&place, i);
             if (row >= rows) continue;
+#if COLUMNS_AT_ONCE == 4
             const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2],
                                       sums_of_item[i][j + 3]);
+#else
+            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], 0, 0);
+#endif
 #if SPLIT
-            leave4(sum, to + (long)row * columns, columns - column);
+            leave4(sum, to + (long)row * columns, min(columns - column, COLUMNS_AT_ONCE));
 #else
             finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
 #endif

@@ -4,7 +4,6 @@
 // A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each
 // tile.
 
-#define PAD 4
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
 #define A_FETCHES (TILE_M / LANES)
 #define B_FETCHES (TILE_N / LANES)
@@ -114,9 +113,9 @@ void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int de
 
 void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int k = get_local_id(0) % TILE_K, lane = get_local_id(0) / TILE_K;
-    local real *to_a = (local real *)a + k * (TILE_M + PAD) + lane, *to_b = (local real *)b + k * (TILE_N + PAD) + lane;
+    local real *to_a = (local real *)a, *to_b = (local real *)b;
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) to_a[i * LANES] = fetched->a[i];
+    for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, fetched->a[i]);
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) to_b[i * LANES] = fetched->b[i];
+    for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
 }

@@ -17,7 +17,16 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, GroupTile, ProductShape, TileChoice, choose, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    HOPPER,
+    LARGEST,
+    MMA_CAPABILITY,
+    GroupTile,
+    ProductShape,
+    TileChoice,
+    choose,
+    insist,
+)
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -279,6 +288,10 @@ class _Builder:
         device = self.planner.device
         options = tile.options if device.device_class == tile.device_class else ()
         items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
+        if tile.micro == "mma":
+            items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
+        elif tile.micro == "wgmma":
+            items["EMULATED"] = int(device.compute_capability != HOPPER)
         defines = {**STRUCTS, **defines, **items}
         if name != "conv_pack_weights":
             defines.update(epilogue_defines(self.epilogue))

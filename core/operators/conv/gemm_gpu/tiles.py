@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
 SPEEDS = ("whole", "mixed", "pixels")
+MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
+MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
+HOPPER = 90  # compute capability of the devices with wgmma, times 10
+HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
+SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
@@ -46,11 +51,12 @@ class GroupTile:
     pixels: float
     options: tuple[str, ...] = ()
     fixed_group: bool = True
+    micro: str = "fma"
 
     @property
     def name(self) -> str:
-        """The tile's size as a setting: rows, columns and depth."""
-        return f"{self.m}x{self.n}x{self.k}"
+        """The tile's size as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
+        return f"{self.m}x{self.n}x{self.k}" + (f"-{self.micro}" if self.micro != "fma" else "")
 
     @property
     def threads(self) -> int:
@@ -60,7 +66,10 @@ class GroupTile:
     @property
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
-        return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
+        if self.micro == "wgmma":  # three tiles, A in two parts, on a boundary
+            return 3 * self.k * (2 * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
+        padding = 16 if self.micro == "mma" else 8
+        return 2 * self.k * (self.m + self.n + padding) * self.bytes + self.n * 16
 
     def load(self, product: ProductShape) -> tuple[int, float]:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
@@ -82,6 +91,7 @@ class GroupTile:
             "PATCH_M": self.patch_m,
             "PATCH_N": self.patch_n,
             "FIXED_GROUP": int(self.fixed_group),
+            **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
         }
 
 
@@ -121,8 +131,10 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
         if words and int(words[1]) == size:
             numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
             numbers.update(zip(SPEEDS, map(float, words[12:15])))
-            options = tuple(word for word in words[15:] if word != "free")
-            tile = GroupTile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
+            options = tuple(word for word in words[15:] if word != "free" and word not in MICRO_KERNELS)
+            micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
+            fixed_group = "free" not in words[15:]
+            tile = GroupTile(words[0], **numbers, options=options, fixed_group=fixed_group, micro=micro)
             found.setdefault(tile.device_class, []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
@@ -130,8 +142,18 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
 def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     """Return the tiles that a device can run."""
     for tile in rows(device.device_class, size):
-        if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
+        if tile.micro == "mma" and device.compute_capability < MMA_CAPABILITY:
+            continue
+        if tile.micro == "wgmma" and not device.has_wgmma:
+            continue
+        memory = HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else device.local_memory
+        if tile.threads <= device.max_work_group_size and tile.local_bytes <= memory:
             yield tile
+
+
+def serves(tile: GroupTile, product: ProductShape) -> bool:
+    """Return whether a tile computes a product with the accuracy of its dtype."""
+    return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
 def splits(chunks: int, tiles: int, units: int, busy: int) -> list[int]:
@@ -158,6 +180,8 @@ def choose(
     """
     best: tuple[float, TileChoice] | None = None
     for tile in (only,) if only else candidates(device, size):
+        if not (only or serves(tile, product)):
+            continue
         tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         chunks = ceil_div(product.depth, tile.k)
         (busy, speed), area = tile.load(product), tile.m * tile.n
@@ -187,7 +211,7 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
         If the device cannot run such a tile, or it gives too many work-groups or sums.
     """
     tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
-    if tile is None or parts < 1:
+    if tile is None or parts < 1 or not serves(tile, product):
         raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
     tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     chunks = ceil_div(product.depth, tile.k)

@@ -1,0 +1,76 @@
+// How the tiles of A and B lie in local memory: loaders write them by these macros, micro kernels read them.
+//
+// Rows of the depth (MICRO_KERNEL 1; 2 and 3 with the gather loader): element (k, m) is k * (TILE_M + PAD) + m. The
+// matrix units' micro kernels read vectors at four neighbouring depths at once; with PAD 8, those of a quarter of a
+// warp are in different banks.
+//
+// A_PUT stores an element of A. What a work-item of the gather loader fetches of A is four neighbours in m.
+
+#if MICRO_KERNEL == 1
+#if LOADER == 2
+#define PAD 4  // this loader writes columns
+#else
+#define PAD 0
+#endif
+#else
+#define PAD 8
+#endif
+
+#if MICRO_KERNEL == 2 && LOADER == 2
+// Neighbours of the depth are neighbours in memory, because this loader has the pixels of a row at hand. Every fourth
+// pair of rows is swapped, so that rows 4 * g and 4 * g + 4 are in different banks.
+#define DEPTH_INNER 1
+#define B_ELEMENT(k, n) (((n) ^ ((n) >> 2 & 1)) * TILE_K + (k))
+#define B_ELEMENTS (TILE_K * TILE_N)
+#elif MICRO_KERNEL == 3 && LOADER == 2
+// As before, with 32 neighbours: every second pair of rows has its halves swapped.
+#define DEPTH_INNER 1
+#define B_ELEMENT(k, n) ((n) * TILE_K + ((k) ^ ((n) >> 1 & 1) << 4))
+#define B_ELEMENTS (TILE_K * TILE_N)
+#else
+#define DEPTH_INNER 0
+#define B_ELEMENT(k, n) ((k) * (TILE_N + PAD) + (n))
+#define B_ELEMENTS (TILE_K * (TILE_N + PAD))
+#endif
+
+#if MICRO_KERNEL == 3
+// wgmma reads A itself: rows of 32 elements of the depth, whose eight vectors are permuted by the row's last three bits
+// (the swizzle of 128 bytes); first the tile of the upper parts, then that of the lower ones. With DEPTH_INNER, the
+// depth's order in the row is the one in which conv/gemm_gpu/wgmma.cl reads B.
+#if DEPTH_INNER
+#define DEPTH_SLOT(k) ((k) % 4 * 8 + (k) / 16 * 4 + (k) / 4 % 4)
+#else
+#define DEPTH_SLOT(k) (k)
+#endif
+#define A_HALF (TILE_K * TILE_M)
+#define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
+#define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
+#define A_ELEMENTS (2 * A_HALF)
+#define A_PUT(a, k, m, value)                                                               \
+    {                                                                                       \
+        const real put = (value);                                                           \
+        (a)[A_ELEMENT(k, m)] = put;                                                         \
+        (a)[A_HALF + A_ELEMENT(k, m)] = put - as_float(as_uint(put) & 0xffffe000u);         \
+    }
+// The same for a vector of the depth's neighbours.
+#define A_TRANSPOSED 1
+#define A_PUT_DEPTH(a, k, m, value)                                                                     \
+    {                                                                                                   \
+        const float4 put = (value);                                                                     \
+        (a)[A_ELEMENT(k, m) / 4] = put;                                                                 \
+        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - as_float4(as_uint4(put) & (uint4)(0xffffe000u));    \
+    }
+#else
+#define A_TRANSPOSED 0
+#if DEPTH_INNER
+#define A_ELEMENT(k, m) (((m) ^ ((m) >> 2 & 1)) * TILE_K + (k))
+#define A_ELEMENTS (TILE_K * TILE_M)
+#else
+#define A_ELEMENT(k, m) ((k) * (TILE_M + PAD) + (m))
+#define A_ELEMENTS (TILE_K * (TILE_M + PAD))
+#endif
+#define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = (value)
+#endif
+
+#define A_TILE (A_ELEMENTS / 4)  // in vectors
+#define B_TILE (B_ELEMENTS / 4)
