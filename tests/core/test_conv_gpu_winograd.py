@@ -11,6 +11,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.session.context import Context
@@ -72,7 +73,7 @@ def test_chunks_of_tiles(context: Context, direction: str, monkeypatch: pytest.M
     for name in ("3x3-no-pad", "groups-2"):
         problem = core.parse(LINES[name]).with_direction(direction)
         names = [launch.kernel.function_name for launch in gpu_winograd.plan(problem, context).launches]
-        assert names.count("winograd_product") > 1
+        assert names.count("conv_gemm") > 1
         fresh = Context.on(None)  # plans are cached
         check(fresh, problem, "gpu_winograd", spread=SPREAD)
         check(fresh, problem, "gpu_winograd", spread=SPREAD, accumulate=True)
@@ -111,16 +112,35 @@ TILES = {
 
 @pytest.mark.parametrize("name", TILES)
 def test_every_tile_of_the_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings of a search; parts of the depth, and chunks of which the last one is smaller."""
+    """Every micro kernel, with parts of the depth, and chunks of which the last one is smaller."""
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "on")
-    context = Context.on(None)
-    context.device = replace(context.device, device_class=TILES[name].device_class)
-    problem = core.parse("conv forward n2 ic19 ih9 iw13 oc70 kh3 kw3 ph1 pw1 b1")
+    tile = TILES[name]
+
+    def insist(product: ProductShape, device: object, size: int, name: str, parts: int) -> TileChoice:
+        steps = -(-product.depth // tile.k)
+        length = -(-steps // parts)
+        return TileChoice(tile, -(-steps // length), length)
+
+    monkeypatch.setattr(gpu_winograd, "insist", insist)
+    problem = core.parse("conv forward n2 ic39 ih19 iw13 oc70 kh3 kw3 ph1 pw1 b1")
     for direction, parts in (("forward", 1), ("backward_filter", 2)):
-        settings = {"tile": 2, "product": TILES[name].name, "parts": parts, "chunks": 4}
-        listed = list(gpu_winograd.candidates(problem.with_direction(direction), context))
-        assert settings in listed
-        run_with(context, problem.with_direction(direction), settings)
+        settings = {"tile": 2, "product": tile.name, "parts": parts, "chunks": 2}
+        run_with(core.context(), problem.with_direction(direction), settings)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_settings_of_a_search(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "on")
+    context = core.context()
+    problem = core.parse("conv n2 ic19 ih9 iw13 oc40 kh3 kw3 ph1 pw1").with_direction(direction)
+    listed = list(gpu_winograd.candidates(problem, context.planner))
+    assert listed[0] == {}
+    first = dict(listed[1])
+    some = [settings for settings in listed[1:] if settings["product"] == first["product"]]
+    filters = direction == "backward_filter"
+    assert len(some) == 2 * len(gpu_winograd.CHUNKS) * (len(gpu_winograd.PARTS) if filters else 1)
+    for settings in some[:: 5 if filters else 1]:
+        run_with(context, problem, dict(settings))
 
 
 def run_with(context: Context, problem: core.ConvProblem, settings: dict[str, int | str]) -> None:

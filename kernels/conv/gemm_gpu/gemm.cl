@@ -6,6 +6,8 @@
 // backward data     input channels    pixels of dx, a phase    channels of dy * taps    gather             pixels
 // backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
+// The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
+//
 // A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
 // register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
 
@@ -52,7 +54,7 @@
 #define SCALAR_ITEMS 0
 #endif
 
-// LOADER   1: gather, 2: pixels. TARGET   1: pixels, 2: filter.
+// LOADER   1: gather, 2: pixels, 3 and 4: matrices. TARGET   1: pixels, 2: filter.
 #ifndef LOADER
 #define LOADER 1
 #endif
@@ -95,6 +97,8 @@
 #if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
 #include "conv/gemm_gpu/gather.cl"
+#elif LOADER > 2
+#include "conv/gemm_gpu/matrices.cl"
 #else
 #include "conv/gemm_gpu/pixels.cl"
 #endif

@@ -6,9 +6,12 @@
 //
 // A_PUT stores an element of A. What a work-item of the gather loader fetches of A is four neighbours in m.
 
+// Whether a loader writes columns, neighbours of the depth: the pixels loader, and that of matrices with the depth inside.
+#define COLUMN_LOADER (LOADER == 2 || LOADER == 4)
+
 #if MICRO_KERNEL == 1
-#if LOADER == 2
-#define PAD 4  // this loader writes columns
+#if COLUMN_LOADER
+#define PAD 4
 #else
 #define PAD 0
 #endif
@@ -16,13 +19,13 @@
 #define PAD 8
 #endif
 
-#if MICRO_KERNEL == 2 && LOADER == 2
+#if MICRO_KERNEL == 2 && COLUMN_LOADER
 // Neighbours of the depth are neighbours in memory, because this loader has the pixels of a row at hand. Every fourth
 // pair of rows is swapped, so that rows 4 * g and 4 * g + 4 are in different banks.
 #define DEPTH_INNER 1
 #define B_ELEMENT(k, n) (((n) ^ ((n) >> 2 & 1)) * TILE_K + (k))
 #define B_ELEMENTS (TILE_K * TILE_N)
-#elif MICRO_KERNEL == 3 && LOADER == 2
+#elif MICRO_KERNEL == 3 && COLUMN_LOADER
 // As before, with 32 neighbours: every second pair of rows has its halves swapped.
 #define DEPTH_INNER 1
 #define B_ELEMENT(k, n) ((n) * TILE_K + ((k) ^ ((n) >> 1 & 1) << 4))

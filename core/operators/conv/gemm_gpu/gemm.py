@@ -44,7 +44,7 @@ TAPS_OF_ITEM = 5  # taps that a work-item packs
 PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
 LONG_DEPTH = 1024  # depth from which a phase by itself is split where it has too few tiles for the device
 OUTSIDE = 2**30  # a distance outside of every source, the kernels' OUTSIDE
-GATHER, PIXELS = 1, 2  # the kernels' LOADER
+GATHER, PIXELS, BY_ROWS, BY_COLUMNS = 1, 2, 3, 4  # the kernels' LOADER
 TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts of the depth that a search tries
 
@@ -130,6 +130,18 @@ def _inside(grid: Grid) -> bool:
     return all(
         a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
     )
+
+
+def gemm_kernel(planner: Planner, name: str, defines: Mapping[str, Any], tile: GroupTile, dtype: str) -> Any:
+    """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
+    device = planner.device
+    options = tile.options if device.device_class == tile.device_class else ()
+    items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
+    if tile.micro == "mma":
+        items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
+    elif tile.micro == "wgmma":
+        items["EMULATED"] = int(device.compute_capability != HOPPER)
+    return planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines, **items}, dtype, options)
 
 
 class _Builder:
@@ -284,18 +296,10 @@ class _Builder:
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
 
     def _kernel(self, name: str, defines: dict[str, Any], tile: GroupTile) -> Any:
-        """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
-        device = self.planner.device
-        options = tile.options if device.device_class == tile.device_class else ()
-        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
-        if tile.micro == "mma":
-            items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
-        elif tile.micro == "wgmma":
-            items["EMULATED"] = int(device.compute_capability != HOPPER)
-        defines = {**STRUCTS, **defines, **items}
+        """Build a kernel of gemm.cl for this problem."""
         if name != "conv_pack_weights":
-            defines.update(epilogue_defines(self.epilogue))
-        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
+            defines = {**defines, **epilogue_defines(self.epilogue)}
+        return gemm_kernel(self.planner, name, defines, tile, self.problem.dtype)
 
     def _gemm(
         self,

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID, TILE_PART
+from clgraft.core.operators.conv.arguments import GRID, TARGET, TILE_PART
+from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
 from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, choose, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -128,8 +129,6 @@ class _Builder:
         self.items = TRANSFORM_ITEMS if most >= 128 else (most, 1, 1)
         # Intel's compiler for CPUs must not make vectors of work-items (conv/gemm_gpu/gemm.cl)
         self.scalar_items = int(device.is_cpu and "Intel" in device.platform)
-        tile = choice.tile
-        self.options = tile.options if device.device_class == tile.device_class else ()
 
     def take(self, matrices: int, rows: int, columns: int) -> Workspace:
         """Reserve a part of the workspace for matrices."""
@@ -161,27 +160,26 @@ class _Builder:
         return Launch(kernel, global_size, local, arguments, (self.target,), prepares)
 
     def product(
-        self, a: Workspace, b: Workspace, c: Workspace, sizes: tuple[int, int, int], parts: tuple[int, int], add: bool
+        self, a: Workspace, b: Workspace, c: Workspace, sizes: tuple[int, int, int], parts: tuple[int, int]
     ) -> Launch:
         """Return the launch of the products of padded matrices, of `sizes` rows, columns and depth.
 
         `parts` says into how many parts the depth is split, and of how many of the tile's depths each is.
         """
-        tile, (rows, columns, depth) = self.choice.tile, sizes
-        defines = {
-            **tile.defines(),
-            "DEPTH_INNER": int(self.shape.geometry.gradient),
-            "SCALAR_ITEMS": self.scalar_items,
-        }
-        file = "conv/winograd_gpu/product.cl"
+        tile, (rows, columns, depth), matrices = self.choice.tile, sizes, self.shape.matrices
+        loader = BY_COLUMNS if self.shape.geometry.gradient else BY_ROWS
         # halves are converted by the transforms
-        kernel = self.planner.kernel(file, "winograd_product", defines, "float32", self.options)
-        tiles = (rows // tile.m) * (columns // tile.n)
-        work_groups = tiles * parts[0] * self.shape.matrices
+        defines = {**tile.defines(), "LOADER": loader, "TARGET": TO_FILTER, "SPLIT": 1}
+        kernel = gemm_kernel(self.planner, "conv_gemm", defines, tile, "float32")
+        work_groups = (rows // tile.m) * (columns // tile.n) * parts[0] * matrices
         if work_groups * tile.threads > LARGEST:
             raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")
-        numbers = ints(rows // tile.m, columns // tile.n, depth, *parts, self.shape.matrices, add)
-        return Launch(kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers), (self.target,))
+        nothing = (GRID.pack({"batch": 0, **dict.fromkeys(GRID.spatial, (0, 0, 0))}),)
+        nothing += (TARGET.pack(dict.fromkeys(TARGET.spatial, (0, 0, 0))),)
+        numbers = ints(0, 0, rows, columns, depth, *parts, matrices)
+        return Launch(
+            kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers, *nothing), (self.target,)
+        )
 
     def pixels(self) -> Launches:
         """Return forward or backward data: rows are the target's channels, columns tiles, the depth is channels."""
@@ -211,7 +209,7 @@ class _Builder:
                     (count, depth),
                     *(Buffer(self.source), source, *ints(shape.channels, depth, depth), grid, part),
                 ),
-                self.product(weights, source, products, (rows, pitch, depth), (1, depth // tile.k), False),
+                self.product(weights, source, products, (rows, pitch, depth), (1, depth // tile.k)),
                 self.transform(
                     "transforms.cl",
                     "winograd_result",
@@ -230,10 +228,14 @@ class _Builder:
         rows, columns = round_up(shape.outputs, tile.m), round_up(shape.channels, tile.n)
         depth = round_up(self.count, tile.k)
         gradient, source = self.take(matrices, rows, depth), self.take(matrices, columns, depth)
-        products = self.take(parts * matrices, rows, columns)
+        # every part of every chunk has products of its own
+        nbytes = parts * matrices * rows * columns * 4
+        chunks = list(self.chunks())
+        products = self.layout.take(len(chunks) * nbytes)
         launches = []
-        for first, count in self.chunks():
+        for i, (first, count) in enumerate(chunks):
             part = self.part(first, count, depth, depth)
+            own = Workspace(products.offset_bytes + i * nbytes)
             launches += [
                 self.transform(
                     "transforms.cl",
@@ -247,16 +249,15 @@ class _Builder:
                     (depth, shape.outputs),
                     *(Buffer("dy"), gradient, *ints(shape.outputs, rows), grid, part),
                 ),
-                self.product(
-                    gradient, source, products, (rows, columns, depth), (parts, self.choice.chunks), first > 0
-                ),
+                self.product(gradient, source, own, (rows, columns, depth), (parts, self.choice.chunks)),
             ]
         launches.append(
             self.transform(
                 "filter.cl",
                 "winograd_filter",
                 (ceil_div(shape.channels, FILTER_CHANNELS) * FILTER_ITEMS, shape.outputs),
-                *(products, Buffer("dw"), Accumulate("dw"), *ints(shape.channels, rows, columns, parts)),
+                *(products, Buffer("dw"), Accumulate("dw")),
+                *ints(shape.channels, rows, columns, len(chunks) * parts),
             )
         )
         return Launches(tuple(launches), self.layout.nbytes)
