@@ -10,12 +10,16 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
+from clgraft.core.graph import parse_graph
+from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays, reference
+from tests.core.test_epilogues import BOTH, CHANNELS
+from tests.core.test_epilogues import check as check_epilogue
 from tests.problem_sets import problem_lines
 
 
@@ -234,3 +238,37 @@ def test_the_switch_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "off")
     with pytest.raises(Declined, match="CLGRAFT_WINOGRAD is off"):
         gpu_winograd.plan(core.parse("conv forward n2 ic64 ih14 iw14 oc64 kh3 kw3"), core.context().planner)
+
+
+@pytest.mark.parametrize("storage", ["", "f16 "])
+def test_epilogues(context: Context, tile: int, rng: np.random.Generator, storage: str) -> None:
+    """Whole rows of tiles, and those that end in the middle."""
+    for size in ("ih15 iw13", "ih8 iw16"):
+        layer = f"conv forward {storage}n2 ic19 {size} oc37 kh3 kw3 ph1 pw1 b1"
+        for epilogue in (BOTH, CHANNELS):
+            problem = core.parse(f"fused {layer} {epilogue}")
+            launches = gpu_winograd.plan(problem.base, context.planner, epilogue=problem.epilogue)
+            check_epilogue(context.plan_launches(problem, launches, "gpu_winograd"), problem, rng)
+
+
+def test_graphs_choose_it_and_fuse_what_follows(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers with activations and a residual sum, forward and backward, as on a GPU."""
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "4")
+    context = Context.on(None)
+    context.device = replace(
+        context.device, compute_units=128, device_class="gpu", is_cpu=False, is_gpu=True, vector_width=1
+    )
+    graph = parse_graph(
+        "input x[2,16,9,11] w[16,16,3,3] b[16] v[16,16,3,3]\n"
+        "y = x w b | conv forward n2 ic16 ih9 iw11 oc16 kh3 kw3 ph1 pw1 b1\n"
+        "z = y | pointwise x0[3168] : y0 = x0 > 0 ? x0 : 0\n"
+        "t = z v | conv forward n2 ic16 ih9 iw11 oc16 kh3 kw3 ph1 pw1\n"
+        "u = t x | pointwise x0[3168] x1[3168] : y0 = x0 + x1\noutput u"
+    )
+    compiled = context.compile(graph)
+    arrays = {value.name: rng.standard_normal(value.shape).astype(np.float32) for value in graph.inputs}
+    exact = evaluate(graph, arrays)["u"]
+    found = compiled.run(arrays)["u"]
+    assert np.abs(found.ravel() - exact.ravel()).max() <= 1e-5 * np.abs(exact).max()
+    report = compiled.report()
+    assert all(name == "in_kernel" for _, name in report.algorithms) and len(report.algorithms) == 2, report.algorithms

@@ -1,7 +1,7 @@
 // Winograd's transforms of tiles, for CPU devices and GPUs: F(2x2, 3x3) has the points 0, 1, -1, F(4x4, 3x3) 0, P, -P,
 // Q, -Q; both have the one at infinity as well. The transforms of one axis are written out for both.
 //
-// NUMBER  type of what is transformed: realv or real
+// TRANSFORMED  type of what is transformed: realv or real
 
 #ifndef TILE
 #define TILE 4  // outputs of a tile along an axis, 2 or 4
@@ -22,8 +22,8 @@
 // B^T d, the source's transform of one axis: SIDE to SIDE.
 #define TRANSFORM_SOURCE(d, out) \
     { \
-        const NUMBER a_ = (d)[4] - Q * Q * (d)[2], b_ = (d)[3] - Q * Q * (d)[1]; \
-        const NUMBER c_ = (d)[4] - P * P * (d)[2], e_ = (d)[3] - P * P * (d)[1]; \
+        const TRANSFORMED a_ = (d)[4] - Q * Q * (d)[2], b_ = (d)[3] - Q * Q * (d)[1]; \
+        const TRANSFORMED c_ = (d)[4] - P * P * (d)[2], e_ = (d)[3] - P * P * (d)[1]; \
         out[0] = P * P * Q * Q * (d)[0] - (P * P + Q * Q) * (d)[2] + (d)[4]; \
         out[1] = a_ + P * b_; \
         out[2] = a_ - P * b_; \
@@ -35,8 +35,8 @@
 // A^T m, the products' transform: SIDE to TILE.
 #define TRANSFORM_PRODUCT(m, out) \
     { \
-        const NUMBER a_ = (m)[1] + (m)[2], b_ = P * ((m)[1] - (m)[2]); \
-        const NUMBER c_ = (m)[3] + (m)[4], e_ = Q * ((m)[3] - (m)[4]); \
+        const TRANSFORMED a_ = (m)[1] + (m)[2], b_ = P * ((m)[1] - (m)[2]); \
+        const TRANSFORMED c_ = (m)[3] + (m)[4], e_ = Q * ((m)[3] - (m)[4]); \
         out[0] = (m)[0] + a_ + c_; \
         out[1] = b_ + e_; \
         out[2] = P * P * a_ + Q * Q * c_; \
@@ -46,8 +46,8 @@
 // A y, the gradients' transform: TILE to SIDE.
 #define TRANSFORM_GRADIENT(y, out) \
     { \
-        const NUMBER a_ = (y)[0] + P * P * (y)[2], b_ = (y)[1] + P * P * (y)[3]; \
-        const NUMBER c_ = (y)[0] + Q * Q * (y)[2], e_ = (y)[1] + Q * Q * (y)[3]; \
+        const TRANSFORMED a_ = (y)[0] + P * P * (y)[2], b_ = (y)[1] + P * P * (y)[3]; \
+        const TRANSFORMED c_ = (y)[0] + Q * Q * (y)[2], e_ = (y)[1] + Q * Q * (y)[3]; \
         out[0] = (y)[0]; \
         out[1] = a_ + P * b_; \
         out[2] = a_ - P * b_; \
@@ -59,8 +59,8 @@
 // G w, the weights' transform: three to SIDE.
 #define TRANSFORM_WEIGHTS(w, out) \
     { \
-        const NUMBER a_ = P_NORM * ((w)[0] + P * P * (w)[2]), b_ = P_NORM * P * (w)[1]; \
-        const NUMBER c_ = Q_NORM * ((w)[0] + Q * Q * (w)[2]), e_ = Q_NORM * Q * (w)[1]; \
+        const TRANSFORMED a_ = P_NORM * ((w)[0] + P * P * (w)[2]), b_ = P_NORM * P * (w)[1]; \
+        const TRANSFORMED c_ = Q_NORM * ((w)[0] + Q * Q * (w)[2]), e_ = Q_NORM * Q * (w)[1]; \
         out[0] = (w)[0] * ZERO_NORM; \
         out[1] = a_ + b_; \
         out[2] = a_ - b_; \
@@ -72,8 +72,8 @@
 // G^T m, the transform of the weights' gradients: SIDE to three.
 #define TRANSFORM_FILTER(m, out) \
     { \
-        const NUMBER a_ = P_NORM * ((m)[1] + (m)[2]), b_ = P_NORM * ((m)[1] - (m)[2]); \
-        const NUMBER c_ = Q_NORM * ((m)[3] + (m)[4]), e_ = Q_NORM * ((m)[3] - (m)[4]); \
+        const TRANSFORMED a_ = P_NORM * ((m)[1] + (m)[2]), b_ = P_NORM * ((m)[1] - (m)[2]); \
+        const TRANSFORMED c_ = Q_NORM * ((m)[3] + (m)[4]), e_ = Q_NORM * ((m)[3] - (m)[4]); \
         out[0] = (m)[0] * ZERO_NORM + a_ + c_; \
         out[1] = P * b_ + Q * e_; \
         out[2] = P * P * a_ + Q * Q * c_ + (m)[5]; \
@@ -102,7 +102,7 @@
     }
 #define TRANSFORM_WEIGHTS(w, out) \
     { \
-        const NUMBER a_ = ((w)[0] + (w)[2]) * REAL(0.5), b_ = (w)[1] * REAL(0.5); \
+        const TRANSFORMED a_ = ((w)[0] + (w)[2]) * REAL(0.5), b_ = (w)[1] * REAL(0.5); \
         out[0] = (w)[0]; \
         out[1] = a_ + b_; \
         out[2] = a_ - b_; \
@@ -110,7 +110,7 @@
     }
 #define TRANSFORM_FILTER(m, out) \
     { \
-        const NUMBER a_ = ((m)[1] + (m)[2]) * REAL(0.5); \
+        const TRANSFORMED a_ = ((m)[1] + (m)[2]) * REAL(0.5); \
         out[0] = (m)[0] + a_; \
         out[1] = ((m)[1] - (m)[2]) * REAL(0.5); \
         out[2] = a_ + (m)[3]; \
@@ -122,15 +122,15 @@
 // value) takes the to x to results.
 #define TRANSFORM_2D(F, from, to, in, put) \
     { \
-        NUMBER half_done[(to) * (from)]; \
+        TRANSFORMED half_done[(to) * (from)]; \
         _Pragma("unroll") for (int j = 0; j < (from); j++) { \
-            NUMBER column_[from], out_[to]; \
+            TRANSFORMED column_[from], out_[to]; \
             _Pragma("unroll") for (int i = 0; i < (from); i++) column_[i] = in(i, j); \
             F(column_, out_) \
             _Pragma("unroll") for (int i = 0; i < (to); i++) half_done[i * (from) + j] = out_[i]; \
         } \
         _Pragma("unroll") for (int i = 0; i < (to); i++) { \
-            NUMBER out_[to]; \
+            TRANSFORMED out_[to]; \
             F(half_done + i * (from), out_) \
             _Pragma("unroll") for (int j = 0; j < (to); j++) { put(i, j, out_[j]) } \
         } \

@@ -20,7 +20,7 @@ typedef struct {
     TILE_ROWS_FIELDS
 } TileRows;
 
-#define NUMBER realv
+#define TRANSFORMED realv
 #include "conv/winograd/axes.cl"
 
 // Loads VL elements of a row, the last ones of a tensor one by one.

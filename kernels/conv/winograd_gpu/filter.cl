@@ -21,43 +21,49 @@ kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int ou
 #undef PUT
 }
 
-// Channels of a work-group, and its work-items.
+// Channels of a work-group. It has CHANNELS * SIDE work-items.
 #ifndef CHANNELS
 #define CHANNELS 32
 #endif
-#ifndef ITEMS
-#define ITEMS 128
-#endif
 
 // dw of the products, which are [part][element][group][padded rows][padded columns]; the parts are added in order. A
-// work-group takes CHANNELS channels of one output. Global: work-items of all blocks of channels, outputs, groups.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+// work-group takes CHANNELS channels of one output: a work-item adds up a column of elements and transforms it, then
+// three of SIDE transform a row. Global: work-items of all blocks of channels, outputs, groups.
+kernel __attribute__((reqd_work_group_size(CHANNELS * SIDE, 1, 1)))
 void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels,
                      const int padded_rows, const int padded_columns, const int parts) {
-    local real sums[ELEMENTS * CHANNELS], taps[9 * CHANNELS];
-    const int id = get_local_id(0), first = get_group_id(0) * CHANNELS, count = min(channels - first, CHANNELS);
+    local real columns[3 * SIDE * CHANNELS], taps[9 * CHANNELS];
+    const int id = get_local_id(0), at = id % CHANNELS, side = id / CHANNELS;
+    const int first = get_group_id(0) * CHANNELS, count = min(channels - first, CHANNELS);
     const int output = get_global_id(1), outputs = get_global_size(1), group = get_global_id(2), groups = get_global_size(2);
     const long next = (long)groups * padded_rows * padded_columns;
-    global const real *from = OPEN(products) + ((long)group * padded_rows + output) * padded_columns + first;
-    for (int i = id; i < ELEMENTS * CHANNELS; i += ITEMS) {
-        real sum = 0;
-        if (i % CHANNELS < count) {
-            for (int part = 0; part < parts; part++) sum += from[((long)part * ELEMENTS + i / CHANNELS) * next + i % CHANNELS];
+    if (at < count) {
+        global const real *from = OPEN(products) + side * next +
+                                  ((long)group * padded_rows + output) * padded_columns + first + at;
+        real sums[SIDE], out[3];
+#pragma unroll
+        for (int i = 0; i < SIDE; i++) sums[i] = from[i * SIDE * next];
+        for (int part = 1; part < parts; part++) {
+            from += ELEMENTS * next;
+#pragma unroll
+            for (int i = 0; i < SIDE; i++) sums[i] += from[i * SIDE * next];
         }
-        sums[i] = sum;
+        TRANSFORM_FILTER(sums, out)
+#pragma unroll
+        for (int i = 0; i < 3; i++) columns[(i * SIDE + side) * CHANNELS + at] = out[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (id < count) {
-#define PRODUCT(i, j) sums[((i) * SIDE + (j)) * CHANNELS + id]
-#define PUT(i, j, value) taps[id * 9 + (i) * 3 + (j)] = value;
-        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, 3, PRODUCT, PUT)
-#undef PRODUCT
-#undef PUT
+    if (at < count && side < 3) {
+        real row[SIDE], out[3];
+#pragma unroll
+        for (int j = 0; j < SIDE; j++) row[j] = columns[(side * SIDE + j) * CHANNELS + at];
+        TRANSFORM_FILTER(row, out)
+#pragma unroll
+        for (int j = 0; j < 3; j++) taps[at * 9 + side * 3 + j] = out[j];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    const long at = (((long)group * outputs + output) * channels + first) * 9;
-    global stored *to = OPEN(dw) + at;
-    for (int i = id; i < count * 9; i += ITEMS) {
+    global stored *to = OPEN(dw) + (((long)group * outputs + output) * channels + first) * 9;
+    for (int i = id; i < count * 9; i += CHANNELS * SIDE) {
         real value = taps[i];
         if (accumulate) value += LOAD(to, i);
         STORE(to, i, value);

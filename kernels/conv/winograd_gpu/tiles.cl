@@ -10,7 +10,7 @@
 
 #include "conv/grid.cl"
 
-#define NUMBER real
+#define TRANSFORMED real
 #include "conv/winograd/axes.cl"
 
 #define TILES_H ((grid.size_h + TILE - 1) / TILE)

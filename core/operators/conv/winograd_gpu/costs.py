@@ -83,7 +83,7 @@ class Shape:
     def product(self, tiles: int) -> ProductShape:
         """Return the product of so many tiles."""
         if self.geometry.gradient:
-            return ProductShape(self.outputs, self.channels, tiles, self.matrices)
+            return ProductShape(self.outputs, self.channels, tiles, self.matrices, WHOLE)
         return ProductShape(self.outputs, tiles, self.channels, self.matrices, WHOLE)
 
     def chunks(self, device: DeviceInfo) -> int:
@@ -94,14 +94,17 @@ class Shape:
 
 
 def cost(shape: Shape, device: DeviceInfo) -> float:
-    """Estimate the method's time: the products, what the transforms read and write, and the launches."""
+    """Estimate the method's time: the products, what the transforms read and write, and the launches.
+
+    What the products read and write is in their own estimate.
+    """
     g, chunks = shape.geometry, shape.chunks(device)
     tiles = -(-shape.tiles // chunks)
     products = choose(shape.product(tiles), device, 4, split=g.gradient)
     filters = shape.groups * shape.channels * shape.outputs
     pixels = g.batch * (g.channels * prod(g.source_size) + g.outputs * prod(g.target_size))
-    nbytes = 4 * pixels + 2 * shape.tiles * shape.tile_bytes
-    nbytes += 4 * filters * (9 + 2 * g.elements * (products.parts * chunks if g.gradient else 1))
+    nbytes = 4 * pixels + shape.tiles * shape.tile_bytes
+    nbytes += 4 * filters * (9 + g.elements * (products.parts * chunks if g.gradient else 1))
     rate = costs(device.device_class).rate * device.compute_units
     return chunks * (products.cycles + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + nbytes / rate
 

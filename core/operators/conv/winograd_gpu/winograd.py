@@ -33,7 +33,7 @@ NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx"), "backward_filter"
 SETTINGS = {"tile", "product", "parts", "chunks"}
 PARTS = (1, 2, 4, 8, 16, 32, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4, 16)  # chunks of the tiles that a search tries
-FILTER_CHANNELS, FILTER_ITEMS = 32, 128  # CHANNELS and ITEMS of the last launch of the weights' gradient
+FILTER_CHANNELS = 32  # channels of a work-group in the last launch of the weights' gradient, the kernel's CHANNELS
 TRANSFORM_ITEMS = (32, 4, 1)  # work-group of a transform: tiles or outputs, channels
 
 
@@ -127,6 +127,7 @@ class _Builder:
         device = planner.device
         most = device.max_work_group_size
         self.items = TRANSFORM_ITEMS if most >= 128 else (most, 1, 1)
+        self.filter_channels = min(FILTER_CHANNELS, most // (shape.geometry.tile + 2))
         # Intel's compiler for CPUs must not make vectors of work-items (conv/gemm_gpu/gemm.cl)
         self.scalar_items = int(device.is_cpu and "Intel" in device.platform)
 
@@ -151,8 +152,8 @@ class _Builder:
         defines.update({**GRID.defines(), **TILE_PART.defines()})
         local: tuple[int, ...] = self.items
         if name == "winograd_filter":
-            defines.update({"CHANNELS": FILTER_CHANNELS, "ITEMS": FILTER_ITEMS})
-            local = (FILTER_ITEMS, 1, 1)
+            defines["CHANNELS"] = self.filter_channels
+            local = (self.filter_channels * (tile + 2), 1, 1)
         if name == "winograd_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel(f"conv/winograd_gpu/{file}", name, defines, self.problem.dtype)
@@ -251,11 +252,12 @@ class _Builder:
                 ),
                 self.product(gradient, source, own, (rows, columns, depth), (parts, self.choice.chunks)),
             ]
+        items = self.filter_channels * (shape.geometry.tile + 2)
         launches.append(
             self.transform(
                 "filter.cl",
                 "winograd_filter",
-                (ceil_div(shape.channels, FILTER_CHANNELS) * FILTER_ITEMS, shape.outputs),
+                (ceil_div(shape.channels, self.filter_channels) * items, shape.outputs),
                 *(products, Buffer("dw"), Accumulate("dw")),
                 *ints(shape.channels, rows, columns, len(chunks) * parts),
             )
