@@ -18,7 +18,6 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    HOPPER,
     LARGEST,
     MMA_CAPABILITY,
     GroupTile,
@@ -30,6 +29,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.device import HOPPER
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes

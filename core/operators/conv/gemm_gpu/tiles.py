@@ -19,7 +19,6 @@ NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "bu
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
-HOPPER = 90  # compute capability of the devices with wgmma, times 10
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
