@@ -34,6 +34,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.precision import TF32
 from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
@@ -265,6 +266,7 @@ class _Builder:
                     ),
                 ),
                 ("dx",),
+                precision=TF32 if tile.tf32 else "",
             )
         )
         return True
@@ -332,6 +334,7 @@ class _Builder:
                     + where
                     + (() if split else last),
                     (target,),
+                    precision=TF32 if tile.tf32 else "",
                 )
             )
         if split:
