@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOPPER = 90  # compute capability of the devices with wgmma, times 10
 POCL = "portable computing language"  # as its platform calls itself
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import POCL
-from clgraft.core.runtime import cache_limit, hopper
+from clgraft.core.runtime import cache_limit, ptx
 from clgraft.core.runtime import drivers as runtimes
 
 MAGIC = b"clgraft program 1\n"
@@ -93,8 +93,8 @@ def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
 
     try:
         program = _built(cl.Program(cl_context, source), options)
-        if any(hopper.needed(device, source) for device in cl_context.devices):
-            program = hopper.rebuilt(cl_context, program, lambda patched: _built(patched, options))
+        if any(ptx.needed(device, source) for device in cl_context.devices):
+            program = ptx.rebuilt(cl_context, program, lambda patched: _built(patched, options))
         return program
     except cl.RuntimeError as error:
         raise BuildError(

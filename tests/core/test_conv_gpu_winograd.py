@@ -265,6 +265,8 @@ def test_graphs_choose_it_and_fuse_what_follows(rng: np.random.Generator, monkey
         "t = z v | conv forward n2 ic16 ih9 iw11 oc16 kh3 kw3 ph1 pw1\n"
         "u = t x | pointwise x0[3168] x1[3168] : y0 = x0 + x1\noutput u"
     )
+    for node in (graph.nodes[0], graph.nodes[2]):
+        assert context.choose(node.problem).algorithm == "gpu_winograd"
     compiled = context.compile(graph)
     arrays = {value.name: rng.standard_normal(value.shape).astype(np.float32) for value in graph.inputs}
     exact = evaluate(graph, arrays)["u"]

@@ -121,6 +121,9 @@
 #ifndef TILE_ALIGNMENT
 #define TILE_ALIGNMENT
 #endif
+#ifndef FENCE_TILES  // what a work-item does between storing tiles and the barrier
+#define FENCE_TILES
+#endif
 #ifndef STAGES  // tiles in local memory at the same time
 #define STAGES 2
 #endif
@@ -219,6 +222,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         LOADER_OPEN(&loader);
         LOADER_FETCH(&loader, &fetched, 1 < steps);
         loader_store(&fetched, a_tiles, b_tiles);
+        FENCE_TILES;
         barrier(CLK_LOCAL_MEM_FENCE);
         int now = 0;
 #if MICRO_KERNEL == 1
@@ -247,39 +251,56 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             multiply(&odd, sums_of_item);
         }
 #elif MICRO_KERNEL == 3
+        // While a step's products run, the tiles of the one after the next are stored, which were fetched a step before.
         float fed[4][4];
         int next = 1, last = 2;
         if (1 < steps) {
             LOADER_FETCH(&loader, &fetched, 2 < steps);
             loader_store(&fetched, a_tiles + A_TILE, b_tiles + B_TILE);
         }
+        if (2 < steps) LOADER_FETCH(&loader, &fetched, 3 < steps);
         READ_FED(fed, (local const float *)b_tiles, place);
         FENCE_TILES;
-        barrier(CLK_LOCAL_MEM_FENCE);
-        for (int step = 2; step <= steps + 1; step++) {
-            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+        for (int left = steps; left > 0; left--) {
             float sums[SUMS];
-            uint high[4][4], low[4][4];
+            uint high[4][4];
+#if !TF32
+            uint low[4][4];
+#endif
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    high[s][i] = as_uint(fed[s][i]) & 0xffffe000u;
-                    low[s][i] = as_uint(fed[s][i] - as_float(high[s][i]));
+#if TF32
+                    high[s][i] = tf32_of(fed[s][i]);
+#else
+                    high[s][i] = HIGH_OF(fed[s][i]);
+                    low[s][i] = as_uint(LOW_OF(fed[s][i]));
+#endif
                 }
             const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE));
+#if !TF32
             const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE) + A_HALF);
+#endif
             WGMMA_BEGIN;
             WGMMA_LOOP
             for (int s = 0; s < 4; s++) {
+#if TF32
+                WGMMA(sums, high[s], a_high, s, s > 0);
+#else
                 WGMMA(sums, low[s], a_high, s, s > 0);
                 WGMMA(sums, high[s], a_low, s, 1);
                 WGMMA(sums, high[s], a_high, s, 1);
+#endif
             }
             WGMMA_COMMIT;
+            barrier(CLK_LOCAL_MEM_FENCE);  // the next tiles are stored, and nobody reads the last ones any more
+            if (left > 2) {
+                loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
+                FENCE_TILES;
+            }
+            if (left > 3) LOADER_FETCH(&loader, &fetched, left > 4);
             READ_FED(fed, (local const float *)(b_tiles + next * B_TILE), place);  // not used after the last step
-            if (step < steps) loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
-            FENCE_TILES;
             const int first_stage = now;
             now = next;
             next = last;
@@ -289,7 +310,6 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             for (int i = 0; i < ITEM_M; i++)
 #pragma unroll
                 for (int j = 0; j < 2; j++) sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2];
-            barrier(CLK_LOCAL_MEM_FENCE);
         }
 #else
         for (int step = 1; step <= steps; step++) {

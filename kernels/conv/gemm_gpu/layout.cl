@@ -9,6 +9,33 @@
 // Whether a loader writes columns, neighbours of the depth: the pixels loader, and that of matrices with the depth inside.
 #define COLUMN_LOADER (LOADER == 2 || LOADER == 4)
 
+// For the matrix units, 1: one product of operands rounded to TF32 instead of three (CLGRAFT_PRECISION=tf32).
+#ifndef TF32
+#define TF32 0
+#endif
+
+// 1: compute what the matrix units compute through local memory, so that any device can run their kernels, slowly.
+#ifndef EMULATED
+#define EMULATED 0
+#endif
+
+#if MICRO_KERNEL > 1
+// The bits of a number rounded to TF32.
+uint tf32_of(const float x) {
+#if EMULATED
+    return isnan(x) ? as_uint(x) : (as_uint(x) + 0x1000u) & 0xffffe000u;
+#else
+    uint bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+#endif
+}
+
+// The part of a number that TF32 has, by truncation, which keeps the largest numbers finite, and the rest of it.
+#define HIGH_OF(x) (as_uint(x) & 0xffffe000u)
+#define LOW_OF(x) ((x) - as_float(HIGH_OF(x)))
+#endif
+
 #if MICRO_KERNEL == 1
 #if COLUMN_LOADER
 #define PAD 4
@@ -48,21 +75,32 @@
 #define A_HALF (TILE_K * TILE_M)
 #define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
 #define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
+#define A_TRANSPOSED 1
+#if TF32
+#define A_ELEMENTS A_HALF
+#define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = as_float(tf32_of(value))
+#define A_PUT_DEPTH(a, k, m, value)                                                                             \
+    {                                                                                                           \
+        const float4 put = (value);                                                                             \
+        (a)[A_ELEMENT(k, m) / 4] =                                                                              \
+            as_float4((uint4)(tf32_of(put.s0), tf32_of(put.s1), tf32_of(put.s2), tf32_of(put.s3)));             \
+    }
+#else
 #define A_ELEMENTS (2 * A_HALF)
 #define A_PUT(a, k, m, value)                                                               \
     {                                                                                       \
         const real put = (value);                                                           \
         (a)[A_ELEMENT(k, m)] = put;                                                         \
-        (a)[A_HALF + A_ELEMENT(k, m)] = put - as_float(as_uint(put) & 0xffffe000u);         \
+        (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);                                        \
     }
 // The same for a vector of the depth's neighbours.
-#define A_TRANSPOSED 1
 #define A_PUT_DEPTH(a, k, m, value)                                                                     \
     {                                                                                                   \
         const float4 put = (value);                                                                     \
         (a)[A_ELEMENT(k, m) / 4] = put;                                                                 \
         (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - as_float4(as_uint4(put) & (uint4)(0xffffe000u));    \
     }
+#endif
 #else
 #define A_TRANSPOSED 0
 #if DEPTH_INNER

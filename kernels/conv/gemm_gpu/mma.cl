@@ -10,16 +10,6 @@
 // the one after it, and their column c of product 4 * u + w is column 32 * u + 4 * c + w. The depth's order in a product
 // does not matter as long as it is the same for A and B.
 
-// 1: one product of operands rounded to TF32 instead of three (CLGRAFT_PRECISION=tf32).
-#ifndef TF32
-#define TF32 0
-#endif
-
-// 1: compute what mma.sync computes through local memory, so that any device can run this file, slowly.
-#ifndef EMULATED
-#define EMULATED 0
-#endif
-
 #if PATCH_M != 8 || PATCH_N != 4 || ITEM_M % 4 || ITEM_N % 8 || TILE_K != 16
 #error a warp of 8 * 4 lanes makes blocks of 32 rows and columns, 16 elements of the depth at a time
 #endif
@@ -85,13 +75,6 @@ void mma(float c[4], const uint a0, const uint a1, const uint a2, const uint a3,
 }
 #endif
 
-#if TF32
-#define HIGH(x) (as_uint(x) + 0x1000u)  // the units ignore the last 13 bits
-#else
-#define HIGH(x) (as_uint(x) & 0xffffe000u)
-#define LOW(x, high) as_uint((x) - as_float(high))
-#endif
-
 // What a work-item feeds of a tile of A or B: `count` rows or columns, four elements of the depth each.
 #define READ_FED(fed, count, tile, start, depth, ELEMENT)                                    \
     for (int v = 0; v < (count); v += 4)                                                     \
@@ -118,7 +101,7 @@ void mma(float c[4], const uint a0, const uint a1, const uint a2, const uint a3,
 #endif
 
 // Adds the product of one step's tiles to the sums.
-void multiply_tiles(const Place *place, local const realv *a_tile, local const realv *b_tile,
+__attribute__((always_inline)) void multiply_tiles(const Place *place, local const realv *a_tile, local const realv *b_tile,
                     real sums[ITEM_M][ITEM_N] TAKE_OPERANDS) {
     local const float *a = (local const float *)a_tile, *b = (local const float *)b_tile;
     float rows[ITEM_M][4], columns[ITEM_N / 2][4];
@@ -132,9 +115,11 @@ void multiply_tiles(const Place *place, local const realv *a_tile, local const r
     for (int j = 0; j < ITEM_N / 2; j++)
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            b_high[j][k] = HIGH(columns[j][k]);
-#if !TF32
-            b_low[j][k] = LOW(columns[j][k], b_high[j][k]);
+#if TF32
+            b_high[j][k] = tf32_of(columns[j][k]);
+#else
+            b_high[j][k] = HIGH_OF(columns[j][k]);
+            b_low[j][k] = as_uint(LOW_OF(columns[j][k]));
 #endif
         }
     MMA_LOOP
@@ -146,10 +131,14 @@ void multiply_tiles(const Place *place, local const realv *a_tile, local const r
 #pragma unroll
             for (int e = 0; e < 4; e++) c[j][e] = 0;
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            a_high[0][k] = HIGH(rows[i][k]);
-            a_high[1][k] = HIGH(rows[i + 1][k]);
-        }
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+#if TF32
+                a_high[e][k] = tf32_of(rows[i + e][k]);
+#else
+                a_high[e][k] = HIGH_OF(rows[i + e][k]);
+#endif
 #define MMA_ROW(a, b)                                                                            \
     MMA_LOOP for (int k = 0; k < 4; k += 2)                                                      \
     MMA_LOOP for (int j = 0; j < ITEM_N / 2; j++)                                                \
@@ -158,8 +147,8 @@ void multiply_tiles(const Place *place, local const realv *a_tile, local const r
         uint a_low[2][4];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            a_low[0][k] = LOW(rows[i][k], a_high[0][k]);
-            a_low[1][k] = LOW(rows[i + 1][k], a_high[1][k]);
+            a_low[0][k] = as_uint(LOW_OF(rows[i][k]));
+            a_low[1][k] = as_uint(LOW_OF(rows[i + 1][k]));
         }
         MMA_ROW(a_low, b_high);
         MMA_ROW(a_high, b_low);

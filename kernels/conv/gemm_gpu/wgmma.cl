@@ -10,13 +10,6 @@
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
 
-#ifndef TF32
-#define TF32 0
-#endif
-#ifndef EMULATED  // as in conv/gemm_gpu/mma.cl
-#define EMULATED 0
-#endif
-
 #if TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128)
 #error a warpgroup makes 64 or 128 rows and 64 columns, 32 elements of the depth at a time
 #endif

@@ -18,7 +18,6 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    HOPPER,
     LARGEST,
     MMA_CAPABILITY,
     GroupTile,
@@ -30,10 +29,12 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.device import HOPPER
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.precision import TF32
 from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
@@ -277,6 +278,7 @@ class _Builder:
                     ),
                 ),
                 ("dx",),
+                precision=TF32 if tile.tf32 else "",
             )
         )
         return True
@@ -336,6 +338,7 @@ class _Builder:
                     + where
                     + (() if split else last),
                     (target,),
+                    precision=TF32 if tile.tf32 else "",
                 )
             )
         if split:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "bu
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
-HOPPER = 90  # compute capability of the devices with wgmma, times 10
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
@@ -52,11 +52,13 @@ class GroupTile:
     options: tuple[str, ...] = ()
     fixed_group: bool = True
     micro: str = "fma"
+    tf32: bool = False  # one product of operands rounded to TF32, instead of three
 
     @property
     def name(self) -> str:
-        """The tile's size as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
-        return f"{self.m}x{self.n}x{self.k}" + (f"-{self.micro}" if self.micro != "fma" else "")
+        """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
+        words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
+        return "-".join(filter(None, words))
 
     @property
     def threads(self) -> int:
@@ -92,6 +94,7 @@ class GroupTile:
             "PATCH_N": self.patch_n,
             "FIXED_GROUP": int(self.fixed_group),
             **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
+            **({"TF32": 1} if self.tf32 else {}),
         }
 
 
@@ -124,7 +127,7 @@ class TileChoice:
 
 @cache
 def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
-    """Read the rows of a class of devices for an element size in bytes."""
+    """Read the rows of a class of devices for an element size in bytes; without any, those of the class ``gpu``."""
     found: dict[str, list[GroupTile]] = {}
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
@@ -134,14 +137,20 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
             options = tuple(word for word in words[15:] if word != "free" and word not in MICRO_KERNELS)
             micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
             fixed_group = "free" not in words[15:]
-            tile = GroupTile(words[0], **numbers, options=options, fixed_group=fixed_group, micro=micro)
-            found.setdefault(tile.device_class, []).append(tile)
+            name, _, mode = words[0].partition(":")
+            tile = GroupTile(
+                name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32
+            )
+            found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
 
 def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     """Return the tiles that a device can run."""
-    for tile in rows(device.device_class, size):
+    listed = rows(device.device_class, size)
+    if precision() == TF32:
+        listed += tuple(tile for tile in rows(f"{device.device_class}:{TF32}", size) if tile.tf32)
+    for tile in listed:
         if tile.micro == "mma" and device.compute_capability < MMA_CAPABILITY:
             continue
         if tile.micro == "wgmma" and not device.has_wgmma:
