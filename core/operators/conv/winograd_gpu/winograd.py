@@ -175,8 +175,11 @@ class _Builder:
         work_groups = (rows // tile.m) * (columns // tile.n) * parts[0] * matrices
         if work_groups * tile.threads > LARGEST:
             raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")
-        nothing = (GRID.pack({"batch": 0, **dict.fromkeys(GRID.spatial, (0, 0, 0))}),)
-        nothing += (TARGET.pack(dict.fromkeys(TARGET.spatial, (0, 0, 0))),)
+        nowhere: dict[str, Any] = dict.fromkeys((*GRID.spatial, *TARGET.spatial), (0, 0, 0))
+        nothing = (
+            GRID.pack({"batch": 0, **{name: nowhere[name] for name in GRID.spatial}}),
+            TARGET.pack({name: nowhere[name] for name in TARGET.spatial}),
+        )
         numbers = ints(0, 0, rows, columns, depth, *parts, matrices)
         return Launch(
             kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers, *nothing), (self.target,)
