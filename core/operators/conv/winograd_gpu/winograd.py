@@ -35,6 +35,7 @@ PARTS = (1, 2, 4, 8, 16, 32, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4, 16)  # chunks of the tiles that a search tries
 FILTER_CHANNELS = 32  # channels of a work-group in the last launch of the weights' gradient, the kernel's CHANNELS
 TRANSFORM_ITEMS = (32, 4, 1)  # work-group of a transform: tiles or outputs, channels
+WEIGHTS_ITEMS = (16, 16, 1)  # the same where the channels' weights are side by side
 
 
 def _check(problem: ConvProblem) -> None:
@@ -151,6 +152,8 @@ class _Builder:
         defines = {"TILE": tile, "VL": tile, "SCALAR_ITEMS": self.scalar_items}
         defines.update({**GRID.defines(), **TILE_PART.defines()})
         local: tuple[int, ...] = self.items
+        if name == "winograd_weights" and self.problem.direction == "forward":
+            local = WEIGHTS_ITEMS if self.planner.device.max_work_group_size >= 256 else local
         if name == "winograd_filter":
             defines["CHANNELS"] = self.filter_channels
             local = (self.filter_channels * (tile + 2), 1, 1)
