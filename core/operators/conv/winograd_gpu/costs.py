@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.tiles import LAUNCH_CYCLES, ProductShape, choose
+from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    LAUNCH_CYCLES,
+    GroupTile,
+    ProductShape,
+    TileChoice,
+    candidates,
+    choose,
+    serves,
+)
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import Geometry, allowed_tiles
 from clgraft.core.planning.device import DeviceInfo
 
-ROWS = Path(__file__).with_name("costs.txt")
+ROWS, SPEEDS = (Path(__file__).with_name(name) for name in ("costs.txt", "speeds.txt"))
 MOST_BYTES = 2**30  # of transforms between two launches, on any device
 WHOLE = 16  # a number of channels that every tile's depth divides: the product checks nothing
 
@@ -35,6 +43,26 @@ def costs(device_class: str) -> Costs:
         if words:
             found[words[0]] = Costs(float(words[1]), int(words[2]))
     return found.get(device_class) or found["gpu"]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A row of ``speeds.txt``; the names are its columns'."""
+
+    rows: float
+    columns: float
+    fill: int
+
+
+@cache
+def speeds(device_class: str) -> dict[str, Speed]:
+    """Read the rows of a class of devices, by the tile's name."""
+    found = {}
+    for line in SPEEDS.read_text().splitlines():
+        words = line.split("#")[0].split()
+        if words and words[0] == device_class:
+            found[words[1]] = Speed(float(words[2]), float(words[3]), int(words[4]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -93,6 +121,30 @@ class Shape:
         return max(1, -(-self.tiles * self.tile_bytes // min(most, wanted or most)))
 
 
+def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
+    """Choose the tile and the parts of the products of so many tiles.
+
+    Raises
+    ------
+    Declined
+        If the device can run no tile, or there would be too many work-groups.
+    """
+    product, gradient = shape.product(tiles), shape.geometry.gradient
+    measured = speeds(device.device_class)
+
+    def as_measured(tile: GroupTile) -> GroupTile:
+        speed = measured.get(tile.name)
+        if speed is None:
+            return tile
+        depth = max(product.depth, 1)
+        return replace(tile, whole=speed.columns if gradient else speed.rows * depth / (depth + speed.fill))
+
+    served = [as_measured(tile) for tile in candidates(device, 4) if serves(tile, product)]
+    if not served:
+        return choose(product, device, 4)  # says why
+    return min((choose(product, device, 4, gradient, tile) for tile in served), key=lambda choice: choice.cycles)
+
+
 def cost(shape: Shape, device: DeviceInfo) -> float:
     """Estimate the method's time: the products, what the transforms read and write, and the launches.
 
@@ -100,7 +152,7 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     """
     g, chunks = shape.geometry, shape.chunks(device)
     tiles = -(-shape.tiles // chunks)
-    products = choose(shape.product(tiles), device, 4, split=g.gradient)
+    products = choose_product(shape, tiles, device)
     filters = shape.groups * shape.channels * shape.outputs
     pixels = g.batch * (g.channels * prod(g.source_size) + g.outputs * prod(g.target_size))
     nbytes = 4 * pixels + shape.tiles * shape.tile_bytes

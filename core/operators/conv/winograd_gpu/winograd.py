@@ -14,7 +14,7 @@ from typing import Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TARGET, TILE_PART
 from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, choose, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import allowed_tiles
@@ -88,7 +88,7 @@ def plan(
     if not settings:
         shape = costs.choose_shape(problem, device)
         chunks = shape.chunks(device)
-        choice = choose(shape.product(ceil_div(shape.tiles, chunks)), device, 4, split=gradient)
+        choice = costs.choose_product(shape, ceil_div(shape.tiles, chunks), device)
     else:
         if set(settings) != SETTINGS:
             raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
