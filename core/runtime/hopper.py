@@ -1,4 +1,4 @@
-"""Finds out whether kernels for Hopper's matrix units work on a device: how they are built is undocumented (`ptx.py`)."""
+"""Finds out whether kernels for Hopper's matrix units work on a device: `ptx.py` builds them in an undocumented way."""
 
 from __future__ import annotations
 

@@ -125,9 +125,7 @@ def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
 
 
 def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = replace(
-        core.context().device, device_class="nvidia", compute_capability=86, local_memory=48 * 1024
-    )
+    device = replace(core.context().device, device_class="nvidia", compute_capability=86, local_memory=48 * 1024)
     monkeypatch.delenv("CLGRAFT_PRECISION", raising=False)
     assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 4))
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")

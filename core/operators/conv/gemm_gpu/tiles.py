@@ -135,9 +135,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
             micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
             fixed_group = "free" not in words[15:]
             name, _, mode = words[0].partition(":")
-            tile = GroupTile(
-                name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32
-            )
+            tile = GroupTile(name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32)
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
