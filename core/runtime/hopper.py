@@ -1,4 +1,4 @@
-"""Finds out whether kernels for Hopper's matrix units work on a device: how they are built is undocumented (`ptx.py`)."""
+"""Finds out whether kernels for Hopper's matrix units work on a device: `ptx.py` builds them in an undocumented way."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from clgraft.core.planning.device import HOPPER
 from clgraft.core.runtime import program_cache
 
 ROWS, COLUMNS, DEPTH, ITEMS = 64, 64, 32, 128  # of the product that is checked, and its work-items
+DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 _known: dict[str, bool] = {}  # whether the units work, by the key of the program that finds out
 
@@ -31,7 +32,7 @@ def works(context: Any) -> bool:
     ----------
     context : DeviceContext
     """
-    defines = {"VL": 4, "SCALAR_ITEMS": 0, "EMULATED": int(not possible(context))}
+    defines = {**DEFINES, "EMULATED": int(not possible(context))}
     kernel = context.kernel("conv/gemm_gpu/check_wgmma.cl", "check_wgmma", defines)
     device = context.cl_device
     note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()

@@ -32,13 +32,40 @@ typedef struct {
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 } Loader;
 
+// Whether vectors of B go to local memory without passing registers.
+#ifndef ASYNC_VECTORS
+#define ASYNC_VECTORS ASYNC_B
+#endif
+#if ASYNC_VECTORS && !EMULATED
+#define COPY_VECTOR(to, from) \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)(size_t)(to)), "l"(from) : "memory")
+#else
+#define COPY_VECTOR(to, from) *(to) = VECTOR_AT(from)
+#endif
+#define VECTOR_AT(p) (*(global const realv *)(p))
+
 typedef struct {
-    realv a[A_FETCHES], b[B_FETCHES];
+    realv a[A_FETCHES];
+#if !ASYNC_VECTORS
+    realv b[B_FETCHES];
+#endif
 } Fetched;
+
+// Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
+#if LOADER == 4
+#define B_PLACE(id, i) (B_ELEMENT((id) % (TILE_K / 4) * 4, (id) / (TILE_K / 4) + (i) * (THREADS / (TILE_K / 4))) / 4)
+#define B_DISTANCE(i) ((i) * (THREADS / (TILE_K / 4)))
+#else
+#define B_PLACE(id, i) (B_ELEMENT(((id) + (i) * THREADS) / (TILE_N / 4), ((id) + (i) * THREADS) % (TILE_N / 4) * 4) / 4)
+#define B_DISTANCE(i) ((i) * (THREADS / (TILE_N / 4)))
+#if THREADS % (TILE_N / 4)
+#error a work-item fetches from the same columns of several rows
+#endif
+#endif
 
 #define LOADER_OPEN(loader) \
     loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, column_tile, group)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched)
+#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 
 void loader_open(Loader *loader, global const real *a, global const real *b, const int rows, const int columns,
                  const int depth, const int first, const int row_tile, const int column_tile, const int group) {
@@ -57,20 +84,12 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 #endif
 }
 
-#define VECTOR_AT(p) (*(global const realv *)(p))
-
-void loader_fetch(Loader *loader, Fetched *fetched) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == 4
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = VECTOR_AT(loader->a + (long)(i * (THREADS / (TILE_K / 4))) * loader->a_pitch);
-#pragma unroll
-    for (int i = 0; i < B_FETCHES; i++)
-        fetched->b[i] = VECTOR_AT(loader->b + (long)(i * (THREADS / (TILE_K / 4))) * loader->b_pitch);
-    loader->a += TILE_K;
-    loader->b += TILE_K;
-#else
-#if A_TRANSPOSED
+#elif A_TRANSPOSED
     if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
 #pragma unroll
         for (int i = 0; i < A_FETCHES; i++)
@@ -81,19 +100,25 @@ void loader_fetch(Loader *loader, Fetched *fetched) {
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = VECTOR_AT(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_pitch);
 #endif
-#if THREADS % (TILE_N / 4) == 0
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++)
-        fetched->b[i] = VECTOR_AT(loader->b + i * (THREADS / (TILE_N / 4)) * loader->b_pitch);
+    for (int i = 0; i < B_FETCHES; i++) {
+        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch;
+#if ASYNC_VECTORS
+        COPY_VECTOR(b_tile + B_PLACE((int)get_local_id(0), i), from);
 #else
-#error a work-item fetches from the same columns of several rows
+        fetched->b[i] = VECTOR_AT(from);
 #endif
+    }
+#if LOADER == 4
+    loader->a += TILE_K;
+    loader->b += TILE_K;
+#else
     loader->a += TILE_K * (long)loader->a_pitch;
     loader->b += TILE_K * (long)loader->b_pitch;
 #endif
 }
 
-void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
 #if LOADER == 4
     const int k = id % (TILE_K / 4) * 4;
@@ -106,18 +131,16 @@ void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
         A_PUT(to_a, k + 2, m, fetched->a[i].s2);
         A_PUT(to_a, k + 3, m, fetched->a[i].s3);
     }
+#if !DEPTH_INNER
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int n = id / (TILE_K / 4) + i * (THREADS / (TILE_K / 4));
-#if DEPTH_INNER
-        b[B_ELEMENT(k, n) / 4] = fetched->b[i];
-#else
         to_b[B_ELEMENT(k, n)] = fetched->b[i].s0;
         to_b[B_ELEMENT(k + 1, n)] = fetched->b[i].s1;
         to_b[B_ELEMENT(k + 2, n)] = fetched->b[i].s2;
         to_b[B_ELEMENT(k + 3, n)] = fetched->b[i].s3;
-#endif
     }
+#endif
 #else
 #if A_TRANSPOSED
     if (A_LOADERS == THREADS || id < A_LOADERS) {
@@ -139,10 +162,9 @@ void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
         a[A_ELEMENT(vector / (TILE_M / 4), vector % (TILE_M / 4) * 4) / 4] = fetched->a[i];
     }
 #endif
+#endif
+#if (LOADER == 3 || DEPTH_INNER) && !ASYNC_VECTORS
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) {
-        const int vector = id + i * THREADS;
-        b[B_ELEMENT(vector / (TILE_N / 4), vector % (TILE_N / 4) * 4) / 4] = fetched->b[i];
-    }
+    for (int i = 0; i < B_FETCHES; i++) b[B_PLACE(id, i)] = fetched->b[i];
 #endif
 }

@@ -101,7 +101,7 @@ void mma(float c[4], const uint a0, const uint a1, const uint a2, const uint a3,
 #endif
 
 // Adds the product of one step's tiles to the sums.
-__attribute__((always_inline)) void multiply_tiles(const Place *place, local const realv *a_tile, local const realv *b_tile,
+IN_PLACE void multiply_tiles(const Place *place, local const realv *a_tile, local const realv *b_tile,
                     real sums[ITEM_M][ITEM_N] TAKE_OPERANDS) {
     local const float *a = (local const float *)a_tile, *b = (local const float *)b_tile;
     float rows[ITEM_M][4], columns[ITEM_N / 2][4];

@@ -20,6 +20,7 @@ NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "bu
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
+MMA_FLOAT32 = (80, 90)  # those where three products of TF32 are faster than one of float32 on the other units
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
@@ -138,9 +139,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
             micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
             fixed_group = "free" not in words[15:]
             name, _, mode = words[0].partition(":")
-            tile = GroupTile(
-                name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32
-            )
+            tile = GroupTile(name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32)
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
@@ -151,13 +150,19 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     if precision() == TF32:
         listed += tuple(tile for tile in rows(f"{device.device_class}:{TF32}", size) if tile.tf32)
     for tile in listed:
-        if tile.micro == "mma" and device.compute_capability < MMA_CAPABILITY:
-            continue
-        if tile.micro == "wgmma" and not device.has_wgmma:
+        if not _has_units(tile, device):
             continue
         memory = HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else device.local_memory
         if tile.threads <= device.max_work_group_size and tile.local_bytes <= memory:
             yield tile
+
+
+def _has_units(tile: GroupTile, device: DeviceInfo) -> bool:
+    """Return whether a device has the units of a tile's micro kernel, and has gains by them."""
+    if tile.micro == "mma":
+        capability = device.compute_capability
+        return capability >= MMA_CAPABILITY if tile.tf32 else capability in MMA_FLOAT32
+    return tile.micro == "fma" or device.has_wgmma
 
 
 def serves(tile: GroupTile, product: ProductShape) -> bool:

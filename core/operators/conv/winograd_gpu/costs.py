@@ -124,6 +124,8 @@ class Shape:
 def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
     """Choose the tile and the parts of the products of so many tiles.
 
+    Tiles that round operands to TF32 are left out: the transforms would amplify that.
+
     Raises
     ------
     Declined
@@ -139,7 +141,7 @@ def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
         depth = max(product.depth, 1)
         return replace(tile, whole=speed.columns if gradient else speed.rows * depth / (depth + speed.fill))
 
-    served = [as_measured(tile) for tile in candidates(device, 4) if serves(tile, product)]
+    served = [as_measured(tile) for tile in candidates(device, 4) if serves(tile, product) and not tile.tf32]
     if not served:
         return choose(product, device, 4)  # says why
     return min((choose(product, device, 4, gradient, tile) for tile in served), key=lambda choice: choice.cycles)

@@ -64,7 +64,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     yield {}
     for chunks in CHUNKS:
         for parts in PARTS if problem.direction == "backward_filter" else (1,):
-            for product in tiles_for(planner.device, 4):
+            for product in (tile for tile in tiles_for(planner.device, 4) if not tile.tf32):
                 for tile in allowed_tiles():
                     if chunks <= Shape.of(problem, tile).tiles:
                         yield {"tile": tile, "product": product.name, "parts": parts, "chunks": chunks}
@@ -102,6 +102,8 @@ def plan(
         if count * shape.tile_bytes > MOST_BYTES:
             raise Declined(f"the transforms of {count} tiles are more than {MOST_BYTES} bytes")
         choice = insist(shape.product(count), device, 4, str(settings["product"]), parts)
+        if choice.tile.tf32:
+            raise Declined("the transforms would amplify what TF32 rounds")
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
     return builder.filters() if gradient else builder.pixels()
 
