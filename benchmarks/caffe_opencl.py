@@ -3,7 +3,8 @@
     CAFFE_OPENCL_ROOT=/folder/of/the/branch python benchmarks/caffe_opencl.py --batch 4
 
 Each side runs in a process of its own, one after the other, `--rounds` times; the figures are the least processor time
-of a pass over all rounds, because processor time is what a machine that does other work allows to compare.
+of a pass over all rounds, because processor time is what a machine that does other work allows to compare. On CPU
+devices LibDNN takes seconds for a pass, and minutes for 7x7 kernels on 224 x 224 pixels, which are left out.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ LAYERS = (
     (256, 256, 14, "kernel_size: 3 pad: 1"),
     (64, 256, 56, "kernel_size: 1"),
     (64, 128, 56, "kernel_size: 3 stride: 2 pad: 1"),
-    (3, 64, 224, "kernel_size: 7 stride: 2 pad: 3"),
-    (96, 96, 56, "kernel_size: 3 pad: 1 group: 96"),
 )
 
 
