@@ -61,23 +61,13 @@ typedef struct {
 
 typedef struct {
     realv a[A_FETCHES];
-#if !ASYNC_B
     real b[B_FETCHES];
-#endif
 } Fetched;
 
 #define LOADER_OPEN(loader)                                                                                                   \
     loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
                 groups, grid)
-#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, (local real *)(b_tile), more, grid)
-#if ASYNC_B
-#define FETCH_B(fetched, i, from, valid) COPY_B(b_tile + PLACE_OF_FETCH(i), from, valid)
-#else
-#define FETCH_B(fetched, i, from, valid) fetched->b[i] = (valid) ? LOAD(from, 0) : 0
-#endif
-#define PLACE_OF_FETCH(i)                                                     \
-    B_ELEMENT((int)get_local_id(0) / TILE_N + (i) / COLUMNS * B_STRIDE, \
-              (int)get_local_id(0) % TILE_N + (i) % COLUMNS * THREADS)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, grid)
 #define LOADER_LOCALS
 
 #if TAP_MAJOR
@@ -136,7 +126,7 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
 }
 
 // more: whether there is another step.
-IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local real *b_tile, const bool more, const Grid grid) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid grid) {
 #if A_TRANSPOSED
     if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
 #pragma unroll
@@ -156,7 +146,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local real *b_tile,
         global const stored *from = loader->from[c];
 #pragma unroll
         for (int i = c; i < B_FETCHES; i += COLUMNS) {
-            FETCH_B(fetched, i, from, loader->valid[c]);
+            fetched->b[i] = loader->valid[c] ? LOAD(from, 0) : 0;
             from += B_STRIDE * loader->plane;
         }
     }
@@ -175,7 +165,9 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local real *b_tile,
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i / COLUMNS * B_STRIDE];
-        FETCH_B(fetched, i, loader->pixel[i % COLUMNS] + tap.x, inside(loader->at[i % COLUMNS], tap, grid));
+        fetched->b[i] = inside(loader->at[i % COLUMNS], tap, grid)
+                            ? LOAD(loader->pixel[i % COLUMNS], tap.x)
+                            : 0;
     }
     loader->taps += TILE_K;
 #endif
@@ -203,9 +195,8 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
         a[A_ELEMENT(k, m) / 4] = fetched->a[i];
     }
 #endif
-#if !ASYNC_B
     local real *to = (local real *)b;
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) to[PLACE_OF_FETCH(i)] = fetched->b[i];
-#endif
+    for (int i = 0; i < B_FETCHES; i++)
+        to[B_ELEMENT(id / TILE_N + i / COLUMNS * B_STRIDE, id % TILE_N + i % COLUMNS * THREADS)] = fetched->b[i];
 }

@@ -43,21 +43,6 @@ uint tf32_of(const float x) {
 #define IN_PLACE
 #endif
 
-// Whether elements of B go to local memory without passing registers: copies that run while a work-item goes on.
-#define ASYNC_B (MICRO_KERNEL == 3 && STORAGE == 32)
-#if ASYNC_B && !EMULATED
-#define COPY_B(to, from, valid)                                                                  \
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)(to)), "l"(from), \
-                 "r"((valid) ? 4 : 0)                                                            \
-                 : "memory")
-#define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
-#define COPIES_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
-#else
-#define COPY_B(to, from, valid) *(to) = (valid) ? LOAD(from, 0) : 0
-#define COPIES_COMMIT
-#define COPIES_WAIT(groups)
-#endif
-
 #if MICRO_KERNEL == 1
 #if COLUMN_LOADER
 #define PAD 4

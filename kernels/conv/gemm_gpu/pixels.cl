@@ -28,17 +28,13 @@ typedef struct {
 } Loader;
 
 typedef struct {
-    real a[A_FETCHES];
-#if !ASYNC_B
-    real b[B_FETCHES];
-#endif
+    real a[A_FETCHES], b[B_FETCHES];
 } Fetched;
 
 #define LOADER_OPEN(loader) \
     loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
                 groups, grid)
-#define LOADER_FETCH(loader, fetched, b_tile, more) \
-    loader_fetch(loader, fetched, (local real *)(b_tile), rows, depth, grid)
+#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, depth, grid)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
                  const int columns, const int first, const int row_tile, const int column_tile, const int group,
@@ -97,8 +93,7 @@ void loader_advance(Loader *loader, const Grid grid) {
                       (u.w - old.w) * grid.stride_w + images * loader->source_step;
 }
 
-IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local real *b_tile, const int rows, const int depth,
-                  const Grid grid) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int depth, const Grid grid) {
     const Position at = {loader->u.d * grid.stride_d + grid.begin_d, loader->u.h * grid.stride_h + grid.begin_h,
                          loader->u.w * grid.stride_w + grid.begin_w};
     const bool any = loader->pixel < depth;
@@ -111,12 +106,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local real *b_tile,
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
         const int4 tap = loader->taps[i * LANES];
-#if ASYNC_B
-        const int id = get_local_id(0);
-        COPY_B(b_tile + B_ELEMENT(id % TILE_K, id / TILE_K + i * LANES), source + tap.x, any && inside(at, tap, grid));
-#else
         fetched->b[i] = any && inside(at, tap, grid) ? LOAD(source, tap.x) : 0;
-#endif
     }
     loader_advance(loader, grid);
 }
@@ -126,8 +116,6 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
     local real *to_a = (local real *)a, *to_b = (local real *)b;
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, fetched->a[i]);
-#if !ASYNC_B
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
-#endif
 }
