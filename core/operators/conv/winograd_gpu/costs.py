@@ -23,7 +23,7 @@ from clgraft.core.planning.device import DeviceInfo
 
 ROWS, SPEEDS = (Path(__file__).with_name(name) for name in ("costs.txt", "speeds.txt"))
 MOST_BYTES = 2**30  # of transforms between two launches, on any device
-WHOLE = 16  # a number of channels that every tile's depth divides: the product checks nothing
+WHOLE = 64  # a number of channels that every tile's depth divides: the product checks nothing
 
 
 @dataclass(frozen=True)
