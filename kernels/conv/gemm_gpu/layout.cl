@@ -40,6 +40,17 @@ uint tf32_of(const float x) {
 #define IN_PLACE
 #endif
 
+// Whether a loader may send vectors of B to local memory without passing registers, by copies that run while a work-item
+// goes on. Copies of single elements are slower than loads and stores.
+#define ASYNC_B (MICRO_KERNEL == 3 && STORAGE == 32)
+#if ASYNC_B && !EMULATED
+#define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPIES_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+#else
+#define COPIES_COMMIT
+#define COPIES_WAIT(groups)
+#endif
+
 #if MICRO_KERNEL == 1
 #if LOADER == 2
 #define PAD 4  // this loader writes columns
