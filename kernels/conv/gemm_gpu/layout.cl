@@ -28,8 +28,8 @@ uint tf32_of(const float x) {
 #endif
 }
 
-// The part of a number that TF32 has, by truncation, which keeps the largest numbers finite, and the rest of it.
-#define HIGH_OF(x) (as_uint(x) & 0xffffe000u)
+// The nearest number that TF32 has, and the rest. The units ignore the last 13 bits of what they get.
+#define HIGH_OF(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
 #define LOW_OF(x) ((x) - as_float(HIGH_OF(x)))
 #endif
 
@@ -105,15 +105,16 @@ uint tf32_of(const float x) {
 #define A_PUT(a, k, m, value)                                                               \
     {                                                                                       \
         const real put = (value);                                                           \
-        (a)[A_ELEMENT(k, m)] = put;                                                         \
+        (a)[A_ELEMENT(k, m)] = as_float(HIGH_OF(put));                                      \
         (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);                                        \
     }
 // The same for a vector of the depth's neighbours.
 #define A_PUT_DEPTH(a, k, m, value)                                                                     \
     {                                                                                                   \
         const float4 put = (value);                                                                     \
-        (a)[A_ELEMENT(k, m) / 4] = put;                                                                 \
-        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - as_float4(as_uint4(put) & (uint4)(0xffffe000u));    \
+        const float4 high = as_float4((as_uint4(put) + (uint4)(0x1000u)) & (uint4)(0xffffe000u));       \
+        (a)[A_ELEMENT(k, m) / 4] = high;                                                                \
+        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - high;                                               \
     }
 #endif
 #else
