@@ -67,7 +67,7 @@ typedef struct {
 #define LOADER_OPEN(loader)                                                                                                   \
     loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
                 groups, grid)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, grid)
+#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, more, grid)
 #define LOADER_LOCALS
 
 #if TAP_MAJOR

@@ -219,14 +219,18 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         Loader loader;
         Fetched fetched;
         LOADER_OPEN(&loader);
-        LOADER_FETCH(&loader, &fetched, 1 < steps);
+        LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps);
+        COPIES_COMMIT;
         loader_store(&fetched, a_tiles, b_tiles);
 #if MICRO_KERNEL == 3
         if (1 < steps) {
-            LOADER_FETCH(&loader, &fetched, 2 < steps);
+            LOADER_FETCH(&loader, &fetched, b_tiles + B_TILE, 2 < steps);
             loader_store(&fetched, a_tiles + A_TILE, b_tiles + B_TILE);
         }
-        if (2 < steps) LOADER_FETCH(&loader, &fetched, 3 < steps);
+        COPIES_COMMIT;
+        if (2 < steps) LOADER_FETCH(&loader, &fetched, b_tiles + 2 * B_TILE, 3 < steps);
+        COPIES_COMMIT;
+        COPIES_WAIT(2);
         FENCE_TILES;
 #endif
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -237,7 +241,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         Fragment even, odd;
         read_fragment(&even, a, b, 0);
         for (int step = 1; step <= steps; step++) {
-            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            if (step < steps) LOADER_FETCH(&loader, &fetched, 0, step + 1 < steps);
 #pragma unroll
             for (int k = 0; k < TILE_K - 2; k += 2) {
                 read_fragment(&odd, a, b, k + 1);
@@ -294,12 +298,14 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #endif
             }
             WGMMA_COMMIT;
+            COPIES_WAIT(1);
             barrier(CLK_LOCAL_MEM_FENCE);  // the next tiles are stored, and nobody reads the last ones any more
             if (left > 2) {
                 loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
                 FENCE_TILES;
             }
-            if (left > 3) LOADER_FETCH(&loader, &fetched, left > 4);
+            if (left > 3) LOADER_FETCH(&loader, &fetched, b_tiles + now * B_TILE, left > 4);
+            COPIES_COMMIT;
             READ_FED(fed, (local const float *)(b_tiles + next * B_TILE), place);  // not used after the last step
             const int first_stage = now;
             now = next;
@@ -313,7 +319,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         }
 #else
         for (int step = 1; step <= steps; step++) {
-            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            if (step < steps) LOADER_FETCH(&loader, &fetched, 0, step + 1 < steps);
             multiply_tiles(&place, a_tiles + now * A_TILE, b_tiles + now * B_TILE, sums_of_item MICRO_OPERANDS);
             now ^= 1;
             if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);

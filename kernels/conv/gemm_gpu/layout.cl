@@ -31,8 +31,8 @@ uint tf32_of(const float x) {
 #endif
 }
 
-// The part of a number that TF32 has, by truncation, which keeps the largest numbers finite, and the rest of it.
-#define HIGH_OF(x) (as_uint(x) & 0xffffe000u)
+// The nearest number that TF32 has, and the rest. The units ignore the last 13 bits of what they get.
+#define HIGH_OF(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
 #define LOW_OF(x) ((x) - as_float(HIGH_OF(x)))
 #endif
 
@@ -41,6 +41,17 @@ uint tf32_of(const float x) {
 #define IN_PLACE __attribute__((always_inline))
 #else
 #define IN_PLACE
+#endif
+
+// Whether a loader may send vectors of B to local memory without passing registers, by copies that run while a work-item
+// goes on. Copies of single elements are slower than loads and stores.
+#define ASYNC_B (MICRO_KERNEL == 3 && STORAGE == 32)
+#if ASYNC_B && !EMULATED
+#define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPIES_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+#else
+#define COPIES_COMMIT
+#define COPIES_WAIT(groups)
 #endif
 
 #if MICRO_KERNEL == 1
@@ -97,15 +108,16 @@ uint tf32_of(const float x) {
 #define A_PUT(a, k, m, value)                                                               \
     {                                                                                       \
         const real put = (value);                                                           \
-        (a)[A_ELEMENT(k, m)] = put;                                                         \
+        (a)[A_ELEMENT(k, m)] = as_float(HIGH_OF(put));                                      \
         (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);                                        \
     }
 // The same for a vector of the depth's neighbours.
 #define A_PUT_DEPTH(a, k, m, value)                                                                     \
     {                                                                                                   \
         const float4 put = (value);                                                                     \
-        (a)[A_ELEMENT(k, m) / 4] = put;                                                                 \
-        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - as_float4(as_uint4(put) & (uint4)(0xffffe000u));    \
+        const float4 high = as_float4((as_uint4(put) + (uint4)(0x1000u)) & (uint4)(0xffffe000u));       \
+        (a)[A_ELEMENT(k, m) / 4] = high;                                                                \
+        (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - high;                                               \
     }
 #endif
 #else
