@@ -32,10 +32,23 @@ typedef struct {
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 } Loader;
 
+// Whether vectors of B go to local memory without passing registers.
+#ifndef ASYNC_VECTORS
+#define ASYNC_VECTORS 0
+#endif
+#if ASYNC_VECTORS && !EMULATED
+#define COPY_VECTOR(to, from) \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)(size_t)(to)), "l"(from) : "memory")
+#else
+#define COPY_VECTOR(to, from) *(to) = VECTOR_AT(from)
+#endif
 #define VECTOR_AT(p) (*(global const realv *)(p))
 
 typedef struct {
-    realv a[A_FETCHES], b[B_FETCHES];
+    realv a[A_FETCHES];
+#if !ASYNC_VECTORS
+    realv b[B_FETCHES];
+#endif
 } Fetched;
 
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
@@ -52,7 +65,7 @@ typedef struct {
 
 #define LOADER_OPEN(loader) \
     loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, column_tile, group)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched)
+#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 
 void loader_open(Loader *loader, global const real *a, global const real *b, const int rows, const int columns,
                  const int depth, const int first, const int row_tile, const int column_tile, const int group) {
@@ -71,7 +84,7 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 #endif
 }
 
-IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == 4
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
@@ -88,7 +101,14 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched) {
         fetched->a[i] = VECTOR_AT(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_pitch);
 #endif
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) fetched->b[i] = VECTOR_AT(loader->b + (long)B_DISTANCE(i) * loader->b_pitch);
+    for (int i = 0; i < B_FETCHES; i++) {
+        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch;
+#if ASYNC_VECTORS
+        COPY_VECTOR(b_tile + B_PLACE((int)get_local_id(0), i), from);
+#else
+        fetched->b[i] = VECTOR_AT(from);
+#endif
+    }
 #if LOADER == 4
     loader->a += TILE_K;
     loader->b += TILE_K;
@@ -143,7 +163,7 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
     }
 #endif
 #endif
-#if LOADER == 3 || DEPTH_INNER
+#if (LOADER == 3 || DEPTH_INNER) && !ASYNC_VECTORS
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) b[B_PLACE(id, i)] = fetched->b[i];
 #endif
