@@ -69,6 +69,7 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
         plan = context.plan(problem, algorithm="gpu_gemm")
         assert plan.precision == "tf32"
         assert "precision='tf32'" in repr(plan)
+        assert context.choose(problem, "gpu_gemm").label == "gpu_gemm tf32"
         exact = reference(problem, arrays)
         bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
         result = np.full(exact.shape, np.nan, np.float32)
