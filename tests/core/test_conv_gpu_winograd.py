@@ -280,3 +280,29 @@ def test_graphs_choose_it_and_fuse_what_follows(rng: np.random.Generator, monkey
         assert np.abs(found.ravel() - exact[name].ravel()).max() <= 1e-5 * np.abs(exact[name]).max(), name
     names = [name for problem, name in compiled.report().algorithms if " backward" in problem and "bias" not in problem]
     assert names == ["gpu_winograd"] * 4
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_products_keep_float32_accuracy(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that round operands to TF32 are neither chosen nor searched, nor taken from settings."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "4")
+    context = Context.on(None)
+    context.device = replace(
+        context.device,
+        device_class="nvidia",
+        compute_capability=90,
+        compute_units=132,
+        max_work_group_size=1024,
+        local_memory=48 * 1024,
+    )
+    problem = core.parse("conv n64 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1").with_direction(direction)
+    rounding = [tile.name for tile in gpu_gemm_tiles.candidates(context.device, 4) if tile.tf32]
+    assert rounding
+    shape = costs.Shape.of(problem, 4)
+    assert not costs.choose_product(shape, shape.tiles, context.device).tile.tf32
+    searched = {settings.get("product") for settings in gpu_winograd.candidates(problem, context)}
+    assert not searched & set(rounding)
+    with pytest.raises(Declined, match="TF32"):
+        settings = {"tile": 4, "product": rounding[0], "parts": 1, "chunks": 1}
+        gpu_winograd.plan(problem, context, settings)
