@@ -92,6 +92,8 @@ RULES = (
     rule("core/test_conv_gpu_gemm.py", "test_matches_float64", *CONVOLUTIONS),
     rule("core/test_conv_gpu_gemm.py", "test_every_tile"),
     rule("core/test_conv_gpu_gemm.py", "test_all_phases*"),
+    rule("core/test_conv_gpu_matrix_units.py", "test_matches_float64", every=5),
+    rule("core/test_conv_gpu_matrix_units.py", "test_tf32_*", every=3),
     rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),
     rule("core/test_conv_winograd.py", "test_who_*"),
     rule("core/test_conv_winograd.py", "test_filter_in_parts"),

@@ -28,7 +28,8 @@
 #define COLUMNS (TILE_N / THREADS)
 #define B_STRIDE 1
 #endif
-#if (!A_TRANSPOSED && TILE_M * TILE_K / 4 % THREADS) || TILE_N * TILE_K % THREADS || (THREADS % TILE_N && TILE_N % THREADS)
+#if (!A_TRANSPOSED && TILE_M * TILE_K / 4 % THREADS) || TILE_N * TILE_K % THREADS || \
+    (THREADS % TILE_N && TILE_N % THREADS)
 #error the work-items do not divide the tiles
 #endif
 

@@ -8,8 +8,9 @@
 //
 // The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
 //
-// A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
-// register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
+// A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
+// keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
+// which give float32's accuracy (mma.cl). The depth can be split into parts, whose sums conv_sum adds in a fixed order.
 
 // Tile of C that a work-group makes, and the depth of one step. All are multiples of 4.
 #ifndef TILE_M
@@ -22,7 +23,7 @@
 #define TILE_K 16
 #endif
 
-// Tile of C that a work-item makes, in registers: multiples of 4.
+// Tile of C that a work-item makes, in registers: multiples of 4; ITEM_N is 2 with conv/gemm_gpu/wgmma.cl.
 #ifndef ITEM_M
 #define ITEM_M 4
 #endif
@@ -261,7 +262,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             multiply(&odd, sums_of_item);
         }
 #elif MICRO_KERNEL == 3
-        // While a step's products run, the tiles of the one after the next are stored, which were fetched a step before.
+        // While a step's products run, the tiles of the step after the next are stored. They were fetched a step ago.
         float fed[4][4];
         int next = 1, last = 2;
         READ_FED(fed, (local const float *)b_tiles, place);

@@ -43,8 +43,8 @@ uint tf32_of(const float x) {
 #define IN_PLACE
 #endif
 
-// Whether a loader may send vectors of B to local memory without passing registers, by copies that run while a work-item
-// goes on. Copies of single elements are slower than loads and stores.
+// Whether a loader may send vectors of B to local memory without passing registers, by copies that run while a
+// work-item goes on. Copies of single elements are slower than loads and stores.
 #define ASYNC_B (MICRO_KERNEL == 3 && STORAGE == 32)
 #if ASYNC_B && !EMULATED
 #define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")

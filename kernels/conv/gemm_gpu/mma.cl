@@ -7,7 +7,7 @@
 // A warp makes PATCH_M * ITEM_M rows of PATCH_N * ITEM_N columns, in blocks of 32. Lane (g, t) of 8 * 4 feeds rows and
 // columns 4 * g + (0 to 3) of each block, one vector of local memory, and gets the sums of these rows and of columns
 // 8 * t + (0 to 7). So the units' row g of product 2 * v + h is row 32 * v + 4 * g + 2 * h of the tile, their row g + 8
-// the one after it, and their column c of product 4 * u + w is column 32 * u + 4 * c + w. The depth's order in a product
+// is the next one, and their column c of product 4 * u + w is column 32 * u + 4 * c + w. The depth's order in a product
 // does not matter as long as it is the same for A and B.
 
 #if PATCH_M != 8 || PATCH_N != 4 || ITEM_M % 4 || ITEM_N % 8 || TILE_K != 16
