@@ -1,0 +1,180 @@
+// Backward data for few input channels: a work-item makes all phases and channels of ITEM_PIXELS pixels of the grid.
+//
+// w  (groups * out_channels, CHANNELS, KH, KW)    dy  (batch, groups * out_channels, oh, ow)
+// dx  (batch, groups * CHANNELS, ih, iw)
+//
+// Pixel (u, v) of the grid stands for the positions (u * SH + a, v * SW + b) of dx, one for each phase (a, b) of the
+// stride. Every tap belongs to one phase and one distance in dy, which are constants here: nothing is multiplied that
+// is not a part of the result. A work-group passes STEP output channels at a time through local memory: a tile of dy
+// with zeros around it, and the weights in the order of their use. SLICES work-items share the output channels of a
+// pixel; their sums are added in order.
+
+#ifndef CHANNELS
+#define CHANNELS 3  // input channels of a group
+#endif
+#ifndef KH
+#define KH 7  // kernel
+#define KW 7
+#define SH 2  // stride
+#define SW 2
+#define PH 3  // padding at the beginning
+#define PW 3
+#define DH 1  // dilation
+#define DW 1
+#endif
+#ifndef TILE_W
+#define TILE_W 16  // work-items along and across the rows of a tile
+#define TILE_H 8
+#define ITEM_PIXELS 4  // of a work-item, one below the other
+#define SLICES 1
+#define STEP 4    // output channels of a step: a multiple of SLICES
+#define PITCH 20  // elements from row to row of a tile of dy
+#endif
+#ifndef SCALAR_ITEMS
+#define SCALAR_ITEMS 0  // 1: keep Intel's compiler for CPUs from making vectors of work-items
+#endif
+
+#define ITEMS (TILE_W * TILE_H)
+#define THREADS (ITEMS * SLICES)
+
+// The distances in dy, from the first one on, that the taps of an axis have.
+#define CEIL_DIV(a, b) ((a) >= 0 ? ((a) + (b) - 1) / (b) : -(-(a) / (b)))
+#define FIRST_H CEIL_DIV(PH - DH * (KH - 1), SH)
+#define FIRST_W CEIL_DIV(PW - DW * (KW - 1), SW)
+#define REACH_H ((SH - 1 + PH) / SH - FIRST_H + 1)
+#define REACH_W ((SW - 1 + PW) / SW - FIRST_W + 1)
+
+// The phase to which a tap belongs, and its distance from the first one.
+#define PHASE(tap, stride, pad, dilate) (((dilate) * (tap) - (pad) + (stride) * (pad)) % (stride))
+#define DISTANCE(tap, stride, pad, dilate, first) \
+    ((PHASE(tap, stride, pad, dilate) + (pad) - (dilate) * (tap)) / (stride) - (first))
+
+#define ROWS (TILE_H * ITEM_PIXELS + REACH_H - 1)
+#define COLUMNS (TILE_W + REACH_W - 1)
+#define TILE (ROWS * PITCH)
+#define TILE_FETCHES ((TILE + THREADS - 1) / THREADS)
+#define WEIGHTS (KH * KW * CHANNELS)
+#define QUADS ((WEIGHTS + 3) / 4)
+#define SUMS (SH * SW * CHANNELS * ITEM_PIXELS)
+#define SUM_OF(a, b, c, pixel) ((((a) * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
+// Sums of a work-item that the tiles of dy have room for.
+#define SHARED_SUMS (STEP * TILE / ITEMS < SUMS ? STEP * TILE / ITEMS : SUMS)
+#define LANE(v, lane) ((lane) == 0 ? (v).s0 : (lane) == 1 ? (v).s1 : (lane) == 2 ? (v).s2 : (v).s3)
+
+#if SCALAR_ITEMS
+__attribute__((intel_vec_len_hint(1)))
+#endif
+kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
+    CONST_TENSOR(w), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const int groups, const int out_channels,
+    const int ih, const int iw, const int oh, const int ow, const int tiles_h, const int tiles_w) {
+    local real tiles[STEP * TILE];
+    local realv quads[STEP * QUADS];
+    uint number = get_group_id(0);
+    const int first_v = number % tiles_w * TILE_W;
+    number /= tiles_w;
+    const int first_u = number % tiles_h * (TILE_H * ITEM_PIXELS);
+    number /= tiles_h;  // of the image and the group
+    const int id = get_local_id(0), item = id % ITEMS, slice = id / ITEMS;
+    const int item_v = item % TILE_W, item_u = item / TILE_W * ITEM_PIXELS;
+    global const stored *gradients = OPEN(dy) + (ulong)number * out_channels * oh * ow;
+    global const stored *weights = OPEN(w) + (ulong)(number % groups) * out_channels * WEIGHTS;
+
+    // where this work-item's elements of a tile stand in a plane of dy; -1 outside of it
+    int places[TILE_FETCHES];
+#pragma unroll
+    for (int i = 0; i < TILE_FETCHES; i++) {
+        const int at = id + i * THREADS, r = first_u + FIRST_H + at / PITCH, q = first_v + FIRST_W + at % PITCH;
+        places[i] = r >= 0 && r < oh && q >= 0 && q < ow && at % PITCH < COLUMNS ? r * ow + q : -1;
+    }
+    real sums[SUMS];
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) sums[i] = 0;
+
+    for (int first = 0; first < out_channels; first += STEP) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (int s = 0; s < STEP; s++) {
+            const bool there = first + s < out_channels;
+            global const stored *plane = gradients + (long)(first + s) * oh * ow;
+#pragma unroll
+            for (int i = 0; i < TILE_FETCHES; i++) {
+                const int at = id + i * THREADS;
+                if (at < TILE) tiles[s * TILE + at] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;
+            }
+        }
+        for (int i = id; i < STEP * QUADS * 4; i += THREADS) {
+            const int channel = first + i / (QUADS * 4), weight = i % (QUADS * 4);
+            const int at = (channel * CHANNELS + weight % CHANNELS) * (KH * KW) + weight / CHANNELS;
+            ((local real *)quads)[i] = channel < out_channels && weight < WEIGHTS ? LOAD(weights, at) : 0;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int s = slice * (STEP / SLICES); s < (slice + 1) * (STEP / SLICES); s++) {
+            local const real *tile = tiles + s * TILE + item_u * PITCH + item_v;
+            local const realv *quad = quads + s * QUADS;
+            real near[ITEM_PIXELS + REACH_H - 1][REACH_W];
+#pragma unroll
+            for (int r = 0; r < ITEM_PIXELS + REACH_H - 1; r++)
+#pragma unroll
+                for (int q = 0; q < REACH_W; q++) near[r][q] = tile[r * PITCH + q];
+#pragma unroll
+            for (int i = 0; i < QUADS; i++) {
+                const realv four = quad[i];
+#pragma unroll
+                for (int lane = 0; lane < 4; lane++) {
+                    const int weight = i * 4 + lane, c = weight % CHANNELS, tap = weight / CHANNELS;
+                    const int h = tap / KW, v = tap % KW;
+                    if (weight < WEIGHTS) {
+#pragma unroll
+                        for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
+                            const int sum = SUM_OF(PHASE(h, SH, PH, DH), PHASE(v, SW, PW, DW), c, pixel);
+                            sums[sum] = fma(LANE(four, lane), near[pixel + DISTANCE(h, SH, PH, DH, FIRST_H)]
+                                                                  [DISTANCE(v, SW, PW, DW, FIRST_W)], sums[sum]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+#if SLICES > 1
+#pragma unroll
+    for (int from = 0; from < SUMS; from += SHARED_SUMS) {
+        for (int other = 1; other < SLICES; other++) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (slice == other) {
+#pragma unroll
+                for (int i = from; i < from + SHARED_SUMS; i++)
+                    if (i < SUMS) tiles[(i - from) * ITEMS + item] = sums[i];
+            }
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (slice == 0) {
+#pragma unroll
+                for (int i = from; i < from + SHARED_SUMS; i++)
+                    if (i < SUMS) sums[i] += tiles[(i - from) * ITEMS + item];
+            }
+        }
+    }
+    if (slice > 0) return;
+#endif
+
+    global stored *dxs = OPEN(dx) + (ulong)number * CHANNELS * ih * iw;
+#pragma unroll
+    for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
+#pragma unroll
+        for (int a = 0; a < SH; a++) {
+            const int row = (first_u + item_u + pixel) * SH + a;
+            if (row >= ih) continue;
+#pragma unroll
+            for (int c = 0; c < CHANNELS; c++) {
+#pragma unroll
+                for (int b = 0; b < SW; b++) {
+                    const int column = (first_v + item_v) * SW + b;
+                    if (column >= iw) continue;
+                    const ulong at = ((ulong)c * ih + row) * iw + column;
+                    const real sum = sums[SUM_OF(a, b, c, pixel)];
+                    STORE(dxs, at, accumulate ? sum + LOAD(dxs, at) : sum);
+                }
+            }
+        }
+    }
+}
