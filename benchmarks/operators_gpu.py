@@ -66,6 +66,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"lrn backward {size}", gradient(lambda x: F.local_response_norm(x, 5, ALPHA, 0.75, K)), scalars)
     yield from copies()
     yield from poolings()
+    yield from upsamplings()
     for shape in ("64,64,56,56", "64,256,56,56"):
         yield Case(
             f"dropout forward x[{shape}]", lambda t: F.dropout(t["x"], 0.5), {"keep": 0.5, "scale": 2.0}, random=True
@@ -115,6 +116,30 @@ def poolings() -> Iterator[Case]:
             yield Case(f"pool forward {operator} {size}", lambda t, pool=pool: pool(t["x"]))
             back = gradient(pool)
             yield Case(f"pool backward {operator} {size}", partial(with_input, back, shape))
+
+
+def upsamplings() -> Iterator[Case]:
+    """Yield interpolations and deconvolutions: of few channels, of bilinear filters, and of many channels."""
+    linear = partial(F.interpolate, scale_factor=2, mode="bilinear")
+    yield Case("interpolate forward linear n8 c64 ih56 iw56 oh112 ow112", lambda t: linear(t["x"]))
+    yield Case(
+        "interpolate backward linear n8 c64 ih56 iw56 oh112 ow112", partial(with_input, gradient(linear), (64, 56))
+    )
+    for shape, stride, pad, groups in (
+        ("n64 ic64 oc3 ih32 iw32 kh4 kw4", 2, 1, 1),
+        ("n8 ic21 oc21 ih16 iw16 kh64 kw64", 32, 16, 21),
+        ("n8 ic256 oc128 ih28 iw28 kh4 kw4", 2, 1, 1),
+    ):
+        group = f"g{groups} " if groups > 1 else ""
+        yield Case(
+            f"deconv forward {group}{shape} sh{stride} sw{stride} ph{pad} pw{pad}",
+            partial(transposed, stride=stride, padding=pad, groups=groups),
+        )
+
+
+def transposed(t: dict[str, torch.Tensor], **attributes: int) -> torch.Tensor:
+    """Return PyTorch's deconvolution."""
+    return F.conv_transpose2d(t["x"], t["w"], **attributes)
 
 
 def with_input(back: Callable[[dict[str, torch.Tensor]], Any], shape: tuple[int, int], t: dict[str, torch.Tensor]) -> Any:
