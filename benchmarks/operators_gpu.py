@@ -87,8 +87,12 @@ def copies() -> Iterator[Case]:
     yield Case("slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].clone())
     yield Case("slice forward x[64,256,56,56] y[64,128,56,56] at[0,64,0,0]", lambda t: t["x"][:, 64:192].clone())
     yield Case("slice forward x[64,56,56,256] y[64,56,56,96] at[0,0,0,32]", lambda t: t["x"][..., 32:128].clone())
-    yield Case("slice backward x[64,64,58,58] y[64,64,56,56] at[0,0,1,1]", lambda t: F.pad(t["dy"], (1,) * 4), {"value": 0})
-    yield Case("slice backward x[64,3,230,230] y[64,3,224,224] at[0,0,3,3]", lambda t: F.pad(t["dy"], (3,) * 4), {"value": 0})
+    yield Case(
+        "slice backward x[64,64,58,58] y[64,64,56,56] at[0,0,1,1]", lambda t: F.pad(t["dy"], (1,) * 4), {"value": 0}
+    )
+    yield Case(
+        "slice backward x[64,3,230,230] y[64,3,224,224] at[0,0,3,3]", lambda t: F.pad(t["dy"], (3,) * 4), {"value": 0}
+    )
     yield Case("transpose x[64,256,56,56] axes[0,2,3,1]", lambda t: t["x"].permute(0, 2, 3, 1).contiguous())
     yield Case("transpose x[64,56,56,256] axes[0,3,1,2]", lambda t: t["x"].permute(0, 3, 1, 2).contiguous())
     for mode, peer, width in (("edge", "replicate", 1), ("reflect", "reflect", 3)):
@@ -142,7 +146,9 @@ def transposed(t: dict[str, torch.Tensor], **attributes: int) -> torch.Tensor:
     return F.conv_transpose2d(t["x"], t["w"], **attributes)
 
 
-def with_input(back: Callable[[dict[str, torch.Tensor]], Any], shape: tuple[int, int], t: dict[str, torch.Tensor]) -> Any:
+def with_input(
+    back: Callable[[dict[str, torch.Tensor]], Any], shape: tuple[int, int], t: dict[str, torch.Tensor]
+) -> Any:
     """Call a gradient of averages, which has no x: any of the right shape serves."""
     if "x" not in t:
         t["x"] = torch.empty(len(t["dy"]), shape[0], shape[1], shape[1], device="cuda", dtype=t["dy"].dtype)
@@ -155,10 +161,9 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
     arrays = {}
     for argument in problem.arguments():
         if argument.role == "in":
-            values = rng.integers(0, 2**31, argument.shape) if argument.dtype == "int32" else None
-            arrays[argument.name] = (rng.standard_normal(argument.shape) if values is None else values).astype(
-                argument.dtype
-            )
+            whole = argument.dtype == "int32"
+            values = rng.integers(0, 2**31, argument.shape) if whole else rng.standard_normal(argument.shape, np.float32)
+            arrays[argument.name] = values.astype(argument.dtype, copy=False)
     if problem.kind == "softmax" and "y" in arrays:
         arrays["y"] = torch.softmax(torch.from_numpy(arrays["y"]), 1).numpy()
     if problem.kind == "pool" and "y" in arrays:

@@ -12,7 +12,7 @@ from clgraft.core.operators.conv import few_channels_gpu
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import check
 
-# strides without and with a rest, dilation with and without common factors, padding beyond the kernel, groups, odd sizes
+# strides without and with a rest, dilation with and without common factors, padding beyond the kernel, groups
 PROBLEMS = (
     "conv n2 ic3 ih19 iw17 oc7 kh7 kw7 sh2 sw2 ph3 pw3",
     "conv n1 ic3 ih31 iw27 oc5 kh11 kw11 sh4 sw4 ph2 pw2",
@@ -76,5 +76,7 @@ def test_what_is_declined(text: str, message: str) -> None:
 def test_gpus_prefer_it_where_tiles_are_full() -> None:
     context = Context.on(None)
     context.device = replace(context.device, is_cpu=False, is_gpu=True, device_class="gpu")
-    assert context.choose(gradient("conv n8 ic3 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "few_channels_gpu"
+    assert (
+        context.choose(gradient("conv n8 ic3 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "few_channels_gpu"
+    )
     assert context.choose(gradient("conv n8 ic16 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "gpu_gemm"

@@ -22,7 +22,9 @@ SMALL = 2**30  # elements of a tensor that the kernels count
 FILE = "copying/moves_gpu.cl"
 
 DIVISOR = ("size", "magic", "shift")
-BOX = Struct("Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)), ())
+BOX = Struct(
+    "Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)), ()
+)
 
 
 def pack(struct: Struct, values: dict[str, int]) -> Any:
@@ -54,7 +56,13 @@ def real(dtype: str) -> str:
 
 
 def box_launch(
-    planner: Planner, axes: Sequence[tuple[int, int, int]], begins: tuple[int, int], x: str, y: str, adds: bool, dtype: str
+    planner: Planner,
+    axes: Sequence[tuple[int, int, int]],
+    begins: tuple[int, int],
+    x: str,
+    y: str,
+    adds: bool,
+    dtype: str,
 ) -> Launch | None:
     """Return the launch that copies or fills a box, or None if it is too large for 32-bit places.
 
