@@ -162,7 +162,8 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
     for argument in problem.arguments():
         if argument.role == "in":
             whole = argument.dtype == "int32"
-            values = rng.integers(0, 2**31, argument.shape) if whole else rng.standard_normal(argument.shape, np.float32)
+            shape = argument.shape
+            values = rng.integers(0, 2**31, shape) if whole else rng.standard_normal(shape, np.float32)
             arrays[argument.name] = values.astype(argument.dtype, copy=False)
     if problem.kind == "softmax" and "y" in arrays:
         arrays["y"] = torch.softmax(torch.from_numpy(arrays["y"]), 1).numpy()

@@ -5,9 +5,9 @@
 //
 // Pixel (u, v) of the grid stands for the positions (u * SH + a, v * SW + b) of dx, one for each phase (a, b) of the
 // stride. Every tap belongs to one phase and one distance in dy, which are constants here: nothing is multiplied that
-// is not a part of the result. A work-group passes STEP output channels at a time through local memory: a tile of dy
-// with zeros around it, and the weights in the order of their use. SLICES work-items share the output channels of a
-// pixel; their sums are added in order.
+// is not a part of the result. A work-group passes STEP output channels at a time through local memory, double buffered:
+// a tile of dy with zeros around it, and the weights in the order of their use. PARTS work-items share the phases of a
+// pixel, and SLICES its output channels; their sums are added in order.
 
 #ifndef CHANNELS
 #define CHANNELS 3  // input channels of a group
@@ -26,8 +26,9 @@
 #define TILE_W 16  // work-items along and across the rows of a tile
 #define TILE_H 8
 #define ITEM_PIXELS 4  // of a work-item, one below the other
+#define PARTS 1   // 1, 2 or 4: divides SH
 #define SLICES 1
-#define STEP 4    // output channels of a step: a multiple of SLICES
+#define STEP 2    // output channels of a step: a multiple of SLICES
 #define PITCH 20  // elements from row to row of a tile of dy
 #endif
 #ifndef SCALAR_ITEMS
@@ -35,7 +36,7 @@
 #endif
 
 #define ITEMS (TILE_W * TILE_H)
-#define THREADS (ITEMS * SLICES)
+#define THREADS (ITEMS * PARTS * SLICES)
 
 // The distances in dy, from the first one on, that the taps of an axis have.
 #define CEIL_DIV(a, b) ((a) >= 0 ? ((a) + (b) - 1) / (b) : -(-(a) / (b)))
@@ -55,11 +56,50 @@
 #define TILE_FETCHES ((TILE + THREADS - 1) / THREADS)
 #define WEIGHTS (KH * KW * CHANNELS)
 #define QUADS ((WEIGHTS + 3) / 4)
-#define SUMS (SH * SW * CHANNELS * ITEM_PIXELS)
-#define SUM_OF(a, b, c, pixel) ((((a) * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
+#define WEIGHT_FETCHES ((STEP * QUADS * 4 + THREADS - 1) / THREADS)
+#define SUMS (SH / PARTS * SW * CHANNELS * ITEM_PIXELS)
+#define SUM_OF(a, b, c, pixel) ((((a) / PARTS * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
 // Sums of a work-item that the tiles of dy have room for.
-#define SHARED_SUMS (STEP * TILE / ITEMS < SUMS ? STEP * TILE / ITEMS : SUMS)
+#define ROOM (2 * STEP * TILE / (ITEMS * PARTS))
+#define SHARED_SUMS (ROOM < SUMS ? ROOM : SUMS)
 #define LANE(v, lane) ((lane) == 0 ? (v).s0 : (lane) == 1 ? (v).s1 : (lane) == 2 ? (v).s2 : (v).s3)
+
+// Multiplies by the weights of an output channel whose phase along the columns is one of this part's.
+#define MULTIPLY(which)                                                                                                \
+    _Pragma("unroll") for (int i = 0; i < QUADS; i++) {                                                                \
+        const realv four = quad[i];                                                                                    \
+        _Pragma("unroll") for (int lane = 0; lane < 4; lane++) {                                                       \
+            const int weight = i * 4 + lane, c = weight % CHANNELS, tap = weight / CHANNELS;                           \
+            const int h = tap / KW, v = tap % KW, a = PHASE(h, SH, PH, DH), b = PHASE(v, SW, PW, DW);                  \
+            if (weight < WEIGHTS && a % PARTS == which) {                                                              \
+                _Pragma("unroll") for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {                                  \
+                    const real other = near[pixel + DISTANCE(h, SH, PH, DH, FIRST_H)][DISTANCE(v, SW, PW, DW, FIRST_W)]; \
+                    sums[SUM_OF(a, b, c, pixel)] = fma(LANE(four, lane), other, sums[SUM_OF(a, b, c, pixel)]);         \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+// Reads a work-item's share of a step, from output channel `next` on, and later leaves it in one half of the tiles.
+#define FETCH(next)                                                                                                    \
+    _Pragma("unroll") for (int s = 0; s < STEP; s++) {                                                                 \
+        const bool there = (next) + s < out_channels;                                                                  \
+        global const stored *plane = gradients + (long)((next) + s) * oh * ow;                                         \
+        _Pragma("unroll") for (int i = 0; i < TILE_FETCHES; i++)                                                       \
+            fetched[s][i] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;                                      \
+    }                                                                                                                  \
+    _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++) {                                                       \
+        const bool there = weight_places[i] >= 0 && weight_places[i] + (next) * WEIGHTS < out_channels * WEIGHTS;      \
+        fetched_weights[i] = there ? LOAD(weights, weight_places[i] + (next) * WEIGHTS) : 0;                           \
+    }
+#define KEEP(half)                                                                                                     \
+    _Pragma("unroll") for (int s = 0; s < STEP; s++) {                                                                 \
+        _Pragma("unroll") for (int i = 0; i < TILE_FETCHES; i++)                                                       \
+            if (id + i * THREADS < TILE) tiles[((half) * STEP + s) * TILE + id + i * THREADS] = fetched[s][i];         \
+    }                                                                                                                  \
+    _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++)                                                         \
+        if (id + i * THREADS < STEP * QUADS * 4)                                                                       \
+            ((local real *)quads)[(half) * STEP * QUADS * 4 + id + i * THREADS] = fetched_weights[i];
 
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))
@@ -67,76 +107,81 @@ __attribute__((intel_vec_len_hint(1)))
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
     CONST_TENSOR(w), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const int groups, const int out_channels,
     const int ih, const int iw, const int oh, const int ow, const int tiles_h, const int tiles_w) {
-    local real tiles[STEP * TILE];
-    local realv quads[STEP * QUADS];
+    local real tiles[2 * STEP * TILE];
+    local realv quads[2 * STEP * QUADS];
     uint number = get_group_id(0);
     const int first_v = number % tiles_w * TILE_W;
     number /= tiles_w;
     const int first_u = number % tiles_h * (TILE_H * ITEM_PIXELS);
     number /= tiles_h;  // of the image and the group
-    const int id = get_local_id(0), item = id % ITEMS, slice = id / ITEMS;
+    const int id = get_local_id(0), item = id % ITEMS, part = id / ITEMS % PARTS, slice = id / (ITEMS * PARTS);
     const int item_v = item % TILE_W, item_u = item / TILE_W * ITEM_PIXELS;
     global const stored *gradients = OPEN(dy) + (ulong)number * out_channels * oh * ow;
     global const stored *weights = OPEN(w) + (ulong)(number % groups) * out_channels * WEIGHTS;
 
-    // where this work-item's elements of a tile stand in a plane of dy; -1 outside of it
-    int places[TILE_FETCHES];
+    // where this work-item's elements of a tile stand in a plane of dy, and its weights in a step's; -1 for none
+    int places[TILE_FETCHES], weight_places[WEIGHT_FETCHES];
 #pragma unroll
     for (int i = 0; i < TILE_FETCHES; i++) {
         const int at = id + i * THREADS, r = first_u + FIRST_H + at / PITCH, q = first_v + FIRST_W + at % PITCH;
         places[i] = r >= 0 && r < oh && q >= 0 && q < ow && at % PITCH < COLUMNS ? r * ow + q : -1;
     }
-    real sums[SUMS];
+#pragma unroll
+    for (int i = 0; i < WEIGHT_FETCHES; i++) {
+        const int channel = (id + i * THREADS) / (QUADS * 4), weight = (id + i * THREADS) % (QUADS * 4);
+        const int at = (channel * CHANNELS + weight % CHANNELS) * (KH * KW) + weight / CHANNELS;
+        weight_places[i] = weight < WEIGHTS ? at : -1;
+    }
+    real sums[SUMS], fetched[STEP][TILE_FETCHES], fetched_weights[WEIGHT_FETCHES];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = 0;
 
+    FETCH(0)
+    KEEP(0)
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int now = 0;
     for (int first = 0; first < out_channels; first += STEP) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-        for (int s = 0; s < STEP; s++) {
-            const bool there = first + s < out_channels;
-            global const stored *plane = gradients + (long)(first + s) * oh * ow;
-#pragma unroll
-            for (int i = 0; i < TILE_FETCHES; i++) {
-                const int at = id + i * THREADS;
-                if (at < TILE) tiles[s * TILE + at] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;
-            }
+        const bool more = first + STEP < out_channels;
+        if (more) {
+            FETCH(first + STEP)
         }
-        for (int i = id; i < STEP * QUADS * 4; i += THREADS) {
-            const int channel = first + i / (QUADS * 4), weight = i % (QUADS * 4);
-            const int at = (channel * CHANNELS + weight % CHANNELS) * (KH * KW) + weight / CHANNELS;
-            ((local real *)quads)[i] = channel < out_channels && weight < WEIGHTS ? LOAD(weights, at) : 0;
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
         for (int s = slice * (STEP / SLICES); s < (slice + 1) * (STEP / SLICES); s++) {
-            local const real *tile = tiles + s * TILE + item_u * PITCH + item_v;
-            local const realv *quad = quads + s * QUADS;
+            local const real *tile = tiles + (now * STEP + s) * TILE + item_u * PITCH + item_v;
+            local const realv *quad = quads + (now * STEP + s) * QUADS;
             real near[ITEM_PIXELS + REACH_H - 1][REACH_W];
 #pragma unroll
             for (int r = 0; r < ITEM_PIXELS + REACH_H - 1; r++)
 #pragma unroll
                 for (int q = 0; q < REACH_W; q++) near[r][q] = tile[r * PITCH + q];
-#pragma unroll
-            for (int i = 0; i < QUADS; i++) {
-                const realv four = quad[i];
-#pragma unroll
-                for (int lane = 0; lane < 4; lane++) {
-                    const int weight = i * 4 + lane, c = weight % CHANNELS, tap = weight / CHANNELS;
-                    const int h = tap / KW, v = tap % KW;
-                    if (weight < WEIGHTS) {
-#pragma unroll
-                        for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
-                            const int sum = SUM_OF(PHASE(h, SH, PH, DH), PHASE(v, SW, PW, DW), c, pixel);
-                            sums[sum] = fma(LANE(four, lane), near[pixel + DISTANCE(h, SH, PH, DH, FIRST_H)]
-                                                                  [DISTANCE(v, SW, PW, DW, FIRST_W)], sums[sum]);
-                        }
-                    }
-                }
+#if PARTS == 1
+            MULTIPLY(0)
+#elif PARTS == 2
+            if (part == 0) {
+                MULTIPLY(0)
+            } else {
+                MULTIPLY(1)
             }
+#else
+            if (part == 0) {
+                MULTIPLY(0)
+            } else if (part == 1) {
+                MULTIPLY(1)
+            } else if (part == 2) {
+                MULTIPLY(2)
+            } else {
+                MULTIPLY(3)
+            }
+#endif
         }
+        now ^= 1;
+        if (more) {
+            KEEP(now)
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 
 #if SLICES > 1
+    const int place = id % (ITEMS * PARTS);
 #pragma unroll
     for (int from = 0; from < SUMS; from += SHARED_SUMS) {
         for (int other = 1; other < SLICES; other++) {
@@ -144,13 +189,13 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
             if (slice == other) {
 #pragma unroll
                 for (int i = from; i < from + SHARED_SUMS; i++)
-                    if (i < SUMS) tiles[(i - from) * ITEMS + item] = sums[i];
+                    if (i < SUMS) tiles[(i - from) * (ITEMS * PARTS) + place] = sums[i];
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             if (slice == 0) {
 #pragma unroll
                 for (int i = from; i < from + SHARED_SUMS; i++)
-                    if (i < SUMS) sums[i] += tiles[(i - from) * ITEMS + item];
+                    if (i < SUMS) sums[i] += tiles[(i - from) * (ITEMS * PARTS) + place];
             }
         }
     }
@@ -161,8 +206,8 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #pragma unroll
     for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
 #pragma unroll
-        for (int a = 0; a < SH; a++) {
-            const int row = (first_u + item_u + pixel) * SH + a;
+        for (int a = 0; a < SH; a += PARTS) {
+            const int row = (first_u + item_u + pixel) * SH + a + part;
             if (row >= ih) continue;
 #pragma unroll
             for (int c = 0; c < CHANNELS; c++) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -26,7 +27,8 @@ MOST_CHANNELS = 8  # from there on a product of matrices has rows enough
 MOST_WEIGHTS = 640  # of an output channel: they are unrolled
 MOST_SUMS = 100  # registers of a work-item for its sums, in elements of 4 bytes
 MOST_NEAR = 64  # and for what it has read of dy
-STEP_BYTES = 16384  # local memory, about, for the output channels of a step
+MOST_STEP = 4  # output channels of a step
+MOST_AHEAD = 24  # elements that a work-item reads ahead, about
 BUSY_ITEMS = 512  # work-items that keep a compute unit busy
 LARGEST = 2**31 - 1
 # the fraction of a GPU's best speed, next to a product of matrices that pads its rows to PADDED_ROWS
@@ -35,12 +37,19 @@ SPEED, PADDED_ROWS, PADDED_SPEED = 0.6, 16, 0.65
 
 @dataclass(frozen=True)
 class Tile:
-    """Work-items along and across the rows of the grid, the pixels of each, and how many share a pixel's channels."""
+    """Work-items along and across the rows of the grid, the pixels of each, and how many share a pixel's phases and
+    its output channels."""
 
     width: int
     height: int
     pixels: int
+    parts: int
     slices: int
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a work-group."""
+        return self.width * self.height * self.parts * self.slices
 
     @property
     def name(self) -> str:
@@ -62,16 +71,14 @@ class Axis:
 
 SHAPES = ((32, 4), (16, 8), (8, 16), (32, 2), (16, 4), (8, 8))
 PIXELS = (8, 4, 2, 1)
-SLICES = (1, 2, 4)
+PARTS = SLICES = (1, 2, 4)
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then every ``tile``."""
     yield {}
-    for width, height in SHAPES:
-        for pixels in PIXELS:
-            for slices in SLICES:
-                yield {"tile": Tile(width, height, pixels, slices).name}
+    for tile in _tiles():
+        yield {"tile": tile.name}
 
 
 def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
@@ -98,7 +105,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     padded = useful * PADDED_ROWS / channels / PADDED_SPEED / device.compute_units
     if not settings and channels < PADDED_ROWS and times[tile] / SPEED > padded:
         raise Declined("would leave most work-items outside of such small planes")
-    return _launch(problem, planner, tile, axes, weights, size)
+    return _launch(problem, planner, tile, axes, weights)
 
 
 def _axes(problem: ConvProblem) -> tuple[Axis, Axis]:
@@ -113,10 +120,8 @@ def _axes(problem: ConvProblem) -> tuple[Axis, Axis]:
 
 
 def _tiles() -> Iterator[Tile]:
-    for width, height in SHAPES:
-        for pixels in PIXELS:
-            for slices in SLICES:
-                yield Tile(width, height, pixels, slices)
+    for (width, height), *numbers in product(SHAPES, PIXELS, PARTS, SLICES):
+        yield Tile(width, height, *numbers)
 
 
 def _pitch(tile: Tile, columns: int) -> int:
@@ -140,19 +145,19 @@ def _tile_elements(tile: Tile, axes: tuple[Axis, Axis]) -> int:
     return (tile.height * tile.pixels + high.reach - 1) * _pitch(tile, tile.width + wide.reach - 1)
 
 
-def _step(tile: Tile, axes: tuple[Axis, Axis], weights: int, size: int) -> int:
-    """Return the output channels of a step."""
-    each = (_tile_elements(tile, axes) + round_up(weights, 4)) * size
-    return max(1, min(4, STEP_BYTES // (each * tile.slices))) * tile.slices
+def _step(tile: Tile, axes: tuple[Axis, Axis], weights: int) -> int:
+    """Return the output channels of a step: as many as a work-item has registers for what it reads ahead."""
+    each = ceil_div(_tile_elements(tile, axes), tile.threads) + weights / tile.threads
+    return max(1, min(MOST_STEP, int(MOST_AHEAD / each) // tile.slices)) * tile.slices
 
 
 def _fits(tile: Tile, axes: tuple[Axis, Axis], sums: int, weights: int, size: int, planner: Planner) -> bool:
     """Whether a work-item has registers and a work-group has local memory for a tile."""
     near = (tile.pixels + axes[0].reach - 1) * axes[1].reach
-    registers = sums * tile.pixels <= MOST_SUMS * 4 // size and near <= MOST_NEAR * 4 // size
-    held = _step(tile, axes, weights, size) * (_tile_elements(tile, axes) + round_up(weights, 4)) * size
-    threads = tile.width * tile.height * tile.slices
-    return registers and held <= planner.device.local_memory and threads <= planner.device.max_work_group_size
+    registers = sums // tile.parts * tile.pixels <= MOST_SUMS * 4 // size and near <= MOST_NEAR * 4 // size
+    held = 2 * _step(tile, axes, weights) * (_tile_elements(tile, axes) + round_up(weights, 4)) * size
+    fits = held <= planner.device.local_memory and tile.threads <= planner.device.max_work_group_size
+    return registers and fits and axes[0].stride % tile.parts == 0
 
 
 def _groups(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis]) -> tuple[int, int, int]:
@@ -169,7 +174,7 @@ def _time(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis], weights: in
     """Estimate the time for an output channel, in products of a busy compute unit."""
     each = ceil_div(prod(_groups(tile, problem, axes)), planner.device.compute_units)
     items = tile.width * tile.height
-    busy = min(1.0, each * items * tile.slices / BUSY_ITEMS)
+    busy = min(1.0, each * tile.threads / BUSY_ITEMS)
     # a weight is read once for all pixels of a work-item; slices share the tile, and add up in the end
     work = weights * (1 + 0.5 / tile.pixels) * (1 + 0.02 * tile.slices)
     work += 2.0 * _tile_elements(tile, axes) / (items * tile.pixels)
@@ -177,10 +182,10 @@ def _time(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis], weights: in
 
 
 def _launch(
-    problem: ConvProblem, planner: Planner, tile: Tile, axes: tuple[Axis, Axis], weights: int, size: int
+    problem: ConvProblem, planner: Planner, tile: Tile, axes: tuple[Axis, Axis], weights: int
 ) -> Launches:
     images, tiles_h, tiles_w = _groups(tile, problem, axes)
-    work_groups, threads = images * tiles_h * tiles_w, tile.width * tile.height * tile.slices
+    work_groups, threads = images * tiles_h * tiles_w, tile.threads
     if work_groups > LARGEST:
         raise Declined(f"{work_groups} work-groups are more than {LARGEST}")
     device = planner.device
@@ -191,8 +196,9 @@ def _launch(
         "TILE_W": tile.width,
         "TILE_H": tile.height,
         "ITEM_PIXELS": tile.pixels,
+        "PARTS": tile.parts,
         "SLICES": tile.slices,
-        "STEP": _step(tile, axes, weights, size),
+        "STEP": _step(tile, axes, weights),
         "PITCH": _pitch(tile, tile.width + axes[1].reach - 1),
     }
     for letter, axis in zip("HW", axes):
