@@ -83,13 +83,18 @@ void put(global stored *p, const long at, const real value, const int accumulate
     STORE(p, at, accumulate ? value + LOAD(p, at) : value);
 }
 
-// The pair of what a work-item holds; places without a channel hold -INFINITY.
-void pair_of_item(const real *values, real *top, real *sum) {
+// The pair of what a work-item holds, which becomes powers relative to its maximum, or with LOG stays. Places without a
+// channel hold -INFINITY.
+void pair_of_item(real *values, real *top, real *sum) {
     real highest = -INFINITY, total = 0;
 #pragma unroll
     EACH highest = GREATER(highest, values[i]);
 #pragma unroll
-    EACH total += exp(values[i] - BASE(highest));
+    EACH {
+        const real power = exp(values[i] - BASE(highest));
+        values[i] = LOG ? values[i] : power;
+        total += power;
+    }
     *top = highest;
     *sum = total;
 }
@@ -105,13 +110,13 @@ void pair_of_item(const real *values, real *top, real *sum) {
         gradients[i] = CHANNEL < end ? LOAD(dys, CHANNEL) : 0;    \
     }
 
+// own: the maximum to which a work-item's powers are relative.
 #define WRITE_POWERS(ys)                                                                              \
     {                                                                                                 \
-        const real last = LOG ? log(sum) : REAL(1.0) / sum;                                           \
-        _Pragma("unroll") EACH {                                                                      \
-            const real value = values[i] - top;                                                       \
-            if (CHANNEL < end) put(ys, CHANNEL, LOG ? value - last : exp(value) * last, accumulate);  \
-        }                                                                                             \
+        const real last = LOG ? log(sum) : exp(own - top) / sum;                                      \
+        _Pragma("unroll") EACH                                                                        \
+            if (CHANNEL < end)                                                                        \
+                put(ys, CHANNEL, LOG ? values[i] - top - last : values[i] * last, accumulate);        \
     }
 
 #define WRITE_GRADIENTS(dxs)                                                                               \
@@ -140,6 +145,7 @@ FIXED void softmax_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate
     READ_POWERS
     real top, sum;
     pair_of_item(values, &top, &sum);
+    const real own = BASE(top);
     share_pair(tops + of_group, sums + of_group, lane, &top, &sum);
     if (number < rows) WRITE_POWERS(OPEN(y) + from)
 }
@@ -181,7 +187,10 @@ FIXED void softmax_finish_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
     global const stored *xs = OPEN(x) + from;
     global const real *pairs = OPEN(numbers) + 2 * row * parts;
     READ_POWERS
-    real top = -INFINITY, sum = 0;
+    real own, top = -INFINITY, sum = 0;
+    pair_of_item(values, &own, &sum);
+    own = BASE(own);
+    sum = 0;
     for (int part = lane; part < parts; part += GROUP) {
         const real next = pairs[2 * part], highest = GREATER(top, next);
         sum = sum * exp(top - BASE(highest)) + pairs[2 * part + 1] * exp(next - BASE(highest));
