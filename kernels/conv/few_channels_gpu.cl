@@ -6,8 +6,11 @@
 // Pixel (u, v) of the grid stands for the positions (u * SH + a, v * SW + b) of dx, one for each phase (a, b) of the
 // stride. Every tap belongs to one phase and one distance in dy, which are constants here: nothing is multiplied that
 // is not a part of the result. A work-group passes STEP output channels at a time through local memory, double buffered:
-// a tile of dy with zeros around it, and the weights in the order of their use. PARTS work-items share the phases of a
-// pixel, and SLICES its output channels; their sums are added in order.
+// a tile of dy with zeros around it, and the weights in the order of their use. SLICES work-items share the output
+// channels of a pixel; their sums are added in order.
+//
+// With PARTS 1 a work-item makes all phases. With PARTS SH it makes those of one row, whose taps are TAP_STEP apart: all
+// rows run the same code, with zeros as the weights of taps that a row lacks.
 
 #ifndef CHANNELS
 #define CHANNELS 3  // input channels of a group
@@ -26,7 +29,10 @@
 #define TILE_W 16  // work-items along and across the rows of a tile
 #define TILE_H 8
 #define ITEM_PIXELS 4  // of a work-item, one below the other
-#define PARTS 1   // 1, 2 or 4: divides SH
+#define PARTS 1   // 1 or SH
+#define TAP_STEP 2  // SH / gcd(SH, DH): from tap to tap of a phase
+#define FIRST_H -1  // the least distance in dy, and how many there are
+#define REACH_H 4
 #define SLICES 1
 #define STEP 2    // output channels of a step: a multiple of SLICES
 #define PITCH 20  // elements from row to row of a tile of dy
@@ -38,11 +44,9 @@
 #define ITEMS (TILE_W * TILE_H)
 #define THREADS (ITEMS * PARTS * SLICES)
 
-// The distances in dy, from the first one on, that the taps of an axis have.
+// The distances in dy, from the first one on, that the taps along a row have.
 #define CEIL_DIV(a, b) ((a) >= 0 ? ((a) + (b) - 1) / (b) : -(-(a) / (b)))
-#define FIRST_H CEIL_DIV(PH - DH * (KH - 1), SH)
 #define FIRST_W CEIL_DIV(PW - DW * (KW - 1), SW)
-#define REACH_H ((SH - 1 + PH) / SH - FIRST_H + 1)
 #define REACH_W ((SW - 1 + PW) / SW - FIRST_W + 1)
 
 // The phase to which a tap belongs, and its distance from the first one.
@@ -50,35 +54,40 @@
 #define DISTANCE(tap, stride, pad, dilate, first) \
     ((PHASE(tap, stride, pad, dilate) + (pad) - (dilate) * (tap)) / (stride) - (first))
 
+// The rows of taps of a part: which phase each belongs to, and its distance from the part's first row of dy.
+#if PARTS > 1
+#define TAPS_H ((KH + TAP_STEP - 1) / TAP_STEP)
+#define APART (DH * TAP_STEP / SH)  // rows of dy from tap to tap
+#define NEAR_H ((TAPS_H - 1) * APART + ITEM_PIXELS)
+#define PHASE_H(h) 0
+#define DISTANCE_H(h) ((TAPS_H - 1 - (h)) * APART)
+#else
+#define TAPS_H KH
+#define NEAR_H (REACH_H - 1 + ITEM_PIXELS)
+#define PHASE_H(h) PHASE(h, SH, PH, DH)
+#define DISTANCE_H(h) DISTANCE(h, SH, PH, DH, FIRST_H)
+#endif
+
 #define ROWS (TILE_H * ITEM_PIXELS + REACH_H - 1)
 #define COLUMNS (TILE_W + REACH_W - 1)
 #define TILE (ROWS * PITCH)
 #define TILE_FETCHES ((TILE + THREADS - 1) / THREADS)
-#define WEIGHTS (KH * KW * CHANNELS)
+#define WEIGHTS (TAPS_H * KW * CHANNELS)  // of a part
 #define QUADS ((WEIGHTS + 3) / 4)
-#define WEIGHT_FETCHES ((STEP * QUADS * 4 + THREADS - 1) / THREADS)
+#define STEP_WEIGHTS (STEP * PARTS * QUADS * 4)
+#define WEIGHT_FETCHES ((STEP_WEIGHTS + THREADS - 1) / THREADS)
+#define CHANNEL_WEIGHTS (KH * KW * CHANNELS)
 #define SUMS (SH / PARTS * SW * CHANNELS * ITEM_PIXELS)
-#define SUM_OF(a, b, c, pixel) ((((a) / PARTS * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
+#define SUM_OF(a, b, c, pixel) ((((a) * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
 // Sums of a work-item that the tiles of dy have room for.
 #define ROOM (2 * STEP * TILE / (ITEMS * PARTS))
 #define SHARED_SUMS (ROOM < SUMS ? ROOM : SUMS)
 #define LANE(v, lane) ((lane) == 0 ? (v).s0 : (lane) == 1 ? (v).s1 : (lane) == 2 ? (v).s2 : (v).s3)
 
-// Multiplies by the weights of an output channel whose phase along the columns is one of this part's.
-#define MULTIPLY(which)                                                                                                \
-    _Pragma("unroll") for (int i = 0; i < QUADS; i++) {                                                                \
-        const realv four = quad[i];                                                                                    \
-        _Pragma("unroll") for (int lane = 0; lane < 4; lane++) {                                                       \
-            const int weight = i * 4 + lane, c = weight % CHANNELS, tap = weight / CHANNELS;                           \
-            const int h = tap / KW, v = tap % KW, a = PHASE(h, SH, PH, DH), b = PHASE(v, SW, PW, DW);                  \
-            if (weight < WEIGHTS && a % PARTS == which) {                                                              \
-                _Pragma("unroll") for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {                                  \
-                    const real other = near[pixel + DISTANCE(h, SH, PH, DH, FIRST_H)][DISTANCE(v, SW, PW, DW, FIRST_W)]; \
-                    sums[SUM_OF(a, b, c, pixel)] = fma(LANE(four, lane), other, sums[SUM_OF(a, b, c, pixel)]);         \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
+// The phases of a pixel along a row, where they can be stored at once.
+#if STORAGE == 32 && (SW == 2 || SW == 4)
+#define WIDE CAT(float, SW)
+#endif
 
 // Reads a work-item's share of a step, from output channel `next` on, and later leaves it in one half of the tiles.
 #define FETCH(next)                                                                                                    \
@@ -89,8 +98,8 @@
             fetched[s][i] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;                                      \
     }                                                                                                                  \
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++) {                                                       \
-        const bool there = weight_places[i] >= 0 && weight_places[i] + (next) * WEIGHTS < out_channels * WEIGHTS;      \
-        fetched_weights[i] = there ? LOAD(weights, weight_places[i] + (next) * WEIGHTS) : 0;                           \
+        const bool there = weight_places[i] >= 0 && weight_places[i] + (next) * CHANNEL_WEIGHTS < all_weights; \
+        fetched_weights[i] = there ? LOAD(weights, weight_places[i] + (next) * CHANNEL_WEIGHTS) : 0;                   \
     }
 #define KEEP(half)                                                                                                     \
     _Pragma("unroll") for (int s = 0; s < STEP; s++) {                                                                 \
@@ -98,8 +107,15 @@
             if (id + i * THREADS < TILE) tiles[((half) * STEP + s) * TILE + id + i * THREADS] = fetched[s][i];         \
     }                                                                                                                  \
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++)                                                         \
-        if (id + i * THREADS < STEP * QUADS * 4)                                                                       \
-            ((local real *)quads)[(half) * STEP * QUADS * 4 + id + i * THREADS] = fetched_weights[i];
+        if (id + i * THREADS < STEP_WEIGHTS)                                                                           \
+            ((local real *)quads)[(half) * STEP_WEIGHTS + id + i * THREADS] = fetched_weights[i];
+
+// The first tap of a phase along the columns; KH if it has none.
+int first_tap(const int phase) {
+    int first = KH;
+    for (int tap = min(TAP_STEP, KH) - 1; tap >= 0; tap--) first = PHASE(tap, SH, PH, DH) == phase ? tap : first;
+    return first;
+}
 
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))
@@ -108,7 +124,7 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
     CONST_TENSOR(w), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const int groups, const int out_channels,
     const int ih, const int iw, const int oh, const int ow, const int tiles_h, const int tiles_w) {
     local real tiles[2 * STEP * TILE];
-    local realv quads[2 * STEP * QUADS];
+    local realv quads[2 * STEP * PARTS * QUADS];
     uint number = get_group_id(0);
     const int first_v = number % tiles_w * TILE_W;
     number /= tiles_w;
@@ -117,7 +133,8 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
     const int id = get_local_id(0), item = id % ITEMS, part = id / ITEMS % PARTS, slice = id / (ITEMS * PARTS);
     const int item_v = item % TILE_W, item_u = item / TILE_W * ITEM_PIXELS;
     global const stored *gradients = OPEN(dy) + (ulong)number * out_channels * oh * ow;
-    global const stored *weights = OPEN(w) + (ulong)(number % groups) * out_channels * WEIGHTS;
+    global const stored *weights = OPEN(w) + (ulong)(number % groups) * out_channels * CHANNEL_WEIGHTS;
+    const int all_weights = out_channels * CHANNEL_WEIGHTS;
 
     // where this work-item's elements of a tile stand in a plane of dy, and its weights in a step's; -1 for none
     int places[TILE_FETCHES], weight_places[WEIGHT_FETCHES];
@@ -128,10 +145,18 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
     }
 #pragma unroll
     for (int i = 0; i < WEIGHT_FETCHES; i++) {
-        const int channel = (id + i * THREADS) / (QUADS * 4), weight = (id + i * THREADS) % (QUADS * 4);
-        const int at = (channel * CHANNELS + weight % CHANNELS) * (KH * KW) + weight / CHANNELS;
-        weight_places[i] = weight < WEIGHTS ? at : -1;
+        const int weight = (id + i * THREADS) % (QUADS * 4), other = (id + i * THREADS) / (QUADS * 4);
+        const int channel = other / PARTS, c = weight % CHANNELS, row = weight / CHANNELS / KW;
+        const int h = PARTS > 1 ? first_tap(other % PARTS) + row * TAP_STEP : row;
+        const int at = ((channel * CHANNELS + c) * KH + h) * KW + weight / CHANNELS % KW;
+        weight_places[i] = weight < WEIGHTS && h < KH ? at : -1;
     }
+#if PARTS > 1
+    const int begin = first_tap(part);
+    const int begin_row = begin < KH ? (part + PH - DH * begin) / SH - FIRST_H - (TAPS_H - 1) * APART : 0;
+#else
+    const int begin_row = 0;
+#endif
     real sums[SUMS], fetched[STEP][TILE_FETCHES], fetched_weights[WEIGHT_FETCHES];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = 0;
@@ -146,32 +171,30 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
             FETCH(first + STEP)
         }
         for (int s = slice * (STEP / SLICES); s < (slice + 1) * (STEP / SLICES); s++) {
-            local const real *tile = tiles + (now * STEP + s) * TILE + item_u * PITCH + item_v;
-            local const realv *quad = quads + (now * STEP + s) * QUADS;
-            real near[ITEM_PIXELS + REACH_H - 1][REACH_W];
+            local const real *tile = tiles + (now * STEP + s) * TILE + (item_u + begin_row) * PITCH + item_v;
+            local const realv *quad = quads + ((now * STEP + s) * PARTS + part) * QUADS;
+            real near[NEAR_H][REACH_W];
 #pragma unroll
-            for (int r = 0; r < ITEM_PIXELS + REACH_H - 1; r++)
+            for (int r = 0; r < NEAR_H; r++)
 #pragma unroll
                 for (int q = 0; q < REACH_W; q++) near[r][q] = tile[r * PITCH + q];
-#if PARTS == 1
-            MULTIPLY(0)
-#elif PARTS == 2
-            if (part == 0) {
-                MULTIPLY(0)
-            } else {
-                MULTIPLY(1)
+#pragma unroll
+            for (int i = 0; i < QUADS; i++) {
+                const realv four = quad[i];
+#pragma unroll
+                for (int lane = 0; lane < 4; lane++) {
+                    const int weight = i * 4 + lane, c = weight % CHANNELS, tap = weight / CHANNELS;
+                    const int h = tap / KW, v = tap % KW, b = PHASE(v, SW, PW, DW);
+                    if (weight < WEIGHTS) {
+#pragma unroll
+                        for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
+                            const real other = near[pixel + DISTANCE_H(h)][DISTANCE(v, SW, PW, DW, FIRST_W)];
+                            const int sum = SUM_OF(PHASE_H(h), b, c, pixel);
+                            sums[sum] = fma(LANE(four, lane), other, sums[sum]);
+                        }
+                    }
+                }
             }
-#else
-            if (part == 0) {
-                MULTIPLY(0)
-            } else if (part == 1) {
-                MULTIPLY(1)
-            } else if (part == 2) {
-                MULTIPLY(2)
-            } else {
-                MULTIPLY(3)
-            }
-#endif
         }
         now ^= 1;
         if (more) {
@@ -203,21 +226,34 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #endif
 
     global stored *dxs = OPEN(dx) + (ulong)number * CHANNELS * ih * iw;
+#ifdef WIDE
+    const bool together = !accumulate && iw % SW == 0 && (ulong)dxs % sizeof(WIDE) == 0;
+#endif
 #pragma unroll
     for (int pixel = 0; pixel < ITEM_PIXELS; pixel++) {
 #pragma unroll
-        for (int a = 0; a < SH; a += PARTS) {
-            const int row = (first_u + item_u + pixel) * SH + a + part;
+        for (int a = 0; a < SH / PARTS; a++) {
+            const int row = (first_u + item_u + pixel) * SH + a + part, column = (first_v + item_v) * SW;
             if (row >= ih) continue;
 #pragma unroll
             for (int c = 0; c < CHANNELS; c++) {
+                global stored *to = dxs + ((ulong)c * ih + row) * iw + column;
+#ifdef WIDE
+                if (together) {
+                    if (column < iw) {
+                        WIDE wide;
+#pragma unroll
+                        for (int b = 0; b < SW; b++) ((real *)&wide)[b] = sums[SUM_OF(a, b, c, pixel)];
+                        *(global WIDE *)to = wide;
+                    }
+                    continue;
+                }
+#endif
 #pragma unroll
                 for (int b = 0; b < SW; b++) {
-                    const int column = (first_v + item_v) * SW + b;
-                    if (column >= iw) continue;
-                    const ulong at = ((ulong)c * ih + row) * iw + column;
+                    if (column + b >= iw) continue;
                     const real sum = sums[SUM_OF(a, b, c, pixel)];
-                    STORE(dxs, at, accumulate ? sum + LOAD(dxs, at) : sum);
+                    STORE(to, b, accumulate ? sum + LOAD(to, b) : sum);
                 }
             }
         }

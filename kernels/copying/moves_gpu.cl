@@ -16,10 +16,10 @@
 #define UNIT 4
 #endif
 #ifndef ELEMENTS
-#define ELEMENTS 4
+#define ELEMENTS 2
 #endif
 #ifndef GROUP
-#define GROUP 256
+#define GROUP 128
 #endif
 #ifndef AXES
 #define AXES 6

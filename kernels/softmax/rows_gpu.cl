@@ -79,9 +79,13 @@ real share_sum(local real *sums, const int lane, real sum) {
     return sum;
 }
 
-void put(global stored *p, const long at, const real value, const int accumulate) {
-    STORE(p, at, accumulate ? value + LOAD(p, at) : value);
-}
+// Writes VALUE for each of a work-item's channels, or adds it.
+#define WRITE_EACH(p, VALUE)                                                                      \
+    if (accumulate) {                                                                             \
+        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE + LOAD(p, CHANNEL));    \
+    } else {                                                                                      \
+        _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE);                       \
+    }
 
 // The pair of what a work-item holds, which becomes powers relative to its maximum, or with LOG stays. Places without a
 // channel hold -INFINITY.
@@ -111,34 +115,29 @@ void pair_of_item(real *values, real *top, real *sum) {
     }
 
 // own: the maximum to which a work-item's powers are relative.
-#define WRITE_POWERS(ys)                                                                              \
-    {                                                                                                 \
-        const real last = LOG ? log(sum) : exp(own - top) / sum;                                      \
-        _Pragma("unroll") EACH                                                                        \
-            if (CHANNEL < end)                                                                        \
-                put(ys, CHANNEL, LOG ? values[i] - top - last : values[i] * last, accumulate);        \
+#define WRITE_POWERS(p)                                                     \
+    {                                                                       \
+        const real last = LOG ? log(sum) : exp(own - top) / sum;            \
+        WRITE_EACH(p, (LOG ? values[i] - top - last : values[i] * last))    \
     }
-
-#define WRITE_GRADIENTS(dxs)                                                                               \
-    _Pragma("unroll") EACH                                                                                 \
-        if (CHANNEL < end) put(dxs, CHANNEL, GRADIENT(results[i], gradients[i], total) * scale, accumulate);
+#define WRITE_GRADIENTS(p) WRITE_EACH(p, GRADIENT(results[i], gradients[i], total) * scale)
 
 // Rows beyond the last one are the last one, and not written.
 #define OPEN_ROW                                                                              \
     const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;     \
     const long number = (long)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES;    \
-    const long from = min(number, rows - 1) * channels, first = 0;                            \
-    const long end = channels;
+    const long from = min(number, rows - 1) * channels;                                       \
+    const int first = 0, end = channels;
 
 #define OPEN_PART                                                                                       \
     const int lane = get_local_id(0);                                                                   \
     const long row = get_group_id(0) / parts, from = row * channels;                                    \
-    const long first = (long)(get_group_id(0) % parts) * (GROUP * ITEM), end = min(first + GROUP * ITEM, channels);
+    const int first = (int)(get_group_id(0) % parts) * (GROUP * ITEM), end = channels;
 
 #define FIXED kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 
 FIXED void softmax_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const long rows,
-                                const long channels) {
+                                const int channels) {
     local real tops[GROUP], sums[GROUP];
     OPEN_ROW
     global const stored *xs = OPEN(x) + from;
@@ -151,7 +150,7 @@ FIXED void softmax_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate
 }
 
 FIXED void softmax_rows_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale,
-                                 const long rows, const long channels) {
+                                 const long rows, const int channels) {
     local real sums[GROUP];
     OPEN_ROW
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
@@ -165,7 +164,7 @@ FIXED void softmax_rows_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), 
     }
 }
 
-FIXED void softmax_parts_forward(CONST_TENSOR(x), TENSOR_OF(real, numbers), const real scale, const long channels,
+FIXED void softmax_parts_forward(CONST_TENSOR(x), TENSOR_OF(real, numbers), const real scale, const int channels,
                                  const int parts) {
     local real tops[GROUP], sums[GROUP];
     OPEN_PART
@@ -181,7 +180,7 @@ FIXED void softmax_parts_forward(CONST_TENSOR(x), TENSOR_OF(real, numbers), cons
 }
 
 FIXED void softmax_finish_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale,
-                                  TENSOR_OF(const real, numbers), const long channels, const int parts) {
+                                  TENSOR_OF(const real, numbers), const int channels, const int parts) {
     local real tops[GROUP], sums[GROUP];
     OPEN_PART
     global const stored *xs = OPEN(x) + from;
@@ -200,7 +199,7 @@ FIXED void softmax_finish_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
     WRITE_POWERS(OPEN(y) + from)
 }
 
-FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(real, numbers), const long channels,
+FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(real, numbers), const int channels,
                                   const int parts) {
     local real sums[GROUP];
     OPEN_PART
@@ -214,7 +213,7 @@ FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(r
 }
 
 FIXED void softmax_finish_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale,
-                                   TENSOR_OF(const real, numbers), const long channels, const int parts) {
+                                   TENSOR_OF(const real, numbers), const int channels, const int parts) {
     local real sums[GROUP];
     OPEN_PART
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;

@@ -7,10 +7,11 @@ has read of ``dy`` by the weights of all of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from clgraft.core.errors import Declined
@@ -30,15 +31,21 @@ MOST_NEAR = 64  # and for what it has read of dy
 MOST_STEP = 4  # output channels of a step
 MOST_AHEAD = 24  # elements that a work-item reads ahead, about
 BUSY_ITEMS = 512  # work-items that keep a compute unit busy
+LONG_CODE = 700  # products that are unrolled before their code leaves the first cache
+BANKS = 32  # of local memory
 LARGEST = 2**31 - 1
 # the fraction of a GPU's best speed, next to a product of matrices that pads its rows to PADDED_ROWS
 SPEED, PADDED_ROWS, PADDED_SPEED = 0.6, 16, 0.65
 
+SHAPES = ((32, 4), (16, 8), (8, 16), (16, 4), (8, 8))
+PIXELS = (8, 7, 4, 2, 1)
+SLICES = (1, 2, 4)
+
 
 @dataclass(frozen=True)
 class Tile:
-    """Work-items along and across the rows of the grid, the pixels of each, and how many share a pixel's phases and
-    its output channels."""
+    """Work-items along and across the rows of the grid, the pixels of each, and how many share a pixel: `parts` its rows
+    of phases, `slices` its output channels."""
 
     width: int
     height: int
@@ -59,108 +66,144 @@ class Tile:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the convolution and of its grid: ``size`` pixels, which meet ``reach`` elements of dy."""
+    """An axis of the convolution and of its grid of `size` pixels, whose taps have `reach` distances in dy from `first`.
+
+    A work-item multiplies `taps` of them for each pixel, and reads `more` elements of dy than it has pixels. Of the
+    taps of a phase, every `tap_step`-th is one.
+    """
 
     kernel: int
     stride: int
     pad: int
     dilate: int
     size: int
+    first: int
     reach: int
+    taps: int
+    more: int
+
+    @classmethod
+    def whole(cls, size: int, kernel: int, stride: int, pad: int, dilate: int) -> Axis:
+        """Return an axis of `size` elements of dx all of whose phases a work-item makes."""
+        first, last = ceil_div(pad - dilate * (kernel - 1), stride), (stride - 1 + pad) // stride
+        reach = last - first + 1
+        return cls(kernel, stride, pad, dilate, ceil_div(size, stride), first, reach, kernel, reach - 1)
+
+    @property
+    def tap_step(self) -> int:
+        """The distance of neighbouring taps of a phase."""
+        return self.stride // gcd(self.stride, self.dilate)
+
+    def split(self) -> Axis:
+        """Return the axis for work-items that make one phase each."""
+        taps = ceil_div(self.kernel, self.tap_step)
+        more = (taps - 1) * (self.dilate * self.tap_step // self.stride)
+        # each tap up to tap_step is the first one of a phase
+        starts = [
+            (self.pad - self.dilate * tap + (self.dilate * tap - self.pad) % self.stride) // self.stride
+            for tap in range(min(self.tap_step, self.kernel))
+        ]
+        first = min(starts) - more
+        return replace(self, first=first, reach=max(starts) - first + 1, taps=taps, more=more)
 
 
-SHAPES = ((32, 4), (16, 8), (8, 16), (32, 2), (16, 4), (8, 8))
-PIXELS = (8, 4, 2, 1)
-PARTS = SLICES = (1, 2, 4)
+Axes = tuple[Axis, Axis]
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Return the settings to search: the heuristic's (none), then every ``tile``."""
+    """Return the settings to search: the heuristic's (none), then every ``tile`` that a work-item has registers for."""
     yield {}
-    for tile in _tiles():
-        yield {"tile": tile.name}
+    if problem.direction == "backward_data" and problem.ndim <= 2:
+        for tile in _fitting(problem, planner):
+            yield {"tile": tile.name}
 
 
 def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
     """Plan one launch."""
-    device, channels = planner.device, problem.in_channels // problem.groups
+    channels = problem.in_channels // problem.groups
     if problem.direction != "backward_data":
         raise Declined("is for backward_data")
-    axes = _axes(problem)
-    sums = prod(axis.stride for axis in axes) * channels
+    if problem.ndim > 2:
+        raise Declined("has one or two spatial axes")
     weights = prod(problem.kernel) * channels
     if channels > MOST_CHANNELS or weights > MOST_WEIGHTS:
         raise Declined(f"is for at most {MOST_CHANNELS} input channels, and unrolls {MOST_WEIGHTS} weights")
-    size = arithmetic_bytes(problem.dtype)
-    if problem.in_channels * prod(problem.in_size) > LARGEST or problem.out_channels * prod(problem.out_size) > LARGEST:
-        raise Declined("counts an image in 32 bits")
-    fitting = [tile for tile in _tiles() if _fits(tile, axes, sums, weights, size, planner)]
+    image = max(problem.in_channels * prod(problem.in_size), problem.out_channels * max(weights, prod(problem.out_size)))
+    if image > LARGEST:
+        raise Declined(f"counts an image in 32 bits, got {image} elements")
+    fitting = _fitting(problem, planner)
     if settings:
-        fitting = [tile for tile in fitting if {"tile": tile.name} == dict(settings)]
+        fitting = {tile: axes for tile, axes in fitting.items() if {"tile": tile.name} == dict(settings)}
     if not fitting:
-        raise Declined(f"{sums} sums and {weights} weights of an output channel do not fit a work-item")
-    times = {tile: _time(tile, problem, axes, weights, planner) for tile in fitting}
+        raise Declined("a work-item has not registers enough for all phases" if not settings else f"got {settings}")
+    times = {tile: _time(tile, problem, axes, planner) for tile, axes in fitting.items()}
     tile = min(times, key=lambda each: times[each])
-    useful = problem.batch * problem.groups * prod(axis.size for axis in axes) * weights
-    padded = useful * PADDED_ROWS / channels / PADDED_SPEED / device.compute_units
-    if not settings and channels < PADDED_ROWS and times[tile] / SPEED > padded:
+    useful = problem.batch * problem.groups * prod(axis.size for axis in fitting[tile]) * weights
+    padded = useful * PADDED_ROWS / channels / PADDED_SPEED / planner.device.compute_units
+    if not settings and times[tile] / SPEED > padded:
         raise Declined("would leave most work-items outside of such small planes")
-    return _launch(problem, planner, tile, axes, weights)
+    return _launch(problem, planner, tile, fitting[tile])
 
 
-def _axes(problem: ConvProblem) -> tuple[Axis, Axis]:
-    """Return both axes; one axis is the row."""
-    if problem.ndim > 2:
-        raise Declined("has one or two spatial axes")
-    found = [Axis(1, 1, 0, 1, 1, 1)] * (2 - problem.ndim)
-    for i, k, s, p, d in zip(problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate):
-        reach = (s - 1 + p) // s - ceil_div(p - d * (k - 1), s) + 1
-        found.append(Axis(k, s, p, d, ceil_div(i, s), reach))
-    return found[0], found[1]
+def _fitting(problem: ConvProblem, planner: Planner) -> dict[Tile, Axes]:
+    """Return the tiles that a work-item and a work-group have room for, with the axes as they see them."""
+    found = [Axis.whole(1, 1, 1, 0, 1)] * (2 - problem.ndim)
+    sizes = (problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
+    found += [Axis.whole(*numbers) for numbers in zip(*sizes)]
+    high, wide = found
+    fitting = {}
+    for parts in sorted({1, high.stride}):
+        axes = (high.split() if parts > 1 else high, wide)
+        for (width, height), pixels, slices in product(SHAPES, PIXELS, SLICES):
+            tile = Tile(width, height, pixels, parts, slices)
+            if _fits(tile, problem, axes, planner):
+                fitting[tile] = axes
+    return fitting
 
 
-def _tiles() -> Iterator[Tile]:
-    for (width, height), *numbers in product(SHAPES, PIXELS, PARTS, SLICES):
-        yield Tile(width, height, *numbers)
+def _weights(problem: ConvProblem, axes: Axes) -> int:
+    """Return the weights of an output channel that a work-item multiplies by, rounded up to whole vectors."""
+    return round_up(axes[0].taps * axes[1].taps * (problem.in_channels // problem.groups), 4)
 
 
 def _pitch(tile: Tile, columns: int) -> int:
-    """Return the elements from row to row of a tile of dy, so that the rows of work-items in step use all banks."""
-    if tile.width >= 32:
-        return columns
-    # `pixels` rows on is `width` banks on, or that many banks back
-    return next(
-        (
-            pitch
-            for pitch in range(columns, columns + 32)
-            if (tile.pixels * pitch - tile.width) % 32 == 0 or (tile.pixels * pitch + tile.width) % 32 == 0
-        ),
-        columns,
-    )
+    """Return the elements from row to row of a tile of dy: of a few, where work-items in step meet fewest in a bank."""
+
+    def met(pitch: int) -> int:
+        places = [item // tile.width * tile.pixels * pitch + item % tile.width for item in range(BANKS)]
+        return max(Counter(place % BANKS for place in places).values())
+
+    return min(range(columns, columns + BANKS // 4), key=met)
 
 
-def _tile_elements(tile: Tile, axes: tuple[Axis, Axis]) -> int:
+def _tile_elements(tile: Tile, axes: Axes) -> int:
     """Return the elements of a tile of dy."""
     high, wide = axes
     return (tile.height * tile.pixels + high.reach - 1) * _pitch(tile, tile.width + wide.reach - 1)
 
 
-def _step(tile: Tile, axes: tuple[Axis, Axis], weights: int) -> int:
-    """Return the output channels of a step: as many as a work-item has registers for what it reads ahead."""
-    each = ceil_div(_tile_elements(tile, axes), tile.threads) + weights / tile.threads
+def _step(tile: Tile, problem: ConvProblem, axes: Axes) -> int:
+    """Return the output channels of a step."""
+    each = ceil_div(_tile_elements(tile, axes), tile.threads) + _weights(problem, axes) * tile.parts / tile.threads
     return max(1, min(MOST_STEP, int(MOST_AHEAD / each) // tile.slices)) * tile.slices
 
 
-def _fits(tile: Tile, axes: tuple[Axis, Axis], sums: int, weights: int, size: int, planner: Planner) -> bool:
+def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> bool:
     """Whether a work-item has registers and a work-group has local memory for a tile."""
-    near = (tile.pixels + axes[0].reach - 1) * axes[1].reach
-    registers = sums // tile.parts * tile.pixels <= MOST_SUMS * 4 // size and near <= MOST_NEAR * 4 // size
-    held = 2 * _step(tile, axes, weights) * (_tile_elements(tile, axes) + round_up(weights, 4)) * size
-    fits = held <= planner.device.local_memory and tile.threads <= planner.device.max_work_group_size
-    return registers and fits and axes[0].stride % tile.parts == 0
+    high, wide = axes
+    size, channels = arithmetic_bytes(problem.dtype), problem.in_channels // problem.groups
+    sums = high.stride // tile.parts * wide.stride * channels * tile.pixels
+    near = (tile.pixels + high.more) * wide.reach
+    held = _tile_elements(tile, axes) + _weights(problem, axes) * tile.parts
+    return (
+        sums <= MOST_SUMS * 4 // size
+        and near <= MOST_NEAR * 4 // size
+        and 2 * _step(tile, problem, axes) * held * size <= planner.device.local_memory
+        and tile.threads <= planner.device.max_work_group_size
+    )
 
 
-def _groups(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis]) -> tuple[int, int, int]:
+def _groups(tile: Tile, problem: ConvProblem, axes: Axes) -> tuple[int, int, int]:
     """Return the images and groups of channels, and the tiles across and along the rows."""
     high, wide = axes
     return (
@@ -170,20 +213,19 @@ def _groups(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis]) -> tuple[
     )
 
 
-def _time(tile: Tile, problem: ConvProblem, axes: tuple[Axis, Axis], weights: int, planner: Planner) -> float:
-    """Estimate the time for an output channel, in products of a busy compute unit."""
+def _time(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> float:
+    """Estimate the time for an output channel, in products of a busy compute unit; zero weights count, too."""
     each = ceil_div(prod(_groups(tile, problem, axes)), planner.device.compute_units)
-    items = tile.width * tile.height
+    items, weights = tile.width * tile.height * tile.parts, _weights(problem, axes)
     busy = min(1.0, each * tile.threads / BUSY_ITEMS)
     # a weight is read once for all pixels of a work-item; slices share the tile, and add up in the end
     work = weights * (1 + 0.5 / tile.pixels) * (1 + 0.02 * tile.slices)
+    work *= 1.5 if weights * tile.pixels > LONG_CODE else 1
     work += 2.0 * _tile_elements(tile, axes) / (items * tile.pixels)
     return each * items * tile.pixels * work / busy
 
 
-def _launch(
-    problem: ConvProblem, planner: Planner, tile: Tile, axes: tuple[Axis, Axis], weights: int
-) -> Launches:
+def _launch(problem: ConvProblem, planner: Planner, tile: Tile, axes: Axes) -> Launches:
     images, tiles_h, tiles_w = _groups(tile, problem, axes)
     work_groups, threads = images * tiles_h * tiles_w, tile.threads
     if work_groups > LARGEST:
@@ -198,8 +240,11 @@ def _launch(
         "ITEM_PIXELS": tile.pixels,
         "PARTS": tile.parts,
         "SLICES": tile.slices,
-        "STEP": _step(tile, axes, weights),
+        "STEP": _step(tile, problem, axes),
         "PITCH": _pitch(tile, tile.width + axes[1].reach - 1),
+        "TAP_STEP": axes[0].tap_step,
+        "FIRST_H": axes[0].first,
+        "REACH_H": axes[0].reach,
     }
     for letter, axis in zip("HW", axes):
         macros |= {f"K{letter}": axis.kernel, f"S{letter}": axis.stride, f"P{letter}": axis.pad}

@@ -15,9 +15,9 @@ from clgraft.core.planning.structs import Struct
 from clgraft.core.problem import ceil_div
 
 AXES = 6  # axes that the kernels split a place into
-GROUP = 256  # work-items of a work-group
+GROUP = 128  # work-items of a work-group
 UNIT = 4  # elements that move at once, where all distances are multiples of it
-ELEMENTS = {1: 8, UNIT: 4}  # units of a work-item
+ELEMENTS = {1: 4, UNIT: 2}  # units of a work-item: what an H200 copies fastest (benchmarks/operators_gpu.py)
 SMALL = 2**30  # elements of a tensor that the kernels count
 FILE = "copying/moves_gpu.cl"
 

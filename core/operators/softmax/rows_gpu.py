@@ -43,12 +43,12 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
         item = min(item, round_up(ceil_div(channels, lanes), 4))
     group = max(lanes, GROUP)
     parts = ceil_div(channels, lanes * item)
-    if rows * max(parts, lanes) > LARGEST // group:
-        raise Declined(f"{rows} rows are too many")
+    if rows * max(parts, lanes) > LARGEST // group or channels > LARGEST - group * item:
+        raise Declined(f"counts rows and channels in 32 bits, got {rows} rows of {channels}")
     macros = {"LOG": int(problem.log), "GROUP": group, "LANES": lanes, "ITEM": item}
     *inputs, output = (argument.name for argument in problem.arguments())
     scale = Scalar("scale", "float64" if problem.dtype == "float64" else "float32")
-    count = Constant(np.int64(channels))
+    (count,) = ints(channels)
 
     def launch(step: str, groups: int, *bound: Any) -> Launch:
         name = f"softmax_{step}_{problem.direction}"
