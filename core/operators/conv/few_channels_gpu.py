@@ -44,8 +44,10 @@ SLICES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Tile:
-    """Work-items along and across the rows of the grid, the pixels of each, and how many share a pixel: `parts` its rows
-    of phases, `slices` its output channels."""
+    """Work-items along and across the rows of the grid, the pixels of each, and how many of them share a pixel.
+
+    `parts` share its rows of phases, `slices` its output channels.
+    """
 
     width: int
     height: int
@@ -66,9 +68,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the convolution and of its grid of `size` pixels, whose taps have `reach` distances in dy from `first`.
+    """An axis of the convolution and of its grid of `size` pixels.
 
-    A work-item multiplies `taps` of them for each pixel, and reads `more` elements of dy than it has pixels. Of the
+    In dy its taps have `reach` distances, the least of which is `first`. A work-item multiplies `taps` of them for each pixel, and reads `more` elements of dy than it has pixels. Of the
     taps of a phase, every `tap_step`-th is one.
     """
 
@@ -128,7 +130,8 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     weights = prod(problem.kernel) * channels
     if channels > MOST_CHANNELS or weights > MOST_WEIGHTS:
         raise Declined(f"is for at most {MOST_CHANNELS} input channels, and unrolls {MOST_WEIGHTS} weights")
-    image = max(problem.in_channels * prod(problem.in_size), problem.out_channels * max(weights, prod(problem.out_size)))
+    most = max(weights, prod(problem.out_size))
+    image = max(problem.in_channels * prod(problem.in_size), problem.out_channels * most)
     if image > LARGEST:
         raise Declined(f"counts an image in 32 bits, got {image} elements")
     fitting = _fitting(problem, planner)
