@@ -70,8 +70,8 @@ class Tile:
 class Axis:
     """An axis of the convolution and of its grid of `size` pixels.
 
-    In dy its taps have `reach` distances, the least of which is `first`. A work-item multiplies `taps` of them for each pixel, and reads `more` elements of dy than it has pixels. Of the
-    taps of a phase, every `tap_step`-th is one.
+    In dy its taps have `reach` distances, the least of which is `first`. A work-item multiplies `taps` of them for
+    each pixel, and reads `more` elements of dy than it has pixels.
     """
 
     kernel: int
