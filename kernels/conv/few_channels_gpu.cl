@@ -5,12 +5,12 @@
 //
 // Pixel (u, v) of the grid stands for the positions (u * SH + a, v * SW + b) of dx, one for each phase (a, b) of the
 // stride. Every tap belongs to one phase and one distance in dy, which are constants here: nothing is multiplied that
-// is not a part of the result. A work-group passes STEP output channels at a time through local memory, double buffered:
-// a tile of dy with zeros around it, and the weights in the order of their use. SLICES work-items share the output
-// channels of a pixel; their sums are added in order.
+// is not a part of the result. A work-group passes STEP output channels at a time through local memory, double
+// buffered: a tile of dy with zeros around it, and the weights in the order of their use. SLICES work-items share the
+// output channels of a pixel; their sums are added in order.
 //
-// With PARTS 1 a work-item makes all phases. With PARTS SH it makes those of one row, whose taps are TAP_STEP apart: all
-// rows run the same code, with zeros as the weights of taps that a row lacks.
+// With PARTS 1 a work-item makes all phases. With PARTS SH it makes those of one row, whose taps are TAP_STEP apart:
+// all rows run the same code, with zeros as the weights of taps that a row lacks.
 
 #ifndef CHANNELS
 #define CHANNELS 3  // input channels of a group

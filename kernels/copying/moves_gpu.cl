@@ -1,4 +1,5 @@
-// Copies on GPUs: what moves is units of UNIT neighbouring elements, as they are, or element by element where they add up.
+// Copies on GPUs: what moves is units of UNIT neighbouring elements, as they are, or element by element where they add
+// up.
 //
 //   move_box    y[at] = x[at] over a box of at most 6 axes, or value where FILL
 //   join_parts  y (outer, sum of the extents) = PARTS tensors side by side; extents are in units
@@ -9,8 +10,8 @@
 // 1994, for n below 2^31).
 //
 // UNIT  elements that move together: 4 where all sizes and distances are multiples of it; 1
-// AXES  axes of the box, of which axis 0 is the outermost; `box` has the distances of all, in elements, and the sizes of
-//       the others in units
+// AXES  axes of the box, of which axis 0 is the outermost; `box` has the distances of all, in elements, and the sizes
+//       of the others in units
 
 #ifndef UNIT
 #define UNIT 4
@@ -227,8 +228,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void fill_box(
 #define VALUE 0
 #endif
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(CONST_TENSOR(x), TENSOR(y), const int accumulate,
-                                                                        const uint count, const Box box VALUE_PARAMETER) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
+    CONST_TENSOR(x), TENSOR(y), const int accumulate, const uint count, const Box box VALUE_PARAMETER) {
     const uint first = (uint)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
     global const stored *xs = OPEN(x);
     global stored *ys = OPEN(y);

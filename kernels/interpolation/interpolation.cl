@@ -188,7 +188,8 @@ real gradient_at(global const stored *plane, global const int *below, global con
     real sums[PLANES];                                                                                      \
     EACH_PLANE sums[p] = 0;
 
-kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES, const ulong planes) {
+kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES,
+                                  const ulong planes) {
     const place at = get_global_id(0), line = at / ow, size = (place)od * oh * ow;
     if (at >= size) return;
     OPEN_TABLES

@@ -29,8 +29,8 @@ void put(global stored *p, const long at, const real value, const int accumulate
     STORE(p, at, accumulate ? value + LOAD(p, at) : value);
 }
 
-kernel void softmax_columns_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const uint images,
-                                    const uint pixels) {
+kernel void softmax_columns_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale,
+                                    const uint images, const uint pixels) {
     START
     global const stored *xs = OPEN(x) + from;
     real values[CHANNELS], top = -INFINITY, total = 0;

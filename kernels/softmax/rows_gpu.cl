@@ -2,12 +2,14 @@
 //
 // x, y, dy, dx  (rows, channels)
 //
-//   softmax_rows_*    LANES work-items share a row of at most LANES * ITEM channels; a work-group has GROUP / LANES rows
-//   softmax_parts_*   a work-group makes the numbers of one of `parts` parts of a row: its maximum and its sum, or its sum
+//   softmax_rows_*    LANES work-items share a row of at most LANES * ITEM channels, GROUP / LANES rows a work-group
+//   softmax_parts_*   a work-group makes the numbers of one of `parts` parts of a row: its maximum and its sum, or
+//                     its sum alone
 //   softmax_finish_*  a work-group makes the results of one part from the numbers of all
 //
 // LOG    1: the logarithm of the softmax
-// GROUP  work-items of a work-group, LANES of them for a row (parts: all), with ITEM elements each, LANES apart; powers of two
+// GROUP  work-items of a work-group, LANES of them for a row (parts: all); powers of two
+// ITEM   elements of a work-item, LANES apart
 
 #ifndef LOG
 #define LOG 0
@@ -212,8 +214,9 @@ FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(r
     if (lane == 0) OPEN(numbers)[get_group_id(0)] = total;
 }
 
-FIXED void softmax_finish_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale,
-                                   TENSOR_OF(const real, numbers), const int channels, const int parts) {
+FIXED void softmax_finish_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
+                                   const real scale, TENSOR_OF(const real, numbers), const int channels,
+                                   const int parts) {
     local real sums[GROUP];
     OPEN_PART
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
