@@ -42,44 +42,30 @@
 // The lanes of a row first make FAN numbers one, then all of what is left.
 #define FAN (LANES < 16 ? LANES : LANES < 128 ? 8 : 16)
 #define LEFT (LANES / FAN)
+#define SUM(a, b) ((a) + (b))
 
-// Joins pairs of a maximum and a sum of powers relative to it, in order.
-void join_pairs(local const real *tops, local const real *sums, const int count, real *top, real *sum) {
-    real highest = tops[0], total = 0;
-    for (int i = 1; i < count; i++) highest = GREATER(highest, tops[i]);
-    for (int i = 0; i < count; i++) total += sums[i] * exp(tops[i] - BASE(highest));
-    *top = highest;
-    *sum = total;
-}
-
-// Gives all lanes of a row the pair of all. tops, sums: GROUP numbers, those of this row first.
-void share_pair(local real *tops, local real *sums, const int lane, real *top, real *sum) {
-    tops[lane] = *top;
-    sums[lane] = *sum;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lane < LEFT) join_pairs(tops + lane * FAN, sums + lane * FAN, FAN, top, sum);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lane < LEFT) {
-        tops[lane] = *top;
-        sums[lane] = *sum;
+// Gives all lanes of a row what JOIN makes of the numbers of all, in order. first and second: LANES and LEFT numbers.
+#define DEFINE_SHARE(name, JOIN)                                                              \
+    real name(local real *first, local real *second, const int lane, const real value) {      \
+        first[lane] = value;                                                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                         \
+        if (lane < LEFT) {                                                                    \
+            real some = first[lane * FAN];                                                    \
+            for (int i = 1; i < FAN; i++) some = JOIN(some, first[lane * FAN + i]);           \
+            second[lane] = some;                                                              \
+        }                                                                                     \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                         \
+        real all = second[0];                                                                 \
+        for (int i = 1; i < LEFT; i++) all = JOIN(all, second[i]);                            \
+        return all;                                                                           \
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    join_pairs(tops, sums, LEFT, top, sum);
-}
+DEFINE_SHARE(share_top, GREATER)
+DEFINE_SHARE(share_sum, SUM)
 
-real share_sum(local real *sums, const int lane, real sum) {
-    sums[lane] = sum;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    sum = 0;
-    if (lane < LEFT)
-        for (int i = 0; i < FAN; i++) sum += sums[lane * FAN + i];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lane < LEFT) sums[lane] = sum;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    sum = 0;
-    for (int i = 0; i < LEFT; i++) sum += sums[i];
-    return sum;
-}
+// For a maximum and a sum: one's last reads do not wait for the other's first writes, so each has its own.
+#define LOCALS local real firsts[2][GROUP], seconds[2][GROUP / FAN];
+#define TOP_OF_ROW(value) share_top(firsts[0] + of_group, seconds[0] + of_group / FAN, lane, value)
+#define SUM_OF_ROW(value) share_sum(firsts[1] + of_group, seconds[1] + of_group / FAN, lane, value)
 
 // Writes VALUE for each of a work-item's channels, or adds it.
 #define WRITE_EACH(p, VALUE)                                                                      \
@@ -89,20 +75,24 @@ real share_sum(local real *sums, const int lane, real sum) {
         _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE);                       \
     }
 
-// The pair of what a work-item holds, which becomes powers relative to its maximum, or with LOG stays. Places without a
-// channel hold -INFINITY.
-void pair_of_item(real *values, real *top, real *sum) {
-    real highest = -INFINITY, total = 0;
+// The greatest of what a work-item holds; places without a channel hold -INFINITY.
+real top_of_item(const real *values) {
+    real top = -INFINITY;
 #pragma unroll
-    EACH highest = GREATER(highest, values[i]);
+    EACH top = GREATER(top, values[i]);
+    return top;
+}
+
+// Makes powers of it, relative to a maximum, and returns their sum; with LOG it only subtracts the maximum.
+real raise(real *values, const real top) {
+    real sum = 0;
 #pragma unroll
     EACH {
-        const real power = exp(values[i] - BASE(highest));
-        values[i] = LOG ? values[i] : power;
-        total += power;
+        const real value = values[i] - top, power = exp(value);
+        values[i] = LOG ? value : power;
+        sum += power;
     }
-    *top = highest;
-    *sum = total;
+    return sum;
 }
 
 #define READ_POWERS                                                                       \
@@ -116,11 +106,10 @@ void pair_of_item(real *values, real *top, real *sum) {
         gradients[i] = CHANNEL < end ? LOAD(dys, CHANNEL) : 0;    \
     }
 
-// own: the maximum to which a work-item's powers are relative.
-#define WRITE_POWERS(p)                                                     \
-    {                                                                       \
-        const real last = LOG ? log(sum) : exp(own - top) / sum;            \
-        WRITE_EACH(p, (LOG ? values[i] - top - last : values[i] * last))    \
+#define WRITE_POWERS(p)                                             \
+    {                                                               \
+        const real last = LOG ? log(sum) : REAL(1.0) / sum;         \
+        WRITE_EACH(p, (LOG ? values[i] - last : values[i] * last))  \
     }
 #define WRITE_GRADIENTS(p) WRITE_EACH(p, GRADIENT(results[i], gradients[i], total) * scale)
 
@@ -132,7 +121,7 @@ void pair_of_item(real *values, real *top, real *sum) {
     const int first = 0, end = channels;
 
 #define OPEN_PART                                                                                       \
-    const int lane = get_local_id(0);                                                                   \
+    const int lane = get_local_id(0), of_group = 0;                                                                   \
     const long row = get_group_id(0) / parts, from = row * channels;                                    \
     const int first = (int)(get_group_id(0) % parts) * (GROUP * ITEM), end = channels;
 
@@ -140,27 +129,24 @@ void pair_of_item(real *values, real *top, real *sum) {
 
 FIXED void softmax_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const long rows,
                                 const int channels) {
-    local real tops[GROUP], sums[GROUP];
+    LOCALS
     OPEN_ROW
     global const stored *xs = OPEN(x) + from;
     READ_POWERS
-    real top, sum;
-    pair_of_item(values, &top, &sum);
-    const real own = BASE(top);
-    share_pair(tops + of_group, sums + of_group, lane, &top, &sum);
+    const real top = TOP_OF_ROW(top_of_item(values)), sum = SUM_OF_ROW(raise(values, top));
     if (number < rows) WRITE_POWERS(OPEN(y) + from)
 }
 
 FIXED void softmax_rows_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale,
                                  const long rows, const int channels) {
-    local real sums[GROUP];
+    LOCALS
     OPEN_ROW
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
     READ_GRADIENTS
     real total = 0;
 #pragma unroll
     EACH total += TERM(results[i], gradients[i]);
-    total = share_sum(sums + of_group, lane, total);
+    total = SUM_OF_ROW(total);
     if (number < rows) {
         WRITE_GRADIENTS(OPEN(dx) + from)
     }
@@ -168,13 +154,11 @@ FIXED void softmax_rows_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), 
 
 FIXED void softmax_parts_forward(CONST_TENSOR(x), TENSOR_OF(real, numbers), const real scale, const int channels,
                                  const int parts) {
-    local real tops[GROUP], sums[GROUP];
+    LOCALS
     OPEN_PART
     global const stored *xs = OPEN(x) + from;
     READ_POWERS
-    real top, sum;
-    pair_of_item(values, &top, &sum);
-    share_pair(tops, sums, lane, &top, &sum);
+    const real top = TOP_OF_ROW(top_of_item(values)), sum = SUM_OF_ROW(raise(values, BASE(top)));
     if (lane == 0) {
         OPEN(numbers)[2 * get_group_id(0)] = top;
         OPEN(numbers)[2 * get_group_id(0) + 1] = sum;
@@ -183,46 +167,42 @@ FIXED void softmax_parts_forward(CONST_TENSOR(x), TENSOR_OF(real, numbers), cons
 
 FIXED void softmax_finish_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale,
                                   TENSOR_OF(const real, numbers), const int channels, const int parts) {
-    local real tops[GROUP], sums[GROUP];
+    LOCALS
     OPEN_PART
     global const stored *xs = OPEN(x) + from;
     global const real *pairs = OPEN(numbers) + 2 * row * parts;
     READ_POWERS
-    real own, top = -INFINITY, sum = 0;
-    pair_of_item(values, &own, &sum);
-    own = BASE(own);
-    sum = 0;
-    for (int part = lane; part < parts; part += GROUP) {
-        const real next = pairs[2 * part], highest = GREATER(top, next);
-        sum = sum * exp(top - BASE(highest)) + pairs[2 * part + 1] * exp(next - BASE(highest));
-        top = highest;
-    }
-    share_pair(tops, sums, lane, &top, &sum);
+    real top = -INFINITY, some = 0;
+    for (int part = lane; part < parts; part += GROUP) top = GREATER(top, pairs[2 * part]);
+    top = TOP_OF_ROW(top);
+    for (int part = lane; part < parts; part += GROUP) some += pairs[2 * part + 1] * exp(pairs[2 * part] - BASE(top));
+    const real sum = SUM_OF_ROW(some);
+    raise(values, top);
     WRITE_POWERS(OPEN(y) + from)
 }
 
 FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(real, numbers), const int channels,
                                   const int parts) {
-    local real sums[GROUP];
+    LOCALS
     OPEN_PART
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
     READ_GRADIENTS
     real total = 0;
 #pragma unroll
     EACH total += TERM(results[i], gradients[i]);
-    total = share_sum(sums, lane, total);
+    total = SUM_OF_ROW(total);
     if (lane == 0) OPEN(numbers)[get_group_id(0)] = total;
 }
 
 FIXED void softmax_finish_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
                                    const real scale, TENSOR_OF(const real, numbers), const int channels,
                                    const int parts) {
-    local real sums[GROUP];
+    LOCALS
     OPEN_PART
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
     READ_GRADIENTS
     real total = 0;
     for (int part = lane; part < parts; part += GROUP) total += OPEN(numbers)[row * parts + part];
-    total = share_sum(sums, lane, total);
+    total = SUM_OF_ROW(total);
     WRITE_GRADIENTS(OPEN(dx) + from)
 }

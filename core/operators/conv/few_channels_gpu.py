@@ -30,14 +30,15 @@ MOST_SUMS = 100  # registers of a work-item for its sums, in elements of 4 bytes
 MOST_NEAR = 64  # and for what it has read of dy
 MOST_STEP = 4  # output channels of a step
 MOST_AHEAD = 24  # elements that a work-item reads ahead, about
-BUSY_ITEMS = 512  # work-items that keep a compute unit busy
+BUSY_ITEMS = 256  # work-items that keep a compute unit busy
 LONG_CODE = 700  # products that are unrolled before their code leaves the first cache
 BANKS = 32  # of local memory
 LARGEST = 2**31 - 1
 # the fraction of a GPU's best speed, next to a product of matrices that pads its rows to PADDED_ROWS
 SPEED, PADDED_ROWS, PADDED_SPEED = 0.6, 16, 0.65
 
-SHAPES = ((32, 4), (16, 8), (8, 16), (16, 4), (8, 8))
+SHAPES = ((32, 4), (16, 8), (8, 16), (16, 4), (8, 8), (8, 4))
+MOST_GROUP = 256  # work-items of a work-group: more would have too few registers each
 PIXELS = (8, 7, 4, 2, 1)
 SLICES = (1, 2, 4)
 
@@ -202,7 +203,7 @@ def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> boo
         sums <= MOST_SUMS * 4 // size
         and near <= MOST_NEAR * 4 // size
         and 2 * _step(tile, problem, axes) * held * size <= planner.device.local_memory
-        and tile.threads <= planner.device.max_work_group_size
+        and tile.threads <= min(MOST_GROUP, planner.device.max_work_group_size)
     )
 
 

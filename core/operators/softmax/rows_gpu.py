@@ -17,8 +17,7 @@ NAME = "rows_gpu"
 
 FEWEST_CHANNELS = 8  # below, a work-item alone reads a row
 FEWEST_LANES = 4  # work-items that share a row
-ITEM, MANY_ITEM, PART_ITEM = 8, 32, 16  # elements of a work-item; where there are many rows; in parts of rows
-MANY = 8  # rows for each compute unit, forward: fewer work-items to share a row means fewer powers
+ITEM, PART_ITEM = 8, 16  # elements of a work-item; in parts of rows
 GROUP = 128  # work-items of a work-group, at least
 MOST_GROUP = 256
 LARGEST = 2**31 - 1
@@ -34,13 +33,10 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
     if device.max_work_group_size < MOST_GROUP:
         raise Declined(f"needs work-groups of {MOST_GROUP}")
     size = arithmetic_bytes(problem.dtype)
-    many = problem.direction == "forward" and rows >= MANY * device.compute_units
-    item = MANY_ITEM * 4 // size if many else ITEM
-    lanes = max(FEWEST_LANES, 1 << (ceil_div(channels, item) - 1).bit_length())
+    lanes = max(FEWEST_LANES, 1 << (ceil_div(channels, ITEM) - 1).bit_length())
+    item = min(ITEM, round_up(ceil_div(channels, lanes), 4))
     if lanes > MOST_GROUP:
         lanes, item = MOST_GROUP, PART_ITEM * 4 // size
-    else:
-        item = min(item, round_up(ceil_div(channels, lanes), 4))
     group = max(lanes, GROUP)
     parts = ceil_div(channels, lanes * item)
     if rows * max(parts, lanes) > LARGEST // group or channels > LARGEST - group * item:
