@@ -138,8 +138,10 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     fitting = _fitting(problem, planner)
     if settings:
         fitting = {tile: axes for tile, axes in fitting.items() if {"tile": tile.name} == dict(settings)}
+    if settings and not fitting:
+        raise Declined(f"got settings {dict(settings)}, expected one of the tiles that `candidates` lists")
     if not fitting:
-        raise Declined("a work-item has not registers enough for all phases" if not settings else f"got {settings}")
+        raise Declined("a work-item has too few registers for all phases")
     times = {tile: _time(tile, problem, axes, planner) for tile, axes in fitting.items()}
     tile = min(times, key=lambda each: times[each])
     useful = problem.batch * problem.groups * prod(axis.size for axis in fitting[tile]) * weights
