@@ -21,24 +21,3 @@ def vector_lanes(device: DeviceInfo, dtype: str) -> int:
 def has_32_registers(device: DeviceInfo) -> bool:
     """Return whether a CPU device has 32 vector registers (AVX-512) instead of 16."""
     return device.vector_width >= 16
-
-
-def reciprocal(size: int) -> tuple[int, int]:
-    """Return what divides by `size` in kernels, as ints of 32 bits: Granlund and Montgomery 1994.
-
-    Parameters
-    ----------
-    size : int
-        From 1 to 2^31.
-
-    Returns
-    -------
-    magic, shift : int
-        ``n / size == mul_hi(n, (uint)magic) >> shift`` for n below 2^31; both 0 for a size of 1, which needs no
-        division and has no such magic.
-    """
-    if size == 1:
-        return 0, 0
-    bits = (size - 1).bit_length()
-    magic = -(-(1 << (31 + bits)) // size)  # from 2^31 to 2^32 - 1
-    return magic - (1 << 32), bits - 1

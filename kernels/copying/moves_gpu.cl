@@ -6,8 +6,7 @@
 //   pad_rows    y = x with something around it, of at most 6 axes; y and x are contiguous
 //
 // A work-item takes ELEMENTS units, a work-group apart, and reads all of them before it writes. Places are 32-bit
-// numbers. They are split into axes by multiplication: n / size is mul_hi(n, magic) >> shift (Granlund and Montgomery
-// 1994, for n below 2^31).
+// numbers, which are split into axes by multiplication, as in common/divide.cl.
 //
 // UNIT  elements that move together: 4 where all sizes and distances are multiples of it; 1
 // AXES  axes of the box, of which axis 0 is the outermost; `box` has the distances of all, in elements, and the sizes
@@ -66,7 +65,7 @@ typedef struct {
 // Takes the place along an axis off `rest`.
 #define TAKE_OFF(axis)                                                              \
     const uint over##axis =                                                         \
-        box.size##axis == 1 ? rest : mul_hi(rest, (uint)box.magic##axis) >> box.shift##axis; \
+        box.factor##axis ? mul_hi(rest, (uint)box.factor##axis) >> box.shift##axis : rest; \
     const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);           \
     rest = over##axis;
 

@@ -9,6 +9,7 @@
 //
 // OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
 
+#include "common/divide.cl"
 #include "pooling/operators.cl"
 
 #ifndef KH
@@ -39,11 +40,10 @@
 // strips: work-items for a column of results
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forward(
     CONST_TENSOR(x), TENSOR(y), const int accumulate, WINDOWS_SHAPE, const uint count, const int strips,
-    const int strips_magic, const int strips_shift, const int row_magic, const int row_shift) {
+    const ulong strips_divisor, const ulong row_divisor) {
     const uint number = get_global_id(0);
     if (number >= count) return;
-    const uint line = ow == 1 ? number : mul_hi(number, (uint)row_magic) >> row_shift;
-    const uint plane = strips == 1 ? line : mul_hi(line, (uint)strips_magic) >> strips_shift;
+    const uint line = quotient(number, row_divisor), plane = quotient(line, strips_divisor);
     const int v = number - line * ow, first = (int)(line - plane * strips) * ITEM_ROWS;
     const int r0 = first * SH - ph, q0 = v * SW - pw;
     global const stored *xs = OPEN(x) + (ulong)plane * ih * iw;

@@ -7,7 +7,6 @@ import pytest
 
 from clgraft import core
 from clgraft.core import ProblemError
-from clgraft.core.planning.kernels import reciprocal
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.problem_sets import problem_lines
 
@@ -118,15 +117,6 @@ def test_a_gpu_moves_units(dtype, rng):
         for text in MOVES:
             for problem in directions(text, dtype)[: 1 if text.startswith("pad") else 2]:
                 check(context, problem, rng)
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 7, 2**16, 641, 3 * 2**20 + 1, 2**30 - 1, 2**30, 2**31 - 1])
-def test_division_by_multiplication(size, rng):
-    magic, shift = reciprocal(size)
-    edges = [n + k for n in range(0, 2**31, size) for k in (-1, 0, 1)] if size > 2**20 else []
-    numbers = [*edges, *range(3 * min(size, 1000)), *rng.integers(0, 2**31, 1000).tolist(), 2**31 - 1]
-    for n in (n for n in numbers if 0 <= n < 2**31):
-        assert n * (magic % 2**32) >> 32 >> shift == n // size
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])

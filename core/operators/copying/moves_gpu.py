@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.planning.division import packed_divisor
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.kernels import reciprocal
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.planning.structs import Struct
 from clgraft.core.problem import ceil_div
@@ -21,7 +21,7 @@ ELEMENTS = {1: 4, UNIT: 2}  # units of a work-item: what an H200 copies fastest 
 SMALL = 2**30  # elements of a tensor that the kernels count
 FILE = "copying/moves_gpu.cl"
 
-DIVISOR = ("size", "magic", "shift")
+DIVISOR = ("size", "factor", "shift")
 BOX = Struct(
     "Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)), ()
 )
@@ -33,9 +33,9 @@ def pack(struct: Struct, values: dict[str, int]) -> Any:
 
 
 def divided(axis: int, size: int) -> dict[str, int]:
-    """Return the fields that split off an axis; an axis of one place holds everything as it is."""
-    magic, shift = reciprocal(size)
-    return {f"size{axis}": size, f"magic{axis}": magic, f"shift{axis}": shift}
+    """Return the fields that split off an axis; see kernels/common/divide.cl."""
+    shift, factor = divmod(packed_divisor(size), 2**32)
+    return {f"size{axis}": size, f"factor{axis}": (factor ^ 2**31) - 2**31, f"shift{axis}": shift}
 
 
 def groups(count: int, unit: int) -> int:

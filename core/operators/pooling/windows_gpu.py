@@ -10,8 +10,9 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pooling.elements import bind, ends
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
+from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.kernels import arithmetic_bytes, reciprocal
+from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Constant, Launch, Launches, ints
 from clgraft.core.problem import ceil_div
 
@@ -53,10 +54,9 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         rows = min(rows, oh)
         strips = ceil_div(oh, rows)
         count = planes * strips * ow
-        magic = [reciprocal(size) for size in (strips, ow)]
         macros |= {"GROUP": GROUP, "ITEM_ROWS": rows}
         kernel = planner.kernel("pooling/windows_gpu.cl", "pool_windows_forward", macros, problem.dtype)
-        sizes = (Constant(np.uint32(count)), *ints(strips, *magic[0], *magic[1]))
+        sizes = (Constant(np.uint32(count)), *ints(strips), divisor_argument(strips), divisor_argument(ow))
         return Launches((Launch(kernel, (ceil_div(count, GROUP) * GROUP,), (GROUP,), (*bound, *sizes), (output,)),))
     if problem.operator in NORMS:
         raise Declined("has no gradients of norms")
