@@ -31,6 +31,7 @@ MOST_NEAR = 64  # and for what it has read of dy
 MOST_STEP = 4  # output channels of a step
 MOST_AHEAD = 24  # elements that a work-item reads ahead, about
 BUSY_ITEMS = 256  # work-items that keep a compute unit busy
+FETCH = 8  # the cost of an element that goes to local memory, in products
 LONG_CODE = 700  # products that are unrolled before their code leaves the first cache
 BANKS = 32  # of local memory
 LARGEST = 2**31 - 1
@@ -221,13 +222,15 @@ def _groups(tile: Tile, problem: ConvProblem, axes: Axes) -> tuple[int, int, int
 
 def _time(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> float:
     """Estimate the time for an output channel, in products of a busy compute unit; zero weights count, too."""
-    each = ceil_div(prod(_groups(tile, problem, axes)), planner.device.compute_units)
     items, weights = tile.width * tile.height * tile.parts, _weights(problem, axes)
+    groups, at_once = prod(_groups(tile, problem, axes)), max(1, BUSY_ITEMS // tile.threads)
+    each = ceil_div(groups, planner.device.compute_units)
     busy = min(1.0, each * tile.threads / BUSY_ITEMS)
+    each = each if each < at_once else at_once * ceil_div(groups, planner.device.compute_units * at_once)
     # a weight is read once for all pixels of a work-item; slices share the tile, and add up in the end
     work = weights * (1 + 0.5 / tile.pixels) * (1 + 0.02 * tile.slices)
     work *= 1.5 if weights * tile.pixels > LONG_CODE else 1
-    work += 2.0 * _tile_elements(tile, axes) / (items * tile.pixels)
+    work += FETCH * (_tile_elements(tile, axes) + weights * tile.parts) / (items * tile.pixels)
     return each * items * tile.pixels * work / busy
 
 
