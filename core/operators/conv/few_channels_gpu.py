@@ -129,6 +129,8 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
         raise Declined("is for backward_data")
     if problem.ndim > 2:
         raise Declined("has one or two spatial axes")
+    if prod(problem.kernel) == 1:
+        raise Declined("shares nothing between taps where there is one")
     weights = prod(problem.kernel) * channels
     if channels > MOST_CHANNELS or weights > MOST_WEIGHTS:
         raise Declined(f"is for at most {MOST_CHANNELS} input channels, and unrolls {MOST_WEIGHTS} weights")
