@@ -24,7 +24,7 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "few_channels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 
-MOST_CHANNELS = 8  # from there on a product of matrices has rows enough
+MOST_CHANNELS = 4  # beyond, a product of matrices has rows enough
 MOST_WEIGHTS = 640  # of an output channel: they are unrolled
 MOST_SUMS = 100  # registers of a work-item for its sums, in elements of 4 bytes
 MOST_NEAR = 64  # and for what it has read of dy
