@@ -64,23 +64,95 @@ def cases() -> Iterator[Case]:
         size, scalars = f"n{n} c96 s3025 size5 beta0.75", {"alpha": ALPHA, "k": K}
         yield Case(f"lrn forward {size}", lambda t: F.local_response_norm(t["x"], 5, ALPHA, 0.75, K), scalars)
         yield Case(f"lrn backward {size}", gradient(lambda x: F.local_response_norm(x, 5, ALPHA, 0.75, K)), scalars)
-    yield Case("concat forward outer[64] extents[128,128] inner[3136]", lambda t: torch.cat([t["x0"], t["x1"]], 1))
+    yield from copies()
+    yield from poolings()
+    yield from upsamplings()
+    for shape in ("64,64,56,56", "64,256,56,56"):
+        yield Case(
+            f"dropout forward x[{shape}]", lambda t: F.dropout(t["x"], 0.5), {"keep": 0.5, "scale": 2.0}, random=True
+        )
+
+
+def copies() -> Iterator[Case]:
+    """Yield concatenations of densenet and googlenet and along the last axis, slices, transpositions and paddings."""
+    for sizes in (
+        "outer[64] extents[128,128] inner[3136]",
+        "outer[64] extents[256,32] inner[784]",
+        "outer[64] extents[192,208,48,64] inner[196]",
+        "outer[64] extents[384,384,128,128] inner[49]",
+        "outer[200704] extents[64,64] inner[1]",
+        "outer[200704] extents[61,35] inner[1]",
+    ):
+        yield Case(f"concat forward {sizes}", lambda t: torch.cat([t[n] for n in sorted(t)], 1))
+    yield Case("slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].clone())
+    yield Case("slice forward x[64,256,56,56] y[64,128,56,56] at[0,64,0,0]", lambda t: t["x"][:, 64:192].clone())
+    yield Case("slice forward x[64,56,56,256] y[64,56,56,96] at[0,0,0,32]", lambda t: t["x"][..., 32:128].clone())
     yield Case(
-        "slice forward x[64,256,56,56] y[64,256,54,54] at[0,0,1,1]", lambda t: t["x"][:, :, 1:55, 1:55].contiguous()
+        "slice backward x[64,64,58,58] y[64,64,56,56] at[0,0,1,1]", lambda t: F.pad(t["dy"], (1,) * 4), {"value": 0}
+    )
+    yield Case(
+        "slice backward x[64,3,230,230] y[64,3,224,224] at[0,0,3,3]", lambda t: F.pad(t["dy"], (3,) * 4), {"value": 0}
     )
     yield Case("transpose x[64,256,56,56] axes[0,2,3,1]", lambda t: t["x"].permute(0, 2, 3, 1).contiguous())
     yield Case("transpose x[64,56,56,256] axes[0,3,1,2]", lambda t: t["x"].permute(0, 3, 1, 2).contiguous())
+    for mode, peer, width in (("edge", "replicate", 1), ("reflect", "reflect", 3)):
+        yield Case(
+            f"pad forward {mode} x[64,64,56,56] before[0,0,{width},{width}] behind[0,0,{width},{width}]",
+            lambda t, peer=peer, width=width: F.pad(t["x"], (width,) * 4, peer),
+        )
+    yield Case("repeat x[64,64,28,28] times[1,1,2,2]", lambda t: F.interpolate(t["x"], scale_factor=2))
+
+
+def poolings() -> Iterator[Case]:
+    """Yield maxima, averages and whole planes, in both directions."""
+    for n in (64, 8):
+        for operator, shape, k, s, p in (
+            ("max", (64, 112), 3, 2, 1),
+            ("max", (256, 56), 2, 2, 0),
+            ("max", (192, 28), 3, 1, 1),
+            ("average", (64, 112), 3, 2, 1),
+            ("average", (2048, 7), 7, 1, 0),
+            ("max", (2048, 7), 7, 1, 0),
+        ):
+            function = F.max_pool2d if operator == "max" else F.avg_pool2d
+            pool = partial(function, kernel_size=k, stride=s, padding=p)
+            size = f"n{n} c{shape[0]} ih{shape[1]} iw{shape[1]} kh{k} kw{k} sh{s} sw{s} ph{p} pw{p}"
+            yield Case(f"pool forward {operator} {size}", lambda t, pool=pool: pool(t["x"]))
+            back = gradient(pool)
+            yield Case(f"pool backward {operator} {size}", partial(with_input, back, shape))
+
+
+def upsamplings() -> Iterator[Case]:
+    """Yield interpolations and deconvolutions: of few channels, of bilinear filters, and of many channels."""
+    linear = partial(F.interpolate, scale_factor=2, mode="bilinear")
+    yield Case("interpolate forward linear n8 c64 ih56 iw56 oh112 ow112", lambda t: linear(t["x"]))
     yield Case(
-        "pad forward edge x[64,64,56,56] before[0,0,1,1] behind[0,0,1,1]",
-        lambda t: F.pad(t["x"], (1, 1, 1, 1), "replicate"),
+        "interpolate backward linear n8 c64 ih56 iw56 oh112 ow112", partial(with_input, gradient(linear), (64, 56))
     )
-    yield Case(
-        "pad forward reflect x[64,64,56,56] before[0,0,3,3] behind[0,0,3,3]",
-        lambda t: F.pad(t["x"], (3, 3, 3, 3), "reflect"),
-    )
-    yield Case(
-        "dropout forward x[64,64,56,56]", lambda t: F.dropout(t["x"], 0.5), {"keep": 0.5, "scale": 2.0}, random=True
-    )
+    for shape, stride, pad, groups in (
+        ("n64 ic64 oc3 ih32 iw32 kh4 kw4", 2, 1, 1),
+        ("n8 ic21 oc21 ih16 iw16 kh64 kw64", 32, 16, 21),
+        ("n8 ic256 oc128 ih28 iw28 kh4 kw4", 2, 1, 1),
+    ):
+        group = f"g{groups} " if groups > 1 else ""
+        yield Case(
+            f"deconv forward {group}{shape} sh{stride} sw{stride} ph{pad} pw{pad}",
+            partial(transposed, stride=stride, padding=pad, groups=groups),
+        )
+
+
+def transposed(t: dict[str, torch.Tensor], **attributes: int) -> torch.Tensor:
+    """Return PyTorch's deconvolution."""
+    return F.conv_transpose2d(t["x"], t["w"], **attributes)
+
+
+def with_input(
+    back: Callable[[dict[str, torch.Tensor]], Any], shape: tuple[int, int], t: dict[str, torch.Tensor]
+) -> Any:
+    """Call a gradient of averages, which has no x: any of the right shape serves."""
+    if "x" not in t:
+        t["x"] = torch.empty(len(t["dy"]), shape[0], shape[1], shape[1], device="cuda", dtype=t["dy"].dtype)
+    return back(t)
 
 
 def inputs(problem: Any) -> dict[str, np.ndarray]:
@@ -89,12 +161,15 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
     arrays = {}
     for argument in problem.arguments():
         if argument.role == "in":
-            values = rng.integers(0, 2**31, argument.shape) if argument.dtype == "int32" else None
-            arrays[argument.name] = (rng.standard_normal(argument.shape) if values is None else values).astype(
-                argument.dtype
-            )
+            whole = argument.dtype == "int32"
+            shape = argument.shape
+            values = rng.integers(0, 2**31, shape) if whole else rng.standard_normal(shape, np.float32)
+            arrays[argument.name] = values.astype(argument.dtype, copy=False)
     if problem.kind == "softmax" and "y" in arrays:
         arrays["y"] = torch.softmax(torch.from_numpy(arrays["y"]), 1).numpy()
+    if problem.kind == "pool" and "y" in arrays:
+        sizes = problem.kernel, problem.stride, problem.pad_begin
+        arrays["y"] = F.max_pool2d(torch.from_numpy(arrays["x"]), *sizes).numpy()
     return arrays
 
 
@@ -124,7 +199,11 @@ def main() -> int:
         arrays = inputs(problem)
         tensors = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
         peer = partial(function, tensors)
-        run = DeviceRun(context, queue, problem, arrays, scalars)
+        try:
+            run = DeviceRun(context, queue, problem, arrays, scalars)
+        except core.ClgraftError as error:
+            print(f"{text:72} {str(error)[:500]}", flush=True)
+            continue
         result = run.result()
         if random:
             kept = float(np.count_nonzero(result)) / result.size

@@ -12,7 +12,8 @@
 // Elements 64 k + 16 j + i (i < 16, j < 4) take word j of the counter 16 k + i: a layout that suits vectors of any width, and
 // that is the same on every device.
 //
-// VL  lanes (2, 4, 8, 16): a work-item takes `blocks_per_item` blocks of 64 elements. Without, it takes the 4 elements of a counter.
+// VL     lanes (2, 4, 8, 16): a work-item takes `blocks_per_item` blocks of 64 elements
+// QUADS  1, with VL 4: for GPUs, a work-item takes 4 counters, whose 16 elements are 4 vectors
 
 #define BLOCK 64
 #define LANES 16
@@ -120,6 +121,70 @@ DEFINE_PHILOX(philox_vector, WORD, CAT(ulong, VL))
 #define REAL_NAME float
 #endif
 
+#if QUADS
+// Vectors at addresses that are multiples of theirs, which is checked first.
+#if STORAGE == 16
+#define ALOAD(p, i) vloada_half4(0, (p) + (i))
+#define ASTORE(p, i, value) vstorea_half4_rte(value, 0, (p) + (i))
+#else
+#define ALOAD(p, i) (*(global const realv *)((p) + (i)))
+#define ASTORE(p, i, value) (*(global realv *)((p) + (i)) = (value))
+#endif
+#if MODE == 3
+#define ASTORE_RESULT(p, i, value) (*(global realv *)((p) + (i)) = (value))
+#else
+#define ASTORE_RESULT ASTORE
+#endif
+#define ALIGNED(p) ((ulong)(p) % (4 * sizeof(*(p))) == 0)
+
+kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count) {
+    global const int *key = OPEN(key);
+    global result_type *ys = OPEN(y);
+    const ulong block = get_global_id(0) / (LANES / 4), begin = block * BLOCK;
+    const int part = get_global_id(0) % (LANES / 4) * 4;
+    const ulong counter = block * LANES + part;
+    bool together = begin + BLOCK <= count && !accumulate && ALIGNED(ys);
+#if MODE != 3
+    global const stored *xs = OPEN(x);
+    together &= ALIGNED(xs);
+#endif
+#if MODE == 2
+    global const stored *dys = OPEN(dy);
+    together &= ALIGNED(dys);
+#endif
+    if (!together) {
+        for (int i = 0; i < 4; i++) apply_counter(TENSORS, accumulate, a, b, key, counter + i, count);
+        return;
+    }
+#if MODE != 3
+    realv values[WORDS];
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) values[j] = ALOAD(xs, begin + j * LANES + part);
+#endif
+#if MODE == 2
+    realv gradients[WORDS];
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) gradients[j] = ALOAD(dys, begin + j * LANES + part);
+#endif
+    wordv words[WORDS] = {(uint)counter + (wordv)(0, 1, 2, 3), (wordv)(uint)(counter >> 32), (wordv)(uint)key[2],
+                          (wordv)(uint)key[3]};
+    philox_vector(&words[0], &words[1], &words[2], &words[3], key[0], key[1]);
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) {
+        const realv u = TO_REAL(words[j] >> 8) * REAL(5.9604644775390625e-8);
+#if MODE == 0
+        const realv y = values[j] * select((realv)0, (realv)b, u < (realv)a);
+#elif MODE == 1
+        const realv y = select((a + (b - a) * u) * values[j], values[j], values[j] > (realv)0);
+#elif MODE == 2
+        const realv y = gradients[j] * select(a + (b - a) * u, (realv)1, values[j] > (realv)0);
+#else
+        const realv y = select((realv)0, (realv)b, u < (realv)a);
+#endif
+        ASTORE_RESULT(ys, begin + j * LANES + part, y);
+    }
+}
+#else
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
     INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count, const ulong blocks_per_item) {
     global const int *key = OPEN(key);
@@ -164,8 +229,5 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void apply_random(
         }
     }
 }
-#else
-kernel void apply_random(INPUTS TENSOR_OF(const int, key), OUTPUT const real a, const real b, const ulong count) {
-    apply_counter(TENSORS, accumulate, a, b, OPEN(key), get_global_id(0), count);
-}
+#endif
 #endif

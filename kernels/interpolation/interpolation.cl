@@ -174,30 +174,72 @@ real gradient_at(global const stored *plane, global const int *below, global con
 
 #define FINISH(result, at, value) STORE(result, at, accumulate ? (value) + LOAD(result, at) : (value))
 
-// A work-item per element: for every problem, and for GPUs.
+// A work-item per element of PLANES planes, which share what is read of the tables: for every problem, and for GPUs.
 
-kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES, const ulong count) {
-    if (get_global_id(0) >= count) return;
+#ifndef PLANES
+#define PLANES 4
+#endif
+#define EACH_PLANE _Pragma("unroll") for (int p = 0; p < PLANES; p++)
+// Planes beyond the last one are the last one, and not written.
+#define OPEN_PLANES                                                                                         \
+    const place number = get_global_id(1) * PLANES;                                                         \
+    ulong planes_at[PLANES];                                                                                \
+    EACH_PLANE planes_at[p] = min((ulong)number + p, planes - 1);                                           \
+    real sums[PLANES];                                                                                      \
+    EACH_PLANE sums[p] = 0;
+
+kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES,
+                                  const ulong planes) {
+    const place at = get_global_id(0), line = at / ow, size = (place)od * oh * ow;
+    if (at >= size) return;
     OPEN_TABLES
-    const place at = get_global_id(0), line = at / ow, slice = line / oh, number = slice / od;
-    const int q = od + oh + (int)(at % ow), r = od + (int)(line % oh), z = slice % od;
-    global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
-    const real value =
-        value_at(plane, below[z], below[r], below[q], fractions[z], fractions[r], fractions[q], ih, iw);
-    FINISH(OPEN(y), at, value);
+    OPEN_PLANES
+    const int q = od + oh + (int)(at % ow), r = od + (int)(line % oh), z = line / oh;
+    const ulong from = ((ulong)below[z] * ih + below[r]) * iw + below[q], plane = (ulong)id * ih * iw;
+    global const stored *xs = OPEN(x) + from;
+#if LINEAR
+    const real fz = fractions[z], fr = fractions[r], fq = fractions[q];
+    for (int a = 0; a <= (fz > 0); a++)
+        for (int b = 0; b <= (fr > 0); b++) {
+            const real weight = (a ? fz : REAL(1.0) - fz) * (b ? fr : REAL(1.0) - fr);
+            global const stored *row = xs + ((ulong)a * ih + b) * iw;
+            EACH_PLANE {
+                real value = LOAD(row, planes_at[p] * plane);
+                if (fq > 0) value = value * (REAL(1.0) - fq) + LOAD(row, planes_at[p] * plane + 1) * fq;
+                sums[p] += weight * value;
+            }
+        }
+#else
+    EACH_PLANE sums[p] = LOAD(xs, planes_at[p] * plane);
+#endif
+    global stored *ys = OPEN(y);
+    EACH_PLANE
+        if (number + p < planes) FINISH(ys, planes_at[p] * size + at, sums[p]);
 }
 
 kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, SIZES,
-                                   const ulong count) {
-    if (get_global_id(0) >= count) return;
+                                   const ulong planes) {
+    const place at = get_global_id(0), line = at / iw, size = (place)id * ih * iw;
+    if (at >= size) return;
     OPEN_TABLES
-    const place at = get_global_id(0), line = at / iw, slice = line / ih, number = slice / id;
-    const int q = at % iw, r = line % ih, z = slice % id;
-    global const stored *plane = OPEN(dy) + (ulong)number * od * oh * ow;
-    const int2 zs = (int2)(firsts[z], stops[z]), rs = (int2)(firsts[id + r], stops[id + r]);
-    const int2 qs = (int2)(firsts[id + ih + q], stops[id + ih + q]);
-    const real value = gradient_at(plane, below, fractions, z, r, q, zs, rs, qs, od, oh, ow);
-    FINISH(OPEN(dx), at, value);
+    OPEN_PLANES
+    const int q = at % iw, r = line % ih, z = line / ih;
+    const ulong plane = (ulong)od * oh * ow;
+    global const stored *dys = OPEN(dy);
+    for (int t = firsts[z]; t < stops[z]; t++)
+        for (int u = firsts[id + r]; u < stops[id + r]; u++) {
+            const real weight = WEIGHT(below[t], fractions[t], z) * WEIGHT(below[od + u], fractions[od + u], r);
+            if (weight == 0) continue;
+            global const stored *row = dys + ((ulong)t * oh + u) * ow;
+            for (int v = firsts[id + ih + q]; v < stops[id + ih + q]; v++) {
+                const real part = WEIGHT(below[od + oh + v], fractions[od + oh + v], q);
+                if (part == 0) continue;
+                EACH_PLANE sums[p] += weight * part * LOAD(row, planes_at[p] * plane + v);
+            }
+        }
+    global stored *dxs = OPEN(dx);
+    EACH_PLANE
+        if (number + p < planes) FINISH(dxs, planes_at[p] * size + at, sums[p]);
 }
 
 // A work-item per some rows: for CPU devices.

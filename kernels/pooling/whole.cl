@@ -5,7 +5,7 @@
 // OPERATOR  as in pooling_operators.cl; backward has no norms of power 2 and 3
 // VL        lanes, for CPU devices
 // BACKWARD  which of their two kernels there is
-// GROUP     work-items that share a plane, for GPUs; a power of two
+// GROUP     work-items of a group for GPUs, LANES of them for a plane; powers of two
 
 #include "pooling/operators.cl"
 
@@ -81,29 +81,77 @@ kernel void pool_whole_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(d
 }
 #endif
 #else
-kernel void pool_whole_group(CONST_TENSOR(x), TENSOR(y), const int accumulate, const long pixels, const long divisor) {
-    local real parts[GROUP];
-    const int item = get_local_id(0);
-    const ulong number = get_group_id(0);
-    global const stored *plane = OPEN(x) + number * pixels;
-    real result = START;
-    for (long i = item; i < pixels; i += GROUP) {
-        const real value = LOAD(plane, i);
-        result = JOIN(result, RAISE(value));
-    }
-    parts[item] = result;
-    for (int rest = GROUP / 2; rest > 0; rest /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (item < rest) parts[item] = JOIN(parts[item], parts[item + rest]);
-    }
-    if (item == 0) {
-        result = parts[0];
-#if OPERATOR == 1
-        result /= (real)divisor;
+#ifndef GROUP
+#define GROUP 128
 #endif
-        result = ROOT(result);
-        global stored *ys = OPEN(y);
-        STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
+#ifndef LANES
+#define LANES GROUP
+#endif
+
+// Planes beyond the last one are the last one, and not written.
+#define OPEN_PLANE                                                                                     \
+    const int lane = get_local_id(0) % LANES, of_group = get_local_id(0) / LANES * LANES;              \
+    const ulong number = (ulong)get_group_id(0) * (GROUP / LANES) + get_local_id(0) / LANES;           \
+    const ulong at = min(number, (ulong)planes - 1);
+
+// What the lanes of a plane have found becomes one number: `parts` of the first of them.
+#define SHARE(parts, value, BOTH)                                                                      \
+    parts[lane] = value;                                                                               \
+    for (int rest = LANES / 2; rest > 0; rest /= 2) {                                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
+        if (lane < rest) parts[lane] = BOTH(parts[lane], parts[lane + rest]);                          \
+    }                                                                                                  \
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_forward(
+    CONST_TENSOR(x), TENSOR(y), const int accumulate, const long planes, const long pixels, const long divisor) {
+    local real shared[GROUP];
+    OPEN_PLANE
+    global const stored *plane = OPEN(x) + at * pixels;
+    real result = START;
+    for (long i = lane; i < pixels; i += LANES) {
+        const real value = LOAD(plane, i), raised = RAISE(value);
+        result = JOIN(result, raised);
+    }
+    local real *parts = shared + of_group;
+    SHARE(parts, result, JOIN)
+    if (lane > 0 || number >= planes) return;
+    result = parts[0];
+#if OPERATOR == 1
+    result /= (real)divisor;
+#endif
+    result = ROOT(result);
+    global stored *ys = OPEN(y);
+    STORE(ys, number, accumulate ? result + LOAD(ys, number) : result);
+}
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_whole_group_backward(
+    CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const long planes,
+    const long pixels, const long divisor) {
+    OPEN_PLANE
+    global stored *dxs = OPEN(dx) + at * pixels;
+    const real gradient = LOAD(OPEN(dy), at);
+#if OPERATOR == 0
+    local int shared[GROUP];
+    global const stored *plane = OPEN(x) + at * pixels;
+    const real result = LOAD(OPEN(y), at);
+    int found = (int)pixels;
+    for (int i = lane; i < pixels; i += LANES)
+        if (LOAD(plane, i) == result) found = min(found, i);
+    local int *parts = shared + of_group;
+    SHARE(parts, found, min)
+    const int chosen = parts[0];
+#define SHARE_OF(i) ((i) == chosen ? gradient : 0)
+#elif OPERATOR == 1
+    const real share = gradient / (real)divisor;
+#define SHARE_OF(i) share
+#else
+#define SHARE_OF(i) gradient
+#endif
+    if (number >= planes) return;
+    for (int i = lane; i < pixels; i += LANES) {
+        const real share_here = SHARE_OF(i);
+        STORE(dxs, i, accumulate ? share_here + LOAD(dxs, i) : share_here);
     }
 }
 #endif

@@ -4,13 +4,11 @@
 //
 //   softmax_rows_*      CPUs, one pixel: vectors along a row of channels
 //   softmax_columns_*   CPUs: vectors along the pixels, TV of them at a time
-//   softmax_groups_*    GPUs, one pixel: a work-group per row
 //   softmax_elements_*  a work-item per image and pixel, any sizes
 //
 // LOG    1: the logarithm of the softmax
 // VL     lanes; the kernels for CPU devices exist where it is defined
 // TV     vectors of a tile of columns
-// GROUP  work-items that share a row, for GPUs; a power of two
 //
 // The kernels for CPUs keep what they have read of a row or tile in `scratch`: the planes of an image may lie a multiple of a
 // cache's size apart, so that none of them would still be there at the second look.
@@ -207,44 +205,18 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 }
 #else
 
-#ifdef GROUP
-#define WALK (long c = get_local_id(0); c < channels; c += GROUP)
-#define PLACE(c) (from + (c))
-#define START                                                     \
-    local real parts[GROUP];                                      \
-    const int item = get_local_id(0);                             \
-    const long from = (long)get_group_id(0) * channels;
-
-// What the work-items of a group have found becomes one value.
-#define SHARE(value, JOIN)                                        \
-    parts[item] = value;                                          \
-    for (int rest = GROUP / 2; rest > 0; rest /= 2) {             \
-        barrier(CLK_LOCAL_MEM_FENCE);                             \
-        if (item < rest) parts[item] = JOIN(parts[item], parts[item + rest]); \
-    }                                                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                 \
-    value = parts[0];                                             \
-    barrier(CLK_LOCAL_MEM_FENCE);
-#define FORWARD softmax_groups_forward
-#define BACKWARD softmax_groups_backward
-#else
 #define WALK (long c = 0; c < channels; c++)
 #define PLACE(c) (from + (c) * pixels)
 #define START                                                     \
     if (get_global_id(0) >= images * pixels) return;              \
     const long from = (long)get_global_id(0) / pixels * channels * pixels + get_global_id(0) % pixels;
-#define SHARE(value, JOIN)
-#define FORWARD softmax_elements_forward
-#define BACKWARD softmax_elements_backward
-#endif
 #define GREATER(a, b) ((b) > (a) ? (b) : (a))
-#define SUM(a, b) ((a) + (b))
 
 void put(global stored *p, const long at, const real value, const int accumulate) {
     STORE(p, at, accumulate ? value + LOAD(p, at) : value);
 }
 
-kernel void FORWARD(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const long images, const long channels,
+kernel void softmax_elements_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real scale, const long images, const long channels,
                     const long pixels) {
     START
     global const stored *xs = OPEN(x);
@@ -253,12 +225,10 @@ kernel void FORWARD(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real
         const real value = LOAD(xs, PLACE(c)) * scale;
         top = GREATER(top, value);
     }
-    SHARE(top, GREATER)
     for WALK {
         const real value = LOAD(xs, PLACE(c)) * scale;
         total += exp(value - top);
     }
-    SHARE(total, SUM)
     const real last = LOG ? log(total) : REAL(1.0) / total;
     for WALK {
         const real value = LOAD(xs, PLACE(c)) * scale - top;
@@ -266,7 +236,7 @@ kernel void FORWARD(CONST_TENSOR(x), TENSOR(y), const int accumulate, const real
     }
 }
 
-kernel void BACKWARD(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale, const long images,
+kernel void softmax_elements_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const real scale, const long images,
                      const long channels, const long pixels) {
     START
     global const stored *ys = OPEN(y), *dys = OPEN(dy);
@@ -275,7 +245,6 @@ kernel void BACKWARD(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int ac
         const real result = LOAD(ys, PLACE(c)), gradient = LOAD(dys, PLACE(c));
         total += TERM(result, gradient);
     }
-    SHARE(total, SUM)
     for WALK {
         const real result = LOAD(ys, PLACE(c)), gradient = LOAD(dys, PLACE(c));
         put(OPEN(dx), PLACE(c), GRADIENT(result, gradient, total) * scale, accumulate);

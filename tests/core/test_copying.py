@@ -91,6 +91,34 @@ def test_a_gpu_turns_tiles(dtype, rng):
                 check(context, problem, rng)
 
 
+MOVES = (
+    "concat forward outer[3] extents[4,12,8] inner[5]",  # in units of four
+    "concat forward outer[5] extents[4,8,4] inner[1]",  # one unit of a part in a row
+    "concat forward outer[2] extents[1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1] inner[1]",  # more than one launch joins
+    "concat forward outer[900] extents[7,30] inner[1]",  # several work-groups for a part
+    "slice forward x[3,9,20] y[2,5,8] at[1,2,4]",
+    "slice forward x[3,9,20] y[2,5,4] at[1,2,4]",
+    "slice forward x[3,9,20] y[2,5,8] at[1,2,3]",
+    "slice forward x[3,9,20] y[2,5,1] at[1,2,3]",
+    "slice forward x[3,8,2,8,3,8] y[2,4,1,4,2,4] at[1,4,0,4,1,4]",
+    "slice forward x[70000] y[64001] at[2000]",
+    "pad forward edge x[2,1,5,7] before[0,3,1,2] behind[1,2,2,3]",
+    "pad forward edge x[3,70,33] before[0,1,1] behind[0,1,1]",
+    "pad forward reflect x[2,3,2,3,2,3,2] before[0,1,1,0,1,2,1] behind[1,0,1,2,0,1,1]",  # more axes than a launch has
+    "pad forward reflect x[4,5,1] before[0,4,0] behind[0,3,0]",
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gpu_moves_units(dtype, rng):
+    if dtype == "float64" and not core.context().device.has_fp64:
+        pytest.skip("the device has no float64")
+    with planning_for("a GPU") as context:
+        for text in MOVES:
+            for problem in directions(text, dtype)[: 1 if text.startswith("pad") else 2]:
+                check(context, problem, rng)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("name", ["join-channels", "slice-planes", "channels-last", "upsampling", "pad-reflect"])
 def test_other_dtypes(context, name, dtype, rng):
@@ -111,6 +139,9 @@ def test_skipped_outputs_are_left_alone(context, rng):
 
 
 def test_one_launch_per_part(context):
+    if not context.device.is_cpu:
+        pytest.skip("a GPU joins several parts at once")
+
     def launches(text: str) -> int:
         problem = core.parse(text)
         arrays = {a.name: np.zeros(a.shape, "f4") for a in problem.arguments()}

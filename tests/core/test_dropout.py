@@ -50,7 +50,7 @@ def test_the_generator_gives_its_authors_known_answers():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "machine"), [*((d, MACHINES[0]) for d in DTYPES), *(("float32", m) for m in MACHINES[1:3])]
+    ("dtype", "machine"), [*((d, m) for d in DTYPES for m in MACHINES[:2]), ("float32", MACHINES[2])]
 )
 def test_numbers_are_the_generators(dtype, machine):
     for count in (1, 15, 63, 64, 65, 4099):

@@ -214,7 +214,7 @@ def test_every_implementation_is_chosen() -> None:
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         chosen = {context.plan(parse(text, way)).algorithm for text in LINES.values() for way in DIRECTIONS}
-        assert chosen == {"whole", "elements", "empty"}
+        assert chosen == {"whole", "windows_gpu", "elements", "empty"}
 
 
 @pytest.mark.parametrize(

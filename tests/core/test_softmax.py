@@ -169,7 +169,7 @@ def test_every_implementation_is_chosen() -> None:
 def test_what_a_gpu_is_given() -> None:
     with planning_for("a GPU") as context:
         plan = context.plan(parse(LINES["classes"], "forward"))
-        assert plan.algorithm == "elements" and plan.declined[0][0] == "vectors"
+        assert plan.algorithm == "rows_gpu" and plan.declined[0][0] == "vectors"
 
 
 @pytest.mark.parametrize(

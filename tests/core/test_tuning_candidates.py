@@ -9,6 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv import few_channels_gpu
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.tuning import Choice
@@ -140,9 +141,19 @@ def test_parts_of_the_gpus_convolution(context, direction):
         assert prove(context, problem, some) == len(some)
 
 
+def test_tiles_of_the_gpus_gradients_of_few_channels(context):
+    """Each shape of a tile is `test_few_channels_gpu`'s; here what a search lists, of one width and height."""
+    problem = core.parse("conv backward_data n2 ic3 ih13 iw11 oc4 kh3 kw3 sh2 sw2 ph1 pw1")
+    listed = [Choice.of("few_channels_gpu", settings) for settings in few_channels_gpu.candidates(problem, context)]
+    some = [choice for choice in listed if dict(choice.settings).get("tile", "8x8x").startswith("8x8x")]
+    assert len(some) > 20
+    assert prove(context, problem, some[:6]) >= 5
+
+
 @pytest.mark.parametrize(
     "choice",
     [
+        *("few_channels_gpu tile=8x8x3x1x1", "few_channels_gpu parts=1"),
         *("gpu_gemm tile=7x7x7 parts=1", "gpu_gemm tile=64x64x16 parts=0", "gpu_gemm parts=2"),
         *("depthwise_gpu rows=3", "depthwise_gpu cols=2", "planes lanes=3 items=1", "planes lanes=8"),
         *("depthwise_rows rows=3", "depthwise_rows items=65", "depthwise_rows rows=2 cols=1"),
@@ -155,6 +166,7 @@ def test_settings_that_cannot_be_are_declined(context, choice):
         "cpu_panel": DENSE[1],
         "planes": POOLS[0],
         "depthwise_gpu": DEPTHWISE[0].replace("conv", "conv forward"),
+        "few_channels_gpu": "conv backward_data n2 ic3 ih6 iw6 oc8 kh3 kw3 sh2 sw2",
     }
     texts = {name: text.replace("dense n", "dense forward n") for name, text in texts.items()}
     text = texts.get(choice.split()[0], "conv forward n2 ic8 ih6 iw6 oc8 kh3 kw3")

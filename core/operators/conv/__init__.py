@@ -1,6 +1,6 @@
 """Convolution: the problem and its implementations in order of preference."""
 
-from clgraft.core.operators.conv import bias, direct
+from clgraft.core.operators.conv import bias, direct, few_channels_gpu
 from clgraft.core.operators.conv.depthwise import cpu as depthwise
 from clgraft.core.operators.conv.depthwise import cpu_flat as depthwise_flat
 from clgraft.core.operators.conv.depthwise import cpu_rows as depthwise_rows
@@ -26,6 +26,7 @@ register(
         depthwise_gpu,
         winograd,
         cpu_gemm,
+        few_channels_gpu,
         gpu_winograd,
         gpu_gemm,
         direct,

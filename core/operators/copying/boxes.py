@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.operators.copying.moves_gpu import box_launch
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
 from clgraft.core.problem import ceil_div
@@ -95,6 +96,10 @@ def launches(planner: Planner, box: Box, dtype: str) -> tuple[Launch, ...]:
             for i in range(size)
         ]
         return tuple(launch for part in inner for launch in launches(planner, part, dtype))
+    if not planner.device.is_cpu and not tiled:
+        launch = box_launch(planner, axes, (box.x_begin, box.y_begin), box.x, box.y, box.adds, dtype)
+        if launch is not None:
+            return (launch,)
     return (_launch(planner, box, axes, dtype, tiled),)
 
 

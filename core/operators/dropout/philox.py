@@ -18,7 +18,6 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "philox"
 
 BLOCK = 64  # elements whose random numbers belong together
-WORDS = 4  # random numbers of a counter
 LANES = 16  # counters of a block
 GROUP = 64
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
@@ -47,8 +46,9 @@ def _launch(
     scalars = tuple(Scalar(name, real) for name in problem.scalars())
     blocks = ceil_div(count, BLOCK)
     if not planner.device.is_cpu:
-        kernel = planner.kernel("dropout/philox.cl", "apply_random", {"MODE": mode, "WIDE_PRODUCTS": 0}, problem.dtype)
-        items = round_up(ceil_div(blocks * BLOCK, WORDS), GROUP)
+        macros = {"MODE": mode, "VL": 4, "QUADS": 1, "SCALAR_ITEMS": 0, "WIDE_PRODUCTS": 0}
+        kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
+        items = round_up(blocks * LANES // 4, GROUP)
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
     macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.is_pocl)}

@@ -1,7 +1,8 @@
-"""Interpolation with a work-item per element of the result: for every problem, and the choice of GPUs."""
+"""Interpolation with a work-item per element of some planes: for every problem, and the choice of GPUs."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from clgraft.core.operators.interpolation.problem import COORDINATES, ROUNDINGS, InterpolationProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
-from clgraft.core.problem import in_3d, round_up
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "elements"
 
 FILE = "interpolation/interpolation.cl"
 GROUP = 64
+PLANES = 4  # whose elements a work-item makes
 SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus work-items among them
 ALIGN = 64  # bytes
 
@@ -49,10 +51,13 @@ def plan(problem: InterpolationProblem, planner: Planner) -> Launches:
     """Plan the tables and a work-item per element."""
     source, result = problem.arguments()
     first, bound, workspace = tables(problem, planner)
-    kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", macros(problem), problem.dtype)
+    defines = {**macros(problem), "PLANES": PLANES}
+    kernel = planner.kernel(FILE, f"interpolation_{problem.direction}", defines, problem.dtype)
+    planes = problem.batch * problem.channels
     arguments = (
         *(Buffer(source.name), Buffer(result.name), Accumulate(result.name), *bound),
-        Constant(np.uint64(result.size)),
+        Constant(np.uint64(planes)),
     )
-    last = Launch(kernel, (round_up(result.size, GROUP),), (GROUP,), arguments, (result.name,))
+    items = (round_up(prod(result.shape[2:]), GROUP), ceil_div(planes, PLANES))
+    last = Launch(kernel, items, (GROUP, 1), arguments, (result.name,))
     return Launches((first, last), workspace)

@@ -17,8 +17,9 @@ from clgraft.core.problem import ceil_div
 NAME = "whole"
 
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
-GROUP = 128  # work-items that share a plane on a GPU
-FEWEST_PIXELS = 32  # below, most of such a group would have nothing to do
+GROUP = 128  # work-items of a GPU's work-group
+LANE_PIXELS = 8  # of a work-item there, at least
+LARGEST = 2**31 - 1
 
 
 def plan(problem: PoolProblem, planner: Planner) -> Launches:
@@ -32,14 +33,17 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     output = problem.arguments()[-1].name
     arguments: list[Any] = [*bind(problem)]
     macros = {"OPERATOR": OPERATORS.index(problem.operator)}
-    if not planner.device.is_cpu:
-        if problem.direction == "backward" or pixels < FEWEST_PIXELS or planner.device.max_work_group_size < GROUP:
-            raise Declined(f"is for forward on GPUs, from {FEWEST_PIXELS} pixels")
-        kernel = planner.kernel("pooling/whole.cl", "pool_whole_group", {**macros, "GROUP": GROUP}, problem.dtype)
-        arguments += [Constant(np.int64(pixels)), Constant(np.int64(divisor))]
-        return Launches((Launch(kernel, (planes * GROUP,), (GROUP,), tuple(arguments), (output,)),))
     if problem.direction == "backward" and problem.operator in NORMS:
         raise Declined("has no gradients of norms")
+    if not planner.device.is_cpu:
+        lanes = min(GROUP, 1 << (ceil_div(pixels, LANE_PIXELS) - 1).bit_length())
+        groups = ceil_div(planes, GROUP // lanes)
+        if planner.device.max_work_group_size < GROUP or max(pixels, groups * GROUP) > LARGEST:
+            raise Declined(f"needs work-groups of {GROUP}, and counts planes and pixels in 32 bits")
+        name = f"pool_whole_group_{problem.direction}"
+        kernel = planner.kernel("pooling/whole.cl", name, {**macros, "GROUP": GROUP, "LANES": lanes}, problem.dtype)
+        arguments += [Constant(np.int64(size)) for size in (planes, pixels, divisor)]
+        return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), (output,)),))
     lanes = max(2, planner.device.vector_width // (2 if problem.dtype == "float64" else 1))
     macros.update(VL=lanes, BACKWARD=int(problem.direction == "backward"))
     kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{problem.direction}", macros, problem.dtype)

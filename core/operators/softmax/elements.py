@@ -1,4 +1,4 @@
-"""Softmax with a work-item per image and pixel: for every problem; and with a work-group per long row, for GPUs."""
+"""Softmax with a work-item per image and pixel, for every problem."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from clgraft.core.problem import round_up
 
 NAME = "elements"
 
-GROUP = 128  # work-items that share a row
-FEWEST_CHANNELS = 64  # below, most of such a group would have nothing to do
 LOCAL = 64
 
 
 def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
     """Plan one launch."""
     images, channels, pixels = problem.images, problem.channels, problem.pixels
-    device = planner.device
-    grouped = not device.is_cpu and pixels == 1 and channels >= FEWEST_CHANNELS and device.max_work_group_size >= GROUP
-    macros = {"LOG": int(problem.log), **({"GROUP": GROUP} if grouped else {})}
-    shape = "groups" if grouped else "elements"
-    kernel = planner.kernel("softmax/softmax.cl", f"softmax_{shape}_{problem.direction}", macros, problem.dtype)
+    macros = {"LOG": int(problem.log)}
+    kernel = planner.kernel("softmax/softmax.cl", f"softmax_elements_{problem.direction}", macros, problem.dtype)
     names = [argument.name for argument in problem.arguments()]
     arguments: list[Any] = [
         *(Buffer(name) for name in names),
@@ -33,6 +28,4 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
         Scalar("scale", "float64" if problem.dtype == "float64" else "float32"),
         *(Constant(np.int64(size)) for size in (images, channels, pixels)),
     ]
-    local = GROUP if grouped else LOCAL
-    size = images * GROUP if grouped else round_up(images * pixels, LOCAL)
-    return Launches((Launch(kernel, (size,), (local,), tuple(arguments), (names[-1],)),))
+    return Launches((Launch(kernel, (round_up(images * pixels, LOCAL),), (LOCAL,), tuple(arguments), (names[-1],)),))

@@ -1,0 +1,102 @@
+"""Copies on GPUs in units of up to four elements: what all of them share, and the copy of a box."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.planning.division import packed_divisor
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
+from clgraft.core.planning.structs import Struct
+from clgraft.core.problem import ceil_div
+
+AXES = 6  # axes that the kernels split a place into
+GROUP = 128  # work-items of a work-group
+UNIT = 4  # elements that move at once, where all distances are multiples of it
+ELEMENTS = {1: 4, UNIT: 2}  # units of a work-item: what an H200 copies fastest (benchmarks/operators_gpu.py)
+SMALL = 2**30  # elements of a tensor that the kernels count
+FILE = "copying/moves_gpu.cl"
+
+DIVISOR = ("size", "factor", "shift")
+BOX = Struct(
+    "Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)), ()
+)
+
+
+def pack(struct: Struct, values: dict[str, int]) -> Any:
+    """Pack a struct whose fields are 0 where nothing is said."""
+    return struct.pack({**dict.fromkeys(struct.counts, 0), **values})
+
+
+def divided(axis: int, size: int) -> dict[str, int]:
+    """Return the fields that split off an axis; see kernels/common/divide.cl."""
+    shift, factor = divmod(packed_divisor(size), 2**32)
+    return {f"size{axis}": size, f"factor{axis}": (factor ^ 2**31) - 2**31, f"shift{axis}": shift}
+
+
+def groups(count: int, unit: int) -> int:
+    """Return the work-groups that move so many units."""
+    return ceil_div(count, GROUP * ELEMENTS[unit])
+
+
+def kernel(planner: Planner, name: str, unit: int, dtype: str, struct: Struct, **macros: int) -> Any:
+    """Return a kernel of the file, for units of so many elements."""
+    return planner.kernel(
+        FILE, name, {**struct.defines(), "UNIT": unit, "ELEMENTS": ELEMENTS[unit], "GROUP": GROUP, **macros}, dtype
+    )
+
+
+def real(dtype: str) -> str:
+    """Return the dtype of a scalar."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def box_launch(
+    planner: Planner,
+    axes: Sequence[tuple[int, int, int]],
+    begins: tuple[int, int],
+    x: str,
+    y: str,
+    adds: bool,
+    dtype: str,
+) -> Launch | None:
+    """Return the launch that copies or fills a box, or None if it is too large for 32-bit places.
+
+    Parameters
+    ----------
+    planner : Planner
+    axes : sequence of (size, x step, y step)
+        At most `AXES`, outermost first.
+    begins : (x begin, y begin)
+    x, y : str
+        An empty x fills the box.
+    adds : bool
+        Add to y whatever the run says.
+    dtype : str
+    """
+    reach = [sum((size - 1) * abs(axis_steps[i]) for size, *axis_steps in axes) for i in (0, 1)]
+    count = math.prod(size for size, _, _ in axes)
+    if max(*reach, count) >= SMALL:
+        return None
+    *outer, (length, x_step, y_step) = axes
+    steps = [step for _, *both in outer for step in both] + list(begins)
+    together = y_step == 1 and (x_step == 1 or not x) and length % UNIT == 0 and not any(s % UNIT for s in steps)
+    unit = UNIT if together else 1
+    units = [*outer, (length // unit, x_step * unit, y_step * unit)]
+    fields: dict[str, int] = {}
+    for axis, (size, x_move, y_move) in enumerate(units):
+        fields |= {**divided(axis, size), f"x{axis}": x_move, f"y{axis}": y_move}
+    chosen = kernel(planner, "move_box" if x else "fill_box", unit, dtype, BOX, AXES=len(axes), FILL=int(not x))
+    begin = tuple(np.uint64(place) for place in (begins if x else begins[1:]))
+    bound = (
+        *((Buffer(x),) if x else ()),
+        *(Buffer(y), Constant(np.int32(1)) if adds else Accumulate(y)),
+        *(Constant(place) for place in begin),
+        *(Constant(np.uint32(count // unit)), pack(BOX, fields)),
+        *(() if x else (Scalar("value", real(dtype)),)),
+    )
+    return Launch(chosen, (groups(count // unit, unit) * GROUP,), (GROUP,), bound, (y,))

@@ -1,0 +1,352 @@
+// Copies on GPUs: what moves is units of UNIT neighbouring elements, as they are, or element by element where they add
+// up.
+//
+//   move_box    y[at] = x[at] over a box of at most 6 axes, or value where FILL
+//   join_parts  y (outer, sum of the extents) = PARTS tensors side by side; extents are in units
+//   pad_rows    y = x with something around it, of at most 6 axes; y and x are contiguous
+//
+// A work-item takes ELEMENTS units, a work-group apart, and reads all of them before it writes. Places are 32-bit
+// numbers, which are split into axes by multiplication, as in common/divide.cl.
+//
+// UNIT  elements that move together: 4 where all sizes and distances are multiples of it; 1
+// AXES  axes of the box, of which axis 0 is the outermost; `box` has the distances of all, in elements, and the sizes
+//       of the others in units
+
+#ifndef UNIT
+#define UNIT 4
+#endif
+#ifndef ELEMENTS
+#define ELEMENTS 2
+#endif
+#ifndef GROUP
+#define GROUP 128
+#endif
+#ifndef AXES
+#define AXES 6
+#endif
+#ifndef FILL
+#define FILL 0
+#endif
+#ifndef PARTS
+#define PARTS 2
+#endif
+#ifndef MODE
+#define MODE 0  // of pad_rows: 0 value, 1 the border's element, 2 the mirror image
+#endif
+
+// The bits of elements.
+#if STORAGE == 16
+typedef ushort bits;
+#define BITS ushort
+#elif STORAGE == 64
+typedef ulong bits;
+#define BITS ulong
+#else
+typedef uint bits;
+#define BITS uint
+#endif
+#if UNIT > 1
+typedef CAT(BITS, UNIT) unit;
+#else
+typedef bits unit;
+#endif
+
+#ifdef BOX_FIELDS
+typedef struct {
+    BOX_FIELDS
+} Box;
+#endif
+#ifdef PART_FIELDS
+typedef struct {
+    PART_FIELDS
+} Part;
+#endif
+
+// Takes the place along an axis off `rest`.
+#define TAKE_OFF(axis)                                                              \
+    const uint over##axis =                                                         \
+        box.factor##axis ? mul_hi(rest, (uint)box.factor##axis) >> box.shift##axis : rest; \
+    const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);           \
+    rest = over##axis;
+
+#define EACH_UNIT for (int e = 0; e < ELEMENTS; e++)
+#define NUMBER (first + e * GROUP)
+
+// A real as an element's bits.
+bits bits_of(const real value) {
+#if STORAGE == 16
+    ushort found;
+    vstore_half_rte(value, 0, (half *)&found);
+    return found;
+#elif STORAGE == 64
+    return as_ulong(value);
+#else
+    return as_uint(value);
+#endif
+}
+
+// Whether units at these addresses can be moved at once.
+#define ALIGNED(p) ((ulong)(p) % sizeof(unit) == 0)
+
+// Adds UNIT elements.
+void add_unit(global const stored *x, global stored *y) {
+    for (int i = 0; i < UNIT; i++) {
+        const real sum = LOAD(x, i) + LOAD(y, i);
+        STORE(y, i, sum);
+    }
+}
+
+// Moves the units that WHERE has found, from `sources` to `places` of y.
+#define MOVE_ALL(X, Y)                                                              \
+    if (!accumulate && ALIGNED(X) && ALIGNED(Y)) {                                  \
+        unit values[ELEMENTS];                                                      \
+        _Pragma("unroll") EACH_UNIT                                                 \
+            if (NUMBER < count) values[e] = *(global const unit *)((X) + sources[e]); \
+        _Pragma("unroll") EACH_UNIT                                                 \
+            if (NUMBER < count) *(global unit *)((Y) + places[e]) = values[e];      \
+    } else {                                                                        \
+        EACH_UNIT if (NUMBER < count) {                                             \
+            global const stored *x = (X) + sources[e];                              \
+            global stored *y = (Y) + places[e];                                     \
+            if (accumulate)                                                         \
+                add_unit(x, y);                                                     \
+            else                                                                    \
+                for (int i = 0; i < UNIT; i++)                                      \
+                    ((global bits *)y)[i] = ((global const bits *)x)[i];            \
+        }                                                                           \
+    }
+
+#ifdef BOX_FIELDS
+#if !FILL
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void move_box(
+    CONST_TENSOR(x), TENSOR(y), const int accumulate, const ulong x_begin, const ulong y_begin, const uint count,
+    const Box box) {
+    const uint first = (uint)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
+    int sources[ELEMENTS], places[ELEMENTS];
+#pragma unroll
+    EACH_UNIT {
+        uint rest = min(NUMBER, count - 1);
+        int from = 0, to = 0;
+#if AXES > 5
+        TAKE_OFF(5)
+        from += at5 * box.x5;
+        to += at5 * box.y5;
+#endif
+#if AXES > 4
+        TAKE_OFF(4)
+        from += at4 * box.x4;
+        to += at4 * box.y4;
+#endif
+#if AXES > 3
+        TAKE_OFF(3)
+        from += at3 * box.x3;
+        to += at3 * box.y3;
+#endif
+#if AXES > 2
+        TAKE_OFF(2)
+        from += at2 * box.x2;
+        to += at2 * box.y2;
+#endif
+#if AXES > 1
+        TAKE_OFF(1)
+        from += at1 * box.x1;
+        to += at1 * box.y1;
+#endif
+        sources[e] = from + (int)rest * box.x0;
+        places[e] = to + (int)rest * box.y0;
+    }
+    global const stored *xs = OPEN(x) + x_begin;
+    global stored *ys = OPEN(y) + y_begin;
+    MOVE_ALL(xs, ys)
+}
+#else
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void fill_box(
+    TENSOR(y), const int accumulate, const ulong y_begin, const uint count, const Box box, const real value) {
+    const uint first = (uint)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
+    global stored *ys = OPEN(y) + y_begin;
+    const bool together = !accumulate && ALIGNED(ys);
+    const unit values = bits_of(value);
+#pragma unroll
+    EACH_UNIT {
+        if (NUMBER >= count) continue;
+        uint rest = NUMBER;
+        int to = 0;
+#if AXES > 5
+        TAKE_OFF(5)
+        to += at5 * box.y5;
+#endif
+#if AXES > 4
+        TAKE_OFF(4)
+        to += at4 * box.y4;
+#endif
+#if AXES > 3
+        TAKE_OFF(3)
+        to += at3 * box.y3;
+#endif
+#if AXES > 2
+        TAKE_OFF(2)
+        to += at2 * box.y2;
+#endif
+#if AXES > 1
+        TAKE_OFF(1)
+        to += at1 * box.y1;
+#endif
+        to += (int)rest * box.y0;
+        if (together) {
+            *(global unit *)(ys + to) = values;
+        } else {
+            for (int i = 0; i < UNIT; i++) {
+                const real new = accumulate ? value + LOAD(ys, to + i) : value;
+                STORE(ys, to + i, new);
+            }
+        }
+    }
+}
+#endif
+
+// The element of x along an axis for one of y; -1 outside of it, where the value goes.
+#if MODE == 0
+#define MIRROR(axis, at) ((at) < box.inside##axis ? (at) : -1)
+#elif MODE == 1
+#define MIRROR(axis, at) clamp(at, 0, box.inside##axis - 1)
+#else
+#define MIRROR(axis, at) min(abs(at), 2 * (box.inside##axis - 1) - abs(at))
+#endif
+#define MAP(axis, at)                                                                    \
+    {                                                                                    \
+        const int inner = MIRROR(axis, (int)(at) - box.before##axis);                    \
+        outside |= inner < 0;                                                            \
+        from += inner * box.x##axis;                                                     \
+    }
+
+#if MODE == 0
+#define VALUE_PARAMETER , const real value
+#define VALUE value
+#else
+#define VALUE_PARAMETER
+#define VALUE 0
+#endif
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
+    CONST_TENSOR(x), TENSOR(y), const int accumulate, const uint count, const Box box VALUE_PARAMETER) {
+    const uint first = (uint)get_group_id(0) * (GROUP * ELEMENTS) + get_local_id(0);
+    global const stored *xs = OPEN(x);
+    global stored *ys = OPEN(y);
+    bits values[ELEMENTS];
+    const bits around = bits_of(VALUE);
+#pragma unroll
+    EACH_UNIT {
+        uint rest = min(NUMBER, count - 1);
+        int from = 0;
+        bool outside = false;
+#if AXES > 5
+        TAKE_OFF(5)
+        MAP(5, at5)
+#endif
+#if AXES > 4
+        TAKE_OFF(4)
+        MAP(4, at4)
+#endif
+#if AXES > 3
+        TAKE_OFF(3)
+        MAP(3, at3)
+#endif
+#if AXES > 2
+        TAKE_OFF(2)
+        MAP(2, at2)
+#endif
+#if AXES > 1
+        TAKE_OFF(1)
+        MAP(1, at1)
+#endif
+        MAP(0, rest)
+        values[e] = outside ? around : ((global const bits *)xs)[from];
+    }
+#pragma unroll
+    EACH_UNIT {
+        if (NUMBER >= count) continue;
+        if (accumulate) {
+#if STORAGE == 16
+            const real old = LOAD(ys, NUMBER), new = old + vload_half(0, (const half *)&values[e]);
+#elif STORAGE == 64
+            const real new = ys[NUMBER] + as_double(values[e]);
+#else
+            const real new = ys[NUMBER] + as_float(values[e]);
+#endif
+            STORE(ys, NUMBER, new);
+        } else {
+            ((global bits *)ys)[NUMBER] = values[e];
+        }
+    }
+}
+#endif
+
+#ifdef PART_FIELDS
+#define PART(i) CONST_TENSOR(x##i), const Part part##i,
+#define CHOOSE(i)                      \
+    if (group >= part##i.first_group) { \
+        xs = OPEN(x##i);               \
+        box = part##i;                 \
+    }
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void join_parts(
+    PART(0)
+#if PARTS > 1
+    PART(1)
+#endif
+#if PARTS > 2
+    PART(2)
+#endif
+#if PARTS > 3
+    PART(3)
+#endif
+#if PARTS > 4
+    PART(4)
+#endif
+#if PARTS > 5
+    PART(5)
+#endif
+#if PARTS > 6
+    PART(6)
+#endif
+#if PARTS > 7
+    PART(7)
+#endif
+    TENSOR(y), const int accumulate, const int pitch) {
+    const int group = get_group_id(0);
+    global const stored *xs = OPEN(x0);
+    Part box = part0;
+#if PARTS > 1
+    CHOOSE(1)
+#endif
+#if PARTS > 2
+    CHOOSE(2)
+#endif
+#if PARTS > 3
+    CHOOSE(3)
+#endif
+#if PARTS > 4
+    CHOOSE(4)
+#endif
+#if PARTS > 5
+    CHOOSE(5)
+#endif
+#if PARTS > 6
+    CHOOSE(6)
+#endif
+#if PARTS > 7
+    CHOOSE(7)
+#endif
+    const uint first = (uint)(group - box.first_group) * (GROUP * ELEMENTS) + get_local_id(0), count = box.count;
+    global stored *ys = OPEN(y) + box.begin;
+    int sources[ELEMENTS], places[ELEMENTS];
+#pragma unroll
+    EACH_UNIT {
+        uint rest = min(NUMBER, count - 1);
+        sources[e] = rest * UNIT;
+        TAKE_OFF(1)
+        places[e] = (int)rest * pitch + at1 * UNIT;
+    }
+    MOVE_ALL(xs, ys)
+}
+#endif

@@ -1,0 +1,156 @@
+// Pooling on GPUs in one or two axes, of windows whose taps are unrolled.
+//
+// x  (planes, ih, iw)    y  (planes, oh, ow)
+//
+//   pool_windows_forward   a work-item makes ITEM_ROWS results, one below the other: they share rows of x
+//   pool_windows_backward  a work-group makes a tile of dx, of CELLS_H x CELLS_W cells of a stride each. First it notes,
+//                          for every window that the tile meets, which tap gets its gradient (max), or what every tap
+//                          gets; then each element of dx adds up the windows that hold it, in memory order
+//
+// OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
+
+#include "common/divide.cl"
+#include "pooling/operators.cl"
+
+#ifndef KH
+#define KH 3  // window
+#define KW 3
+#define SH 2  // stride
+#define SW 2
+#endif
+#ifndef GROUP
+#define GROUP 128
+#endif
+#ifndef ITEM_ROWS
+#define ITEM_ROWS 4
+#endif
+#ifndef CELLS_H
+#define CELLS_H 8
+#define CELLS_W 32
+#endif
+
+// eh, ew: where the padded input ends
+#define WINDOWS_SHAPE                                                                                            \
+    const int ih, const int iw, const int oh, const int ow, const int ph, const int pw, const int eh, const int ew, \
+        const int count_padding
+
+// Rows of x that a work-item's results meet.
+#define STRIP ((ITEM_ROWS - 1) * SH + KH)
+
+// strips: work-items for a column of results
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forward(
+    CONST_TENSOR(x), TENSOR(y), const int accumulate, WINDOWS_SHAPE, const uint count, const int strips,
+    const ulong strips_divisor, const ulong row_divisor) {
+    const uint number = get_global_id(0);
+    if (number >= count) return;
+    const uint line = quotient(number, row_divisor), plane = quotient(line, strips_divisor);
+    const int v = number - line * ow, first = (int)(line - plane * strips) * ITEM_ROWS;
+    const int r0 = first * SH - ph, q0 = v * SW - pw;
+    global const stored *xs = OPEN(x) + (ulong)plane * ih * iw;
+    real rows[STRIP];
+#pragma unroll
+    for (int r = 0; r < STRIP; r++) {
+        const bool there = r0 + r >= 0 && r0 + r < ih;
+        real row = START;
+#pragma unroll
+        for (int q = 0; q < KW; q++) {
+            const bool inside = there && q0 + q >= 0 && q0 + q < iw;
+            const real value = inside ? LOAD(xs, (r0 + r) * iw + q0 + q) : START;
+            const real raised = OPERATOR == 0 ? value : RAISE(value);
+            row = JOIN(row, raised);
+        }
+        rows[r] = row;
+    }
+    global stored *ys = OPEN(y) + (ulong)plane * oh * ow;
+#pragma unroll
+    for (int i = 0; i < ITEM_ROWS; i++) {
+        if (first + i >= oh) continue;
+        real result = START;
+#pragma unroll
+        for (int r = 0; r < KH; r++) result = JOIN(result, rows[i * SH + r]);
+#if OPERATOR == 1
+        result /= (real)counted(r0 + i * SH, KH, ih, eh, count_padding) * (real)counted(q0, KW, iw, ew, count_padding);
+#endif
+        result = ROOT(result);
+        const int at = (first + i) * ow + v;
+        STORE(ys, at, accumulate ? result + LOAD(ys, at) : result);
+    }
+}
+
+// Windows that end in a later cell than they begin, and all that a tile meets.
+#define BEFORE_H ((KH - 1) / SH)
+#define BEFORE_W ((KW - 1) / SW)
+#define WINDOWS_H (CELLS_H + BEFORE_H)
+#define WINDOWS_W (CELLS_W + BEFORE_W)
+#define TILE_W (CELLS_W * SW)
+#define TILE_H (CELLS_H * SH)
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_backward(
+    CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, WINDOWS_SHAPE,
+    const int tiles_h, const int tiles_w) {
+    local real gradients[WINDOWS_H * WINDOWS_W];
+#if OPERATOR == 0
+    local int chosen[WINDOWS_H * WINDOWS_W];
+#endif
+    uint number = get_group_id(0);
+    const int cell_w = number % tiles_w * CELLS_W;
+    number /= tiles_w;
+    const int cell_h = number % tiles_h * CELLS_H;
+    const uint plane = number / tiles_h;
+    const int id = get_local_id(0);
+#if OPERATOR == 0
+    global const stored *xs = OPEN(x) + (ulong)plane * ih * iw;
+    global const stored *ys = OPEN(y) + (ulong)plane * oh * ow;
+#endif
+    global const stored *dys = OPEN(dy) + (ulong)plane * oh * ow;
+    for (int i = id; i < WINDOWS_H * WINDOWS_W; i += GROUP) {
+        const int u = cell_h - BEFORE_H + i / WINDOWS_W, v = cell_w - BEFORE_W + i % WINDOWS_W;
+        const bool there = u >= 0 && u < oh && v >= 0 && v < ow;
+        const int r0 = u * SH - ph, q0 = v * SW - pw;
+        real gradient = there ? LOAD(dys, u * ow + v) : 0;
+#if OPERATOR == 0
+        const real result = there ? LOAD(ys, u * ow + v) : START;
+        int tap = -1;
+        // backwards, so that the first tap is the last one noted
+#pragma unroll
+        for (int r = KH - 1; r >= 0; r--) {
+            const bool row_there = there && r0 + r >= 0 && r0 + r < ih;
+#pragma unroll
+            for (int q = KW - 1; q >= 0; q--) {
+                const bool inside = row_there && q0 + q >= 0 && q0 + q < iw;
+                const real value = inside ? LOAD(xs, (r0 + r) * iw + q0 + q) : NAN;
+                tap = value == result ? r * KW + q : tap;
+            }
+        }
+        chosen[i] = tap;
+#elif OPERATOR == 1
+        gradient /= (real)counted(r0, KH, ih, eh, count_padding) * (real)counted(q0, KW, iw, ew, count_padding);
+#endif
+        gradients[i] = gradient;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    global stored *dxs = OPEN(dx) + (ulong)plane * ih * iw;
+    for (int i = id; i < TILE_H * TILE_W; i += GROUP) {
+        const int row = i / TILE_W, column = i % TILE_W;
+        const int r = cell_h * SH - ph + row, q = cell_w * SW - pw + column;
+        if (r < 0 || r >= ih || q < 0 || q >= iw) continue;
+        real sum = 0;
+#pragma unroll
+        for (int h = BEFORE_H; h >= 0; h--) {
+            const int tap_h = row % SH + h * SH;
+#pragma unroll
+            for (int w = BEFORE_W; w >= 0; w--) {
+                const int tap_w = column % SW + w * SW;
+                const int window = (row / SH + BEFORE_H - h) * WINDOWS_W + column / SW + BEFORE_W - w;
+                if (tap_h < KH && tap_w < KW
+#if OPERATOR == 0
+                    && chosen[window] == tap_h * KW + tap_w
+#endif
+                )
+                    sum += gradients[window];
+            }
+        }
+        const int at = r * iw + q;
+        STORE(dxs, at, accumulate ? sum + LOAD(dxs, at) : sum);
+    }
+}
