@@ -75,7 +75,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(P
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
     const bool quads = true INPUTS(ALIGNED_INPUT) OUTPUTS(ALIGNED_OUTPUT);
-    const INDEX begin = ((INDEX)get_group_id(0) * (UNROLL * GROUP) + get_local_id(0)) * 4;
+#ifdef REVERSED
+    const INDEX group = get_num_groups(0) - 1 - get_group_id(0);
+#else
+    const INDEX group = get_group_id(0);
+#endif
+    const INDEX begin = (group * (UNROLL * GROUP) + get_local_id(0)) * 4;
     INPUTS(DECLARE_ALL)
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {

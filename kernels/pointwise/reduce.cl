@@ -297,7 +297,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     OUTPUTS(OPEN_OUTPUT)
     const int lane = get_local_id(0) % LANES;
     const INDEX team = get_group_id(0) * (INDEX)(GROUP / LANES) + get_local_id(0) / LANES;
-    const INDEX result = team / (INDEX)parts, part = team % (INDEX)parts;
+    const INDEX result = team % (INDEX)kept, part = team / (INDEX)kept;
     INDEX rest = result;
     INPUTS(START_KEPT)
     KEPT_AXES(SPLIT_AXIS, LAST_AXIS)
@@ -306,7 +306,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     const INDEX steps_of_row = (INDEX)length / WIDE;
     const ulong steps = rows * steps_of_row;
     INDEX step = steps * part / parts + lane;
-    const INDEX end = result < kept ? steps * (part + 1) / parts : 0;
+    const INDEX end = part < parts ? steps * (part + 1) / parts : 0;
     const INDEX row_step = LANES / steps_of_row, column_step = LANES % steps_of_row * WIDE;
     INDEX row = step / steps_of_row, column = step % steps_of_row * WIDE;
     OUTPUTS(DECLARE_WIDE)
@@ -353,7 +353,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     }
     OUTPUTS(JOIN_TWO_LEVELS)
     OUTPUTS(JOIN_GROUP)
-    if (lane == 0 && result < kept) {
+    if (lane == 0 && part < parts) {
         OUTPUTS(FINISH_ONE)
     }
 }

@@ -25,7 +25,7 @@ FILE = "batchnorm/channels.cl"
 GROUPS = (256, 512, 1024)  # work-items of a work-group, the fewest that hold a channel
 EACH = (1, 2, 4, 8)  # reads of a work-item that are on their way at once; forward holds at most HELD values of them
 HELD = {"forward_training": 32, "backward_training": 16}
-MOST_STEPS = 2**31
+FEWEST_PIXELS = 8
 LONGEST = 2**17  # elements of a channel that is read again
 
 
@@ -45,6 +45,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     count = batch * pixels
     if not 0 < count <= LONGEST:
         raise Declined(f"channels of {count} elements, not of 1 to {LONGEST}")
+    if pixels < FEWEST_PIXELS:
+        raise Declined(f"{pixels} pixels, fewer than {FEWEST_PIXELS}, do not fill what memory hands out at once")
     wide = 4 if pixels % 4 == 0 else 1
     steps = count // wide
     groups = [group for group in GROUPS if group <= planner.device.max_work_group_size]

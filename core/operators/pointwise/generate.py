@@ -16,6 +16,7 @@ from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
 QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
+REVERSED = True
 MAP_QUADS = 2  # of which it has so many
 READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
 LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
@@ -282,7 +283,7 @@ class _Generator:
             used = [any(axis.strides[i] for axis in axes) for i in range(len(flat))]
             units, length = [3 if f else 2 * walks for f, walks in zip(flat, used)], total
         defines = self.defines(axes, units=units)
-        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1})})
+        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1}), **({"REVERSED": 1} if REVERSED else {})})
         arguments = [*self.arguments(axes), *_ulongs(length, total)]
         size = ceil_div(total, QUAD * MAP_QUADS * GROUP) * GROUP
         return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)
@@ -340,7 +341,7 @@ class _Generator:
         teams = GROUP // lanes
         numbers = (results, count(rows), self.inner.size, parts)
         size = ceil_div(results * parts, teams) * GROUP
-        unroll = max(1, READS_AHEAD // max(1, sum(walks)))
+        unroll = max(1, (READS_AHEAD if wide > 1 else 8) // max(1, sum(walks)))
         more = {"LANES": lanes, "WIDE": wide, "UNROLL": unroll}
         return self.fold("reduce_groups", rows, kept, parts, size, GROUP, numbers, self.inner, more=more)
 
