@@ -17,8 +17,9 @@ from clgraft.core.problem import ceil_div, round_up
 GROUP = 256  # work-items per work-group on GPUs
 QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
 REVERSED = True
-MAP_QUADS = 2  # of which it has so many
+MAP_QUADS = 1  # of which it has so many
 READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
+SINGLES_AHEAD = 8  # the same, of loads of one element
 LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
 FEWEST_LANES = 8  # work-items that share a result there, at least
 # is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
@@ -335,13 +336,12 @@ class _Generator:
         target = GROUPS_PER_UNIT * self.units
         # no more parts than are busy at once: a rest of them would wait for all others
         parts = max(1, min(target // results, steps * wide // (16 * GROUP), MOST_PARTS))
+        unroll = max(1, (READS_AHEAD if in_quads else SINGLES_AHEAD) // max(1, sum(walks)))
         lanes = GROUP
-        while parts == 1 and lanes > FEWEST_LANES and lanes > steps:
+        while parts == 1 and lanes > FEWEST_LANES and lanes // 2 * unroll >= steps:
             lanes //= 2
-        teams = GROUP // lanes
         numbers = (results, count(rows), self.inner.size, parts)
-        size = ceil_div(results * parts, teams) * GROUP
-        unroll = max(1, (READS_AHEAD if wide > 1 else 8) // max(1, sum(walks)))
+        size = ceil_div(results * parts, GROUP // lanes) * GROUP
         more = {"LANES": lanes, "WIDE": wide, "UNROLL": unroll}
         return self.fold("reduce_groups", rows, kept, parts, size, GROUP, numbers, self.inner, more=more)
 

@@ -61,28 +61,34 @@
 #define TAKE(place, value) \
     if (first + (place) >= 0 && first + (place) < count) line[first + (place)] = (value);
 
-// Read `count` elements of a line from `column` on, zeros outside of it. With `quads`, `column` + 4 - `lead` is a
-// multiple of four.
-void read_line(real *line, global const stored *from, const int column, const int width, const int count,
-               const int lead, const bool there, const bool quads) {
+// Read `count` elements of line `row` of a plane from `column` on, zeros outside of the plane. With `quads`, `column` + 4
+// - `lead` is a multiple of four. Loads are not conditional, so that all of them can be on their way at once: what is
+// outside reads an element inside instead.
+void read_line(real *line, global const stored *plane, const int row, const int height, const int column,
+               const int width, const int count, const int lead, const bool quads) {
+    const bool there = (uint)row < (uint)height;
+    global const stored *from = plane + (there ? (long)row * width : 0);
 UNROLLED(UNROLL)
     for (int first = -lead; first < count; first += 4) {
         const int wanted = min(first + 4, count) - max(first, 0), at = column + first;
 #if STORAGE == 32
         if (quads && wanted > 1) {
-            float4 quad = 0;
-            if (there && (uint)at < (uint)width) quad = *(global const float4 *)(from + at);
-            TAKE(0, quad.x)
-            TAKE(1, quad.y)
-            TAKE(2, quad.z)
-            TAKE(3, quad.w)
+            const bool inside = there && (uint)at < (uint)width;
+            const float4 quad = *(global const float4 *)(from + ((uint)at < (uint)width ? at : 0));
+            TAKE(0, inside ? quad.x : 0)
+            TAKE(1, inside ? quad.y : 0)
+            TAKE(2, inside ? quad.z : 0)
+            TAKE(3, inside ? quad.w : 0)
             continue;
         }
 #endif
 UNROLLED(4)
         for (int e = 0; e < 4; e++)
-            if (first + e >= 0 && first + e < count)
-                line[first + e] = there && (uint)(at + e) < (uint)width ? LOAD(from, at + e) : 0;
+            if (first + e >= 0 && first + e < count) {
+                const bool inside = (uint)(at + e) < (uint)width;
+                const real value = LOAD(from, inside ? at + e : 0);
+                line[first + e] = there && inside ? value : 0;
+            }
     }
 }
 
@@ -113,10 +119,11 @@ UNROLLED(4)
 // The sums of one plane's products, over all taps.
 void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
                const int ih, const int iw, const bool quads) {
+    real lines[LINES][SPAN];
+UNROLLED(UNROLL)
+    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r, ih, column, iw, SPAN, LEAD, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
-        real line[SPAN];
-        read_line(line, plane + (long)(h + r) * iw, column, iw, SPAN, LEAD, (uint)(h + r) < (uint)ih, quads);
 UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
@@ -124,7 +131,7 @@ UNROLLED(R)
 UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
 UNROLLED(KW)
-                for (int j = 0; j < KW; j++) sum[k][c] = fma(line[c * SW + j], taps[i * KW + j], sum[k][c]);
+                for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j], taps[i * KW + j], sum[k][c]);
             }
         }
     }
@@ -190,7 +197,7 @@ UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
             real line[SPAN];
-            read_line(line, plane + (long)u * ow, q / SW + FIRST_W, ow, SPAN, 0, (uint)u < (uint)oh, false);
+            read_line(line, plane, u, oh, q / SW + FIRST_W, ow, SPAN, 0, false);
 UNROLLED(R)
             for (int k = 0; k < R; k++) {
                 const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
@@ -220,12 +227,11 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
     real gradient[R][COLS];
 UNROLLED(R)
     for (int k = 0; k < R; k++)
-        read_line(gradient[k], grads + (long)(u + k) * ow, v, ow, COLS, 0, u + k < oh, quads);
+        read_line(gradient[k], grads, u + k, oh, v, ow, COLS, 0, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
         real line[SPAN];
-        read_line(line, plane + (long)(h + r) * iw, v * SW + grid.begin_w, iw, SPAN, LEAD, (uint)(h + r) < (uint)ih,
-                  quads);
+        read_line(line, plane, h + r, ih, v * SW + grid.begin_w, iw, SPAN, LEAD, quads);
 UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
