@@ -11,8 +11,8 @@ from clgraft.core.operators.batchnorm import channels, generated
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.core.test_batchnorm import EPS, SCALARS, check, parse, random_arrays, reference, with_activation
 
-# channels that registers hold, in vectors and one by one; that are read again; of one row, and of a few elements
-LINES = ("n8 c5 s196", "n5 c3 s49", "n3 c2 s12544", "n33 c2 s2001", "n1 c3 s9", "f16 n4 c6 s36", "f64 n4 c3 s35")
+# channels that registers hold, in vectors and one by one; in parts; of one row, and of a few elements
+LINES = ("n8 c5 s196", "n5 c3 s49", "n3 c2 s12544", "n33 c2 s2001", "n5 c40 s10000", "n1 c3 s9", "f16 n4 c6 s36", "f64 n4 c3 s35")
 GPU = MACHINES[1]
 
 
@@ -94,7 +94,6 @@ def test_what_it_declines() -> None:
         for line, direction, reason in (
             ("n3 c2 s20", "forward_inference", "forward_inference"),
             ("n0 c2 s20", "forward_training", "0 elements"),
-            ("n64 c2 s3136", "forward_training", "200704 elements"),
             ("n64 c2 s1", "backward_training", "1 pixels"),
         ):
             problem = parse(f"batchnorm {line}", direction)

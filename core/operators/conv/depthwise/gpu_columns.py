@@ -30,6 +30,8 @@ def check(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> None:
     """Raise `Declined` unless the kernels serve a problem."""
     if height.taps * width.taps > MOST_TAPS:
         raise Declined(f"{height.taps * width.taps} taps are more than {MOST_TAPS}")
+    if not min(height.source, width.source, height.size, width.size):
+        raise Declined("has no elements to read")
     if max(height.stride, width.stride) > MOST_STRIDE:
         raise Declined(f"stride {problem.stride} is more than {MOST_STRIDE}")
     if (height.taps > 1 and height.step > 1) or (width.taps > 1 and width.step > 1):
