@@ -65,15 +65,27 @@ void sum_group(real *first, real *second, local real *firsts, local real *second
     firsts[lane] = *first;
     seconds[lane] = *second;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int half_way = GROUP / 2; half_way > 0; half_way /= 2) {
-        if (lane < half_way) {
-            firsts[lane] += firsts[lane + half_way];
-            seconds[lane] += seconds[lane + half_way];
+    int left = GROUP;
+    while (left > 8) {  // eight become one: fewer barriers than by twos
+        left /= 8;
+        real sums[2] = {0, 0};
+        if (lane < left)
+            for (int i = 0; i < 8; i++) {
+                sums[0] += firsts[lane + i * left];
+                sums[1] += seconds[lane + i * left];
+            }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < left) {
+            firsts[lane] = sums[0];
+            seconds[lane] = sums[1];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    *first = firsts[0];
-    *second = seconds[0];
+    *first = *second = 0;
+    for (int i = 0; i < left; i++) {
+        *first += firsts[i];
+        *second += seconds[i];
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 

@@ -61,36 +61,58 @@
 #define TAKE(place, value) \
     if (first + (place) >= 0 && first + (place) < count) line[first + (place)] = (value);
 
-// Read `count` elements of line `row` of a plane from `column` on, zeros outside of the plane. With `quads`, `column` + 4
-// - `lead` is a multiple of four. Loads are not conditional, so that all of them can be on their way at once: what is
-// outside reads an element inside instead.
-void read_line(real *line, global const stored *plane, const int row, const int height, const int column,
-               const int width, const int count, const int lead, const bool quads) {
-    const bool there = (uint)row < (uint)height;
-    global const stored *from = plane + (there ? (long)row * width : 0);
-UNROLLED(UNROLL)
-    for (int first = -lead; first < count; first += 4) {
-        const int wanted = min(first + 4, count) - max(first, 0), at = column + first;
-#if STORAGE == 32
-        if (quads && wanted > 1) {
-            const bool inside = there && (uint)at < (uint)width;
-            const float4 quad = *(global const float4 *)(from + ((uint)at < (uint)width ? at : 0));
-            TAKE(0, inside ? quad.x : 0)
-            TAKE(1, inside ? quad.y : 0)
-            TAKE(2, inside ? quad.z : 0)
-            TAKE(3, inside ? quad.w : 0)
-            continue;
-        }
+// A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
+// `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
+// unroll its loops before they know where it is called, and otherwise keep `line` in memory.
+#ifdef CLAMPED
+#define READ_QUAD_IF(inside, at) const float4 quad = *(global const float4 *)(from + ((uint)at < (uint)width ? at : 0));
+#define OR_ZERO(value) inside ? (value) : 0
+#else
+#define READ_QUAD_IF(inside, at) \
+    float4 quad = 0;             \
+    if (inside) quad = *(global const float4 *)(from + at);
+#define OR_ZERO(value) (value)
 #endif
-UNROLLED(4)
-        for (int e = 0; e < 4; e++)
-            if (first + e >= 0 && first + e < count) {
-                const bool inside = (uint)(at + e) < (uint)width;
-                const real value = LOAD(from, inside ? at + e : 0);
-                line[first + e] = there && inside ? value : 0;
-            }
+#if STORAGE == 32
+#define TRY_QUAD                                                        \
+    if (quads && wanted > 1) {                                          \
+        const bool inside = there && (uint)at < (uint)width;            \
+        READ_QUAD_IF(inside, at)                                        \
+        TAKE(0, OR_ZERO(quad.x))                                        \
+        TAKE(1, OR_ZERO(quad.y))                                        \
+        TAKE(2, OR_ZERO(quad.z))                                        \
+        TAKE(3, OR_ZERO(quad.w))                                        \
+        continue;                                                       \
     }
-}
+#else
+#define TRY_QUAD
+#endif
+#define READER(NAME, COUNT, AHEAD)                                                                                \
+    void NAME(real *line, global const stored *plane, const int row, const int height, const int column,          \
+              const int width, const bool quads) {                                                                \
+        const int count = COUNT;                                                                                  \
+        const bool there = (uint)row < (uint)height;                                                              \
+        global const stored *from = plane + (there ? (long)row * width : 0);                                      \
+        UNROLLED(UNROLL)                                                                                          \
+        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                           \
+            const int first = 4 * block - AHEAD;                                                                  \
+            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;                        \
+            TRY_QUAD                                                                                              \
+            UNROLLED(4)                                                                                           \
+            for (int e = 0; e < 4; e++) {                                                                         \
+                if (first + e >= 0 && first + e < COUNT)                                                          \
+                    line[first + e] = there && (uint)(at + e) < (uint)width ? LOAD(from, at + e) : 0;             \
+            }                                                                                                     \
+        }                                                                                                         \
+    }
+#if MAKES == 2
+READER(read_line, SPAN, 0)
+#else
+READER(read_line, SPAN, LEAD)
+#endif
+#if MAKES == 3
+READER(read_gradients, COLS, 0)
+#endif
 
 // Write R lines of COLS results, whose first is element `at` of a plane.
 #define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                       \
@@ -121,7 +143,7 @@ void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, 
                const int ih, const int iw, const bool quads) {
     real lines[LINES][SPAN];
 UNROLLED(UNROLL)
-    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r, ih, column, iw, SPAN, LEAD, quads);
+    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r, ih, column, iw, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
 UNROLLED(R)
@@ -197,7 +219,7 @@ UNROLLED(UNROLL)
         for (int r = 0; r < LINES; r++) {
             const int u = p / SH + FIRST_H + r;
             real line[SPAN];
-            read_line(line, plane, u, oh, q / SW + FIRST_W, ow, SPAN, 0, false);
+            read_line(line, plane, u, oh, q / SW + FIRST_W, ow, false);
 UNROLLED(R)
             for (int k = 0; k < R; k++) {
                 const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
@@ -227,11 +249,11 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
     real gradient[R][COLS];
 UNROLLED(R)
     for (int k = 0; k < R; k++)
-        read_line(gradient[k], grads, u + k, oh, v, ow, COLS, 0, quads);
+        read_gradients(gradient[k], grads, u + k, oh, v, ow, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
         real line[SPAN];
-        read_line(line, plane, h + r, ih, v * SW + grid.begin_w, iw, SPAN, LEAD, quads);
+        read_line(line, plane, h + r, ih, v * SW + grid.begin_w, iw, quads);
 UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;

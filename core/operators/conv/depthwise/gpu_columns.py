@@ -22,6 +22,7 @@ SUMS_KERNEL, PHASES_KERNEL, FILTER_KERNEL = 1, 2, 3  # the file's MAKES: what a 
 GROUP = 128
 MOST_TAPS = 49
 MOST_STRIDE = 4
+EXTRA = {}
 MOST_ITEMS = 2**31
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 
@@ -69,7 +70,7 @@ def _kernel(
 ) -> Any:
     height, width = axes
     sizes = {"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride}
-    defines = {"MAKES": makes, "GROUP": GROUP, **sizes, **more, **GRID.defines(), **PLANE_SUMS.defines()}
+    defines = {"MAKES": makes, "GROUP": GROUP, **sizes, **EXTRA, **more, **GRID.defines(), **PLANE_SUMS.defines()}
     return planner.kernel(FILE, name, defines, problem.dtype, MAD_ENABLE)
 
 
