@@ -75,9 +75,7 @@ def memory_cases() -> Iterator[Case]:
         *(("65536,256", (1,)), ("4096,4096", (0,)), ("51380224", (0,))),
     ):
         folded = ",".join(map(str, axes))
-        yield Case(
-            f"pointwise x0[{size}] y0=sum[{folded}] : y0 = x0", lambda t, axes=axes: t["x0"].sum(axes)
-        )
+        yield Case(f"pointwise x0[{size}] y0=sum[{folded}] : y0 = x0", lambda t, axes=axes: t["x0"].sum(axes))
     for size in (
         *("n64 c64 s12544", "n64 c256 s3136", "n64 c512 s784", "n64 c1024 s196", "n64 c2048 s49"),
         *("n8 c64 s12544", "n8 c256 s3136", "n8 c1024 s196"),

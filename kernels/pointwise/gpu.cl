@@ -1,8 +1,9 @@
 // One value per element of the broadcast shape, by a generated program (see pointwise/value.cl), on GPUs.
 //
 // Outputs are contiguous. A work-item takes UNROLL times four neighbouring elements, and all its loads are on their way
-// at once. How inputs are read is their `unit`: 0: one element serves all four, 1: four neighbours of a row, 2: an
-// element of its own for each, 3: the input is contiguous as outputs are.
+// at once. Work-groups go from the end to the beginning: caches hold the end of what was just written, or summed.
+// Programs say by each input's `unit` how it is read: 0: one element serves all four, 1: four neighbours of a row,
+// 2: an element of its own for each, 3: the input is contiguous as outputs are.
 //
 // PER_ELEMENT   four elements may be of different rows: their positions are computed one by one (units 2 and 3). Without
 //               it, rows are of `length` elements, a multiple of four, and so are the strides of inputs of unit 1.
@@ -10,7 +11,7 @@
 #include "pointwise/quads.cl"
 
 #ifndef UNROLL
-#define UNROLL 2
+#define UNROLL 1
 #endif
 #ifndef GROUP
 #define GROUP 256
@@ -75,11 +76,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(P
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
     const bool quads = true INPUTS(ALIGNED_INPUT) OUTPUTS(ALIGNED_OUTPUT);
-#ifdef REVERSED
     const INDEX group = get_num_groups(0) - 1 - get_group_id(0);
-#else
-    const INDEX group = get_group_id(0);
-#endif
     const INDEX begin = (group * (UNROLL * GROUP) + get_local_id(0)) * 4;
     INPUTS(DECLARE_ALL)
 #pragma unroll

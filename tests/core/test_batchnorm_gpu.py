@@ -12,7 +12,16 @@ from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.core.test_batchnorm import EPS, SCALARS, check, parse, random_arrays, reference, with_activation
 
 # channels that registers hold, in vectors and one by one; in parts; of one row, and of a few elements
-LINES = ("n8 c5 s196", "n5 c3 s49", "n3 c2 s12544", "n33 c2 s2001", "n5 c40 s10000", "n1 c3 s9", "f16 n4 c6 s36", "f64 n4 c3 s35")
+LINES = (
+    "n8 c5 s196",
+    "n5 c3 s49",
+    "n3 c2 s12544",
+    "n33 c2 s2001",
+    "n5 c40 s10000",
+    "n1 c3 s9",
+    "f16 n4 c6 s36",
+    "f64 n4 c3 s35",
+)
 GPU = MACHINES[1]
 
 

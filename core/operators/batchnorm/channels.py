@@ -25,8 +25,9 @@ from clgraft.core.problem import ceil_div
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
 WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
-GROUPS = (256, 512, 1024)  # work-items of a work-group that takes a whole channel
-MOST_HELD = {"forward_training": 32, "backward_training": 16}  # values of a tensor that such a work-item keeps
+GROUPS = (128, 256, 512, 1024)  # work-items of a work-group that takes a whole channel
+# reads of a tensor that such a work-item keeps, by elements of a read: more take too many registers
+MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 8}}
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
@@ -52,12 +53,12 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     if not 0 < problem.batch * problem.pixels < MOST_ELEMENTS:
         raise Declined(f"channels of {problem.batch * problem.pixels} elements, not of 1 to {MOST_ELEMENTS}")
     groups = [group for group in GROUPS if group <= planner.device.max_work_group_size]
-    if not groups:
+    if PART_GROUP not in groups:
         raise Declined(f"work-groups of {planner.device.max_work_group_size} are too small")
     norm = _Norm(problem, planner)
-    most = MOST_HELD[problem.direction] // norm.wide
-    group = next((g for g in groups if g * most // 2 >= norm.steps), groups[-1])
-    return norm.whole(group) if group * most >= norm.steps else norm.parts()
+    most = MOST_HELD[problem.direction][norm.wide]
+    group = next((group for group in groups if group * most >= norm.steps), 0)
+    return norm.whole(group) if group else norm.parts()
 
 
 @dataclass
@@ -124,9 +125,7 @@ class _Norm:
         kernel = ("batchnorm_channels_forward", 1) if self.forward else ("batchnorm_channels_backward", 2)
         arguments = self.result(Constant(np.uint32(self.steps)))
         defines = {"GROUP": group, "EACH": each}
-        return Launches(
-            (self.launch(WHOLE_FILE, kernel, defines, self.problem.channels, arguments, self.outputs),)
-        )
+        return Launches((self.launch(WHOLE_FILE, kernel, defines, self.problem.channels, arguments, self.outputs),))
 
     def parts(self) -> Launches:
         """Plan work-groups for parts of channels."""

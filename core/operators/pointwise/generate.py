@@ -16,7 +16,6 @@ from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
 QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
-REVERSED = True
 MAP_QUADS = 1  # of which it has so many
 READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
 SINGLES_AHEAD = 8  # the same, of loads of one element
@@ -146,7 +145,9 @@ class _Generator:
         if lanes:
             defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
-        units = units or [2 if any_inner else int(inner is not None and inner.strides[i] != 0) for i in range(len(places))]
+        units = units or [
+            2 if any_inner else int(inner is not None and inner.strides[i] != 0) for i in range(len(places))
+        ]
         defines["INPUTS(F)"] = " ".join(
             f"F({n}, {operand.kind}, {unit})" for (n, operand), unit in zip(self.inputs.items(), units)
         )
@@ -272,10 +273,7 @@ class _Generator:
         # what is read in the outputs' own order needs no position of its own
         axes = [replace(axis, strides=tuple(0 if f else s for f, s in zip(flat, axis.strides))) for axis in self.axes]
         in_rows = self.inner.size % QUAD == 0 and not any(
-            stride % QUAD
-            for axis in axes[:last]
-            for stride, walks in zip(axis.strides, axes[last].strides)
-            if walks
+            stride % QUAD for axis in axes[:last] for stride, walks in zip(axis.strides, axes[last].strides) if walks
         )
         if in_rows:
             units = [3 if f else walks for f, walks in zip(flat, axes[last].strides)]
@@ -284,7 +282,7 @@ class _Generator:
             used = [any(axis.strides[i] for axis in axes) for i in range(len(flat))]
             units, length = [3 if f else 2 * walks for f, walks in zip(flat, used)], total
         defines = self.defines(axes, units=units)
-        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1}), **({"REVERSED": 1} if REVERSED else {})})
+        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1})})
         arguments = [*self.arguments(axes), *_ulongs(length, total)]
         size = ceil_div(total, QUAD * MAP_QUADS * GROUP) * GROUP
         return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)

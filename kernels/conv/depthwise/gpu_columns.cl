@@ -32,6 +32,7 @@
 #define LEAD 3  // BEGIN_W modulo 4: elements of an aligned vector in front of a line's first one
 #endif
 
+#include "common/divide.cl"
 #include "common/epilogue.cl"
 #include "conv/depthwise/planes.cl"
 
@@ -64,24 +65,16 @@
 // A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
 // `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
 // unroll its loops before they know where it is called, and otherwise keep `line` in memory.
-#ifdef CLAMPED
-#define READ_QUAD_IF(inside, at) const float4 quad = *(global const float4 *)(from + ((uint)at < (uint)width ? at : 0));
-#define OR_ZERO(value) inside ? (value) : 0
-#else
-#define READ_QUAD_IF(inside, at) \
-    float4 quad = 0;             \
-    if (inside) quad = *(global const float4 *)(from + at);
-#define OR_ZERO(value) (value)
-#endif
 #if STORAGE == 32
 #define TRY_QUAD                                                        \
     if (quads && wanted > 1) {                                          \
         const bool inside = there && (uint)at < (uint)width;            \
-        READ_QUAD_IF(inside, at)                                        \
-        TAKE(0, OR_ZERO(quad.x))                                        \
-        TAKE(1, OR_ZERO(quad.y))                                        \
-        TAKE(2, OR_ZERO(quad.z))                                        \
-        TAKE(3, OR_ZERO(quad.w))                                        \
+        float4 quad = 0;                                                \
+        if (inside) quad = *(global const float4 *)(from + at);         \
+        TAKE(0, quad.x)                                                 \
+        TAKE(1, quad.y)                                                 \
+        TAKE(2, quad.z)                                                 \
+        TAKE(3, quad.w)                                                 \
         continue;                                                       \
     }
 #else
@@ -161,14 +154,16 @@ UNROLLED(KW)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_columns(
     CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
-    const PlaneSums planes, const Grid grid, const uint items, const int strips, const int blocks EPILOGUE_PARAMETERS) {
+    const PlaneSums planes, const Grid grid, const uint items, const int strips, const int blocks,
+    const ulong by_strips, const ulong by_blocks, const ulong by_channels EPILOGUE_PARAMETERS) {
     SIZES
     OPEN_EPILOGUE
     const uint item = get_global_id(0);
     if (item >= items) return;
-    const int v = item % blocks * COLS, u = item / blocks % strips * R;
-    const uint t = item / blocks / strips;
-    const int channel = t % planes.channels;
+    const uint line = quotient(item, by_blocks), t = quotient(line, by_strips);
+    const int v = (item - line * blocks) * COLS, u = (line - t * strips) * R;
+    const int channel = t - quotient(t, by_channels) * planes.channels;
+    const uint of_source = planes.shared == 1 ? t : t / planes.shared;
     real sum[R][COLS];
     const real bias = has_bias ? LOAD(OPEN(b), channel) : 0;
 UNROLLED(R)
@@ -177,7 +172,7 @@ UNROLLED(COLS)
         for (int c = 0; c < COLS; c++) sum[k][c] = bias;
     }
     for (int s = 0; s < planes.sums; s++) {
-        global const stored *plane = OPEN(x) + (ulong)(t / planes.shared * planes.sums + s) * ((ulong)ih * iw);
+        global const stored *plane = OPEN(x) + (ulong)(of_source * planes.sums + s) * ((ulong)ih * iw);
         global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         real taps[KH * KW];
 UNROLLED(UNROLL)
@@ -197,12 +192,14 @@ UNROLLED(UNROLL)
 // for the compiler, and meets taps that the compiler knows.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_phases(
     CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels, const int multiplier,
-    const Grid grid, const uint items, const int strips, const int blocks) {
+    const Grid grid, const uint items, const int strips, const int blocks, const ulong by_strips,
+    const ulong by_blocks, const ulong by_channels) {
     SIZES
     const uint item = get_global_id(0);
     if (item >= items) return;
-    const int q = item % blocks * COLS, p = item / blocks % strips * R;
-    const uint t = item / blocks / strips;
+    const uint line_of_blocks = quotient(item, by_blocks), t = quotient(line_of_blocks, by_strips);
+    const int q = (item - line_of_blocks * blocks) * COLS, p = (line_of_blocks - t * strips) * R;
+    const int channel = t - quotient(t, by_channels) * channels;
     real sum[R][COLS];
 UNROLLED(R)
     for (int k = 0; k < R; k++) {
@@ -211,7 +208,7 @@ UNROLLED(COLS)
     }
     for (int m = 0; m < multiplier; m++) {
         global const stored *plane = OPEN(dy) + ((ulong)t * multiplier + m) * ((ulong)oh * ow);
-        global const stored *weights = OPEN(w) + ((long)(t % channels) * multiplier + m) * (KH * KW);
+        global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
         real taps[KH * KW];
 UNROLLED(UNROLL)
         for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, i);
@@ -273,7 +270,7 @@ UNROLLED(KW)
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_columns_filter(
     CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial), const int accumulate,
     const int channels, const int multiplier, const Grid grid, const uint items, const uint split_items,
-    const int strips, const int blocks) {
+    const int strips, const int blocks, const ulong by_strips, const ulong by_blocks) {
     SIZES
     local real shares[KH * KW][GROUP];
     const int me = get_local_id(0), filter = get_group_id(0);
@@ -283,8 +280,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
 UNROLLED(UNROLL)
     for (int t = 0; t < KH * KW; t++) sum[t] = 0;
     for (uint item = from + me; item < to; item += GROUP) {
-        const int v = item % blocks * COLS, u = item / blocks % strips * R;
-        const ulong n = item / blocks / strips;
+        const uint line = quotient(item, by_blocks);
+        const ulong n = quotient(line, by_strips);
+        const int v = (item - line * blocks) * COLS, u = (line - (uint)n * strips) * R;
         global const stored *plane = OPEN(x) + (n * channels + filter / multiplier) * ((ulong)ih * iw);
         global const stored *grads = OPEN(dy) + (n * channels * multiplier + filter) * ((ulong)oh * ow);
         if (quads)

@@ -32,21 +32,19 @@ MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
 ROWS = (1, 2, 4, 8)  # rows of a work-item that a search tries
-COLUMNS = (1, 2, 4)  # and columns, where there is no dilation
-BLOCK = (4, 4)  # rows and columns of a work-item that are chosen without a search
+BLOCKS = tuple((rows, columns) for columns in (1, 4) for rows in (2, 4, 8))  # and blocks, without dilation
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), ``rows`` of a work-item, and ``rows`` with ``columns``.
 
-    With ``rows`` alone, a work-item has one column, which may be of a dilated kernel.
+    With ``rows`` alone, a work-item has one column, of rows that lie a dilation apart.
     """
     yield {}
     for rows in ROWS:
         yield {"rows": rows}
-    for columns in COLUMNS:
-        for rows in ROWS:
-            yield {"rows": rows, "columns": columns}
+    for rows, columns in BLOCKS:
+        yield {"rows": rows, "columns": columns}
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -62,18 +60,16 @@ def plan(
 ) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
     wanted, columns = (int((settings or {}).get(name, 0)) for name in ("rows", "columns"))
-    if settings and (
-        set(settings) - {"columns"} != {"rows"} or wanted not in ROWS or columns not in ((0, *COLUMNS) if "columns" not in settings else COLUMNS)
+    if settings and not (
+        (set(settings) == {"rows"} and wanted in ROWS)
+        or (set(settings) == {"rows", "columns"} and (wanted, columns) in BLOCKS)
     ):
-        raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS} and columns of {COLUMNS}")
+        raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS} or rows and columns of {BLOCKS}")
     height, width = axes_of(problem)
     if columns:
-        return gpu_columns.plan(problem, planner, height, width, wanted, columns, epilogue)
-    if not settings:
-        try:
-            return gpu_columns.plan(problem, planner, height, width, *BLOCK, epilogue)
-        except Declined:
-            pass
+        return gpu_columns.plan(problem, planner, height, width, (wanted, columns), epilogue)
+    if not settings and not gpu_columns.reason_against(problem, planner, height, width):
+        return gpu_columns.plan(problem, planner, height, width, None, epilogue)
     taps = height.taps * width.taps
     if wanted > 1 and _alone(height, taps):
         raise Declined(f"serves this kernel, stride and dilation with 1 row, not {wanted}")

@@ -10,6 +10,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, grid_argument, long, sums_argument
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
@@ -22,21 +23,26 @@ SUMS_KERNEL, PHASES_KERNEL, FILTER_KERNEL = 1, 2, 3  # the file's MAKES: what a 
 GROUP = 128
 MOST_TAPS = 49
 MOST_STRIDE = 4
-EXTRA = {}
 MOST_ITEMS = 2**31
+SMALL_PLANE = 256  # pixels of planes up to which blocks are lower, so that more of them are busy
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 
 
-def check(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> None:
-    """Raise `Declined` unless the kernels serve a problem."""
-    if height.taps * width.taps > MOST_TAPS:
-        raise Declined(f"{height.taps * width.taps} taps are more than {MOST_TAPS}")
+def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis) -> str:
+    """Return why the kernels do not serve a problem; empty if they do."""
+    taps = height.taps * width.taps
+    if taps > MOST_TAPS:
+        return f"{taps} taps are more than {MOST_TAPS}"
     if not min(height.source, width.source, height.size, width.size):
-        raise Declined("has no elements to read")
+        return "there are no elements to read"
     if max(height.stride, width.stride) > MOST_STRIDE:
-        raise Declined(f"stride {problem.stride} is more than {MOST_STRIDE}")
+        return f"stride {problem.stride} is more than {MOST_STRIDE}"
     if (height.taps > 1 and height.step > 1) or (width.taps > 1 and width.step > 1):
-        raise Declined(f"serves no dilation, and got {problem.dilate}")
+        return f"serves no dilation, and got {problem.dilate}"
+    if problem.direction == "backward_filter":
+        if taps * GROUP * arithmetic_bytes(problem.dtype) > planner.device.local_memory:
+            return f"the sums of {taps} taps do not fit the local memory"
+    return ""
 
 
 def plan(
@@ -44,12 +50,14 @@ def plan(
     planner: Planner,
     height: PlaneAxis,
     width: PlaneAxis,
-    rows: int,
-    columns: int,
+    block: tuple[int, int] | None,
     epilogue: Epilogue | None = None,
 ) -> Launches:
-    """Plan a problem with blocks of so many rows and columns."""
-    check(problem, height, width)
+    """Plan a problem with blocks of so many rows and columns, or of a size that is chosen here."""
+    reason = reason_against(problem, planner, height, width)
+    if reason:
+        raise Declined(reason)
+    rows, columns = block or _block(problem, height, width)
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, rows, columns)
     if problem.direction == "forward":
@@ -57,6 +65,10 @@ def plan(
     if height.stride == width.stride == 1:
         return _sums(problem, planner, height.turned, width.turned, rows, columns)
     return _phases(problem, planner, height, width, round_up(rows, height.stride), round_up(columns, width.stride))
+
+
+def _block(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> tuple[int, int]:
+    return (4, 4) if height.size * width.size > SMALL_PLANE else (2, 4)
 
 
 def _checked(items: int) -> int:
@@ -70,7 +82,7 @@ def _kernel(
 ) -> Any:
     height, width = axes
     sizes = {"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride}
-    defines = {"MAKES": makes, "GROUP": GROUP, **sizes, **EXTRA, **more, **GRID.defines(), **PLANE_SUMS.defines()}
+    defines = {"MAKES": makes, "GROUP": GROUP, **sizes, **more, **GRID.defines(), **PLANE_SUMS.defines()}
     return planner.kernel(FILE, name, defines, problem.dtype, MAD_ENABLE)
 
 
@@ -98,6 +110,7 @@ def _sums(
             *(Buffer(target), *ints(problem.bias), Accumulate(target)),
             *(sums_argument(problem), grid_argument(problem.batch, height, width)),
             *(Constant(np.uint32(items)), *ints(strips, blocks)),
+            *(divisor_argument(number) for number in (strips, blocks, channels)),
             *epilogue_arguments(epilogue, problem.dtype),
         ),
         (target,),
@@ -121,6 +134,7 @@ def _phases(
             *(Buffer("dy"), Buffer("w"), Buffer("dx"), Accumulate("dx")),
             *ints(problem.in_channels, problem.out_channels // problem.in_channels),
             *(grid_argument(problem.batch, height, width), Constant(np.uint32(items)), *ints(strips, blocks)),
+            *(divisor_argument(number) for number in (strips, blocks, problem.in_channels)),
         ),
         ("dx",),
     )
@@ -131,8 +145,6 @@ def _filter(
     problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int, columns: int
 ) -> Launches:
     taps, filters, size = height.taps * width.taps, problem.out_channels, arithmetic_bytes(problem.dtype)
-    if taps * GROUP * size > planner.device.local_memory:
-        raise Declined(f"the sums of {taps} taps do not fit the local memory")
     strips, blocks = ceil_div(height.size, rows), ceil_div(width.size, columns)
     items = _checked(problem.batch * strips * blocks)
     wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, filters)
@@ -151,6 +163,7 @@ def _filter(
             *ints(problem.in_channels, filters // problem.in_channels),
             grid_argument(problem.batch, height, width),
             *(Constant(np.uint32(items)), Constant(np.uint32(split_items)), *ints(strips, blocks)),
+            *(divisor_argument(strips), divisor_argument(blocks)),
         ),
         ("dw",),
     )
