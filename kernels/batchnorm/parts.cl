@@ -5,8 +5,8 @@
 // partial[channel][part]. Groups go from the first images to the last, and those of the second launch go back, so that
 // they begin with what caches still hold.
 //
-//   batchnorm_parts_statistics      shift, the mean of the part's first round; the mean of x - shift; the sum of squares of
-//                                   what is left. Shifts of parts are joined as differences, which keeps their digits
+//   batchnorm_parts_statistics      shift, the mean of the part's first round; the mean of x - shift; the sum of squares
+//                                   of what is left. Parts are joined by differences of shifts, which keeps digits
 //   batchnorm_parts_forward         y = ACTIVATE of norm, mean and var
 //   batchnorm_parts_products        the sums of the gradient of the norm, and of its product with x - mean
 //   batchnorm_parts_backward        dx, dgamma, dbeta, through the statistics

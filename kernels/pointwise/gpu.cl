@@ -5,8 +5,8 @@
 // Programs say by each input's `unit` how it is read: 0: one element serves all four, 1: four neighbours of a row,
 // 2: an element of its own for each, 3: the input is contiguous as outputs are.
 //
-// PER_ELEMENT   four elements may be of different rows: their positions are computed one by one (units 2 and 3). Without
-//               it, rows are of `length` elements, a multiple of four, and so are the strides of inputs of unit 1.
+// PER_ELEMENT   four elements may be of different rows: their positions are computed one by one (units 2 and 3).
+//               Without it, rows are of `length` elements, a multiple of four, and so are strides of inputs of unit 1.
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 

@@ -1,4 +1,4 @@
-"""Generated kernels of GPUs, which read four elements at once: shapes, broadcasts, addresses, teams that share a sum."""
+"""Generated kernels of GPUs, which read four elements at once: shapes, broadcasts, addresses, work-items that share."""
 
 from __future__ import annotations
 

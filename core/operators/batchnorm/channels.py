@@ -1,8 +1,8 @@
 """Batch norm of a training step on GPUs, with few launches.
 
 A work-group takes a whole channel and keeps it in registers where it fits: one launch, which reads memory once and
-writes it once. Longer channels are cut into parts: a launch for their sums and one for the result, which joins the sums.
-The statistics are those of x minus the mean of the channel, or of the part's first values: see `generated` for why this
+writes it once. Longer channels are cut into parts: a launch for their sums, and one for the result that joins the sums.
+The statistics are those of x minus the mean of the channel, or of a part's first values: see `generated` for why this
 keeps digits where the mean is large.
 """
 

@@ -39,9 +39,9 @@ def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, wi
         return f"stride {problem.stride} is more than {MOST_STRIDE}"
     if (height.taps > 1 and height.step > 1) or (width.taps > 1 and width.step > 1):
         return f"serves no dilation, and got {problem.dilate}"
-    if problem.direction == "backward_filter":
-        if taps * GROUP * arithmetic_bytes(problem.dtype) > planner.device.local_memory:
-            return f"the sums of {taps} taps do not fit the local memory"
+    shared = taps * GROUP * arithmetic_bytes(problem.dtype) if problem.direction == "backward_filter" else 0
+    if shared > planner.device.local_memory:
+        return f"the sums of {taps} taps do not fit the local memory"
     return ""
 
 
