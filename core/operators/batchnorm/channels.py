@@ -27,7 +27,7 @@ FOR_GPUS = True  # a search on a CPU device does not try it
 WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
 GROUPS = (128, 256, 512, 1024)  # work-items of a work-group that takes a whole channel
 # reads of a tensor that such a work-item keeps, by elements of a read: more take too many registers
-MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 8}}
+MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 4}}
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
@@ -75,8 +75,8 @@ class _Norm:
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
         self.real = "float64" if problem.dtype == "float64" else "float32"
-        self.inputs = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")
-        self.outputs = ("y", "mean", "var") if self.forward else ("dx", "dgamma", "dbeta")
+        self.inputs: tuple[str, ...] = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")
+        self.outputs: tuple[str, ...] = ("y", "mean", "var") if self.forward else ("dx", "dgamma", "dbeta")
         self.kept: tuple[str, ...] = ()
         self.defines["WIDE"] = self.wide
         if not problem.activation:
