@@ -40,6 +40,13 @@
 #define UNROLLED(times) PRAGMA(unroll times)
 #define UNROLL 128
 
+// Over the planes that a result sums. A loop of one turn costs: compilers keep all addresses of its body in registers.
+#ifdef ONE_SUM
+#define SUMS(s, count) const int s = 0;
+#else
+#define SUMS(s, count) for (int s = 0; s < (count); s++)
+#endif
+
 // The elements of the source that a work-item meets: LINES lines of SPAN elements. Phases: of dy, the first of them
 // FIRST_H and FIRST_W after the block's position divided by the stride (ceil((1 - KH - BEGIN) / stride) and so on).
 #if MAKES == 2
@@ -66,37 +73,39 @@
 // `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
 // unroll its loops before they know where it is called, and otherwise keep `line` in memory.
 #if STORAGE == 32
-#define TRY_QUAD                                                        \
-    if (quads && wanted > 1) {                                          \
-        const bool inside = there && (uint)at < (uint)width;            \
-        float4 quad = 0;                                                \
-        if (inside) quad = *(global const float4 *)(from + at);         \
-        TAKE(0, quad.x)                                                 \
-        TAKE(1, quad.y)                                                 \
-        TAKE(2, quad.z)                                                 \
-        TAKE(3, quad.w)                                                 \
-        continue;                                                       \
+#define TRY_QUAD                                                                                            \
+    if (quads && wanted > 1) {                                                                              \
+        if ((uint)at < (uint)width) {                                                                       \
+            const float4 quad = *(global const float4 *)(from + at);                                        \
+            TAKE(0, quad.x)                                                                                 \
+            TAKE(1, quad.y)                                                                                 \
+            TAKE(2, quad.z)                                                                                 \
+            TAKE(3, quad.w)                                                                                 \
+        }                                                                                                   \
+        continue;                                                                                           \
     }
 #else
 #define TRY_QUAD
 #endif
-#define READER(NAME, COUNT, AHEAD)                                                                                \
-    void NAME(real *line, global const stored *plane, const int row, const int height, const int column,          \
-              const int width, const bool quads) {                                                                \
-        const int count = COUNT;                                                                                  \
-        const bool there = (uint)row < (uint)height;                                                              \
-        global const stored *from = plane + (there ? (long)row * width : 0);                                      \
-        UNROLLED(UNROLL)                                                                                          \
-        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                           \
-            const int first = 4 * block - AHEAD;                                                                  \
-            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;                        \
-            TRY_QUAD                                                                                              \
-            UNROLLED(4)                                                                                           \
-            for (int e = 0; e < 4; e++) {                                                                         \
-                if (first + e >= 0 && first + e < COUNT)                                                          \
-                    line[first + e] = there && (uint)(at + e) < (uint)width ? LOAD(from, at + e) : 0;             \
-            }                                                                                                     \
-        }                                                                                                         \
+#define READER(NAME, COUNT, AHEAD)                                                                          \
+    void NAME(real *line, global const stored *plane, const int row, const int height, const int column,    \
+              const int width, const bool quads) {                                                          \
+        const int count = COUNT;                                                                            \
+        UNROLLED(UNROLL)                                                                                    \
+        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                        \
+        if ((uint)row >= (uint)height) return;                                                              \
+        global const stored *from = plane + (long)row * width;                                              \
+        UNROLLED(UNROLL)                                                                                    \
+        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                     \
+            const int first = 4 * block - AHEAD;                                                            \
+            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;                  \
+            TRY_QUAD                                                                                        \
+            UNROLLED(4)                                                                                     \
+            for (int e = 0; e < 4; e++) {                                                                   \
+                if (first + e >= 0 && first + e < COUNT && (uint)(at + e) < (uint)width)                    \
+                    line[first + e] = LOAD(from, at + e);                                                   \
+            }                                                                                               \
+        }                                                                                                   \
     }
 #if MAKES == 2
 READER(read_line, SPAN, 0)
@@ -171,7 +180,7 @@ UNROLLED(R)
 UNROLLED(COLS)
         for (int c = 0; c < COLS; c++) sum[k][c] = bias;
     }
-    for (int s = 0; s < planes.sums; s++) {
+    SUMS(s, planes.sums) {
         global const stored *plane = OPEN(x) + (ulong)(of_source * planes.sums + s) * ((ulong)ih * iw);
         global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
         real taps[KH * KW];
@@ -206,7 +215,7 @@ UNROLLED(R)
 UNROLLED(COLS)
         for (int c = 0; c < COLS; c++) sum[k][c] = 0;
     }
-    for (int m = 0; m < multiplier; m++) {
+    SUMS(m, multiplier) {
         global const stored *plane = OPEN(dy) + ((ulong)t * multiplier + m) * ((ulong)oh * ow);
         global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
         real taps[KH * KW];
