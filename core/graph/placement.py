@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.assembly import Assembly, Chooser
@@ -24,6 +24,11 @@ class Placed:
     launches: Launches
     arena: int
     recomputed: int
+
+    @property
+    def kept(self) -> int:
+        """Bytes of what is prepared once and stays in memory, such as packed weights."""
+        return sum(self.assembly.preparation.sizes.values())
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ class Placement:
     passes: Collection[str]
 
     def attempts(self, limit: int, strict: bool) -> Iterator[Placed]:
-        """Yield ways to place the graph, each with a smaller arena than the one before, which the device refused.
+        """Yield ways to place the graph, each in less memory than the one before, which the device refused.
+
+        Values are computed again first; if that is not enough, weights are packed in every run instead of being kept.
 
         Parameters
         ----------
@@ -67,6 +74,19 @@ class Placement:
         first = self._within(limit)
         if strict and first.arena > limit:
             raise ProblemError(f"[graph] got memory for {limit} bytes, expected at least {first.arena}")
+        smallest = first
+        for smallest in self._smaller(first):
+            yield smallest
+        if smallest.kept:
+            unprepared = replace(self, passes=frozenset(self.passes) - {"prepare"})
+            most = smallest.arena + smallest.kept
+            placed = unprepared._placed(self.graph)
+            smaller = placed if placed.arena < most else unprepared._recomputed(0, most)
+            if smaller:
+                yield from unprepared._smaller(smaller)
+
+    def _smaller(self, first: Placed) -> Iterator[Placed]:
+        """Yield a way to place the graph, then others with a smaller arena each."""
         placed: Placed | None = first
         while placed is not None:
             yield placed

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.errors import ExecutionError
 from clgraft.core.graph.structure import Node
 from clgraft.core.planning.launches import Buffer, Launch, Launches, Scalar, Workspace
 from clgraft.core.planning.workspace import ALIGN
@@ -157,11 +158,23 @@ def prepare(context: Any, preparation: Preparation, constants: Mapping[str, Any]
 
 
 def _memory(context: Any, nbytes: int) -> Any:
-    """Return float32 memory of a device, on CPU devices aligned as a workspace is."""
+    """Return float32 memory of a device, on CPU devices aligned as a workspace is.
+
+    Raises
+    ------
+    ExecutionError
+        With the status CLG_OUT_OF_MEMORY if the device has no room.
+    """
     if context.device.host_access == "staged":
+        import pyopencl as cl
         import pyopencl.array as device_array
 
-        return device_array.empty(context.queue, (nbytes // ITEM,), np.float32)
+        try:
+            return device_array.empty(context.queue, (nbytes // ITEM,), np.float32)
+        except cl.MemoryError as error:
+            raise ExecutionError(
+                f"[graph] got no memory for {nbytes} bytes of prepared weights ({error})", context.lib.CLG_OUT_OF_MEMORY
+            ) from None
     block = np.empty(nbytes // ITEM + ALIGN // ITEM, np.float32)
     start = -block.ctypes.data % ALIGN // ITEM
     return block[start : start + nbytes // ITEM]

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,38 @@ def unpack(content: bytes, key: str) -> bytes | None:
     return body[8 + length :] if body[8 : 8 + length] == key.encode() else None
 
 
-def _built(program: Any, options: tuple[str, ...]) -> Any:
-    import pyopencl as cl
+class _QuietCompilers:
+    """Hides pyopencl's warning that a compiler has said something, while any thread builds: some always talk.
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)  # some compilers talk when all is well
+    `warnings.catch_warnings` is not for threads: the first that ends would bring the warnings of the others back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._filter: Any = None
+
+    def __enter__(self) -> None:
+        import pyopencl as cl
+
+        with self._lock:
+            self._users += 1
+            if self._filter not in warnings.filters:
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                self._filter = warnings.filters[0]
+
+    def __exit__(self, *_: object) -> None:
+        filters: Any = warnings.filters  # a list, which type checkers are not told
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._filter in filters:
+                filters.remove(self._filter)
+
+
+_quiet_compilers = _QuietCompilers()
+
+
+def _built(program: Any, options: tuple[str, ...]) -> Any:
+    with _quiet_compilers:
         no_cache: Any = False  # pyopencl's own cache would know less than our key
         return program.build(options=list(options), cache_dir=no_cache)
 

@@ -7,6 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.graph import Graph, GraphBuilder
+from clgraft.core.graph import prepared as prepared_module
 from clgraft.core.graph.prepared import Kept, take_out
 from clgraft.core.graph.structure import Node
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Scalar, Workspace
@@ -143,6 +144,28 @@ def test_equal_problems_prepare_their_own_weights(context, monkeypatch, refused)
             array[...] = np.nan
         found = compiled.run({**others, **given})
         assert [name for name in graph.outputs if found[name].tobytes() != expected[name].tobytes()] == []
+
+
+def test_weights_are_packed_in_every_run_where_the_device_has_no_room_to_keep_them(context, monkeypatch):
+    if not context.device.is_cpu:
+        pytest.skip("no kernel of this device keeps what it packs")
+    graph, weights, others = equal_layers()
+    passes = "-all,views,recompute,prepare"
+    asked = []
+
+    def no_room(context, nbytes):
+        asked.append(nbytes)
+        raise core.ExecutionError("no room", context.lib.CLG_OUT_OF_MEMORY)
+
+    monkeypatch.setattr(prepared_module, "_memory", no_room)
+    compiled = context.compile(graph, passes, weights)
+    expected = operator_by_operator(context, graph, {**weights, **others})
+    found = compiled.run(others)
+    assert [name for name in graph.outputs if found[name].tobytes() != expected[name].tobytes()] == []
+    assert asked and not any(name.startswith("kept") for name in compiled.prepared(graph.outputs)[1])
+    with pytest.raises(core.ExecutionError, match="got no memory on"):
+        monkeypatch.setattr(type(context), "hand_over", lambda context, *_: no_room(context, 0))
+        context.compile(graph, passes, weights).report()
 
 
 def node(**names: str) -> Node:

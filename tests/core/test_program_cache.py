@@ -202,6 +202,42 @@ def test_a_compilers_warning_does_not_escape_from_a_cached_program(context, fold
     assert len(compiled) == 1
 
 
+def test_a_compilers_warning_does_not_escape_from_another_thread():
+    """A build that began first and ends first leaves another one's warning hidden; after both, the filters are back."""
+    import threading
+    import warnings
+
+    import pyopencl as cl
+
+    building, ended = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    caught = []
+
+    class Talking:
+        def __init__(self, number):
+            self.number = number
+
+        def build(self, **_):
+            building[self.number].set()
+            assert (building[1] if self.number == 0 else ended[0]).wait(60)
+            warnings.warn("Non-empty compiler output encountered", cl.CompilerWarning, stacklevel=2)
+
+        def run(self):
+            try:
+                program_cache._built(self, ())
+            except Warning as warning:
+                caught.append(warning)
+            ended[self.number].set()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        for number in (0, 1):
+            threading.Thread(target=Talking(number).run, daemon=True).start()
+            assert building[number].wait(60)
+        assert ended[0].wait(60) and ended[1].wait(60)
+        assert not caught and warnings.filters == before
+
+
 def test_the_least_recently_used_programs_go_first(context, folder, compiled, monkeypatch):
     assert [answer(context, number) for number in (1, 2, 3)] == [1, 2, 3]
     names = {number: path for path in folder.iterdir() for number in (1, 2, 3) if SOURCE % number in str(key(path))}

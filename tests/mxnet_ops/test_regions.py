@@ -11,7 +11,6 @@ from mxnet import gluon
 from mxnet.gluon.model_zoo import vision
 
 import clgraft.mxnet_ops as ops
-from clgraft import core
 from tests.mxnet_ops.graft_checks import assert_close, evaluate, random
 
 sym = mx.sym

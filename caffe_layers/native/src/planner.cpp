@@ -39,6 +39,9 @@ void keep_to_this_process() {
     setenv("LD_PRELOAD", others.c_str(), 1);
 }
 
+// protobuf's Python package may bring a libprotobuf of its own, whose symbols would be mixed up with those of Caffe's.
+void keep_protobufs_apart() { setenv("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python", 0); }
+
 void tell_what_is_gone() {
     std::vector<std::string> numbers;
     {
@@ -60,6 +63,7 @@ bool planner_runs() {
     static std::atomic<int> known(unknown);
     if (known != unknown) return known == yes;
     keep_to_this_process();
+    keep_protobufs_apart();
     try {
         ask_once("drop 0");  // under no lock: another thread may hold the interpreter's and wait for ours
         known = yes;

@@ -73,6 +73,7 @@ class Branch:
     def run(self, name: str, *words: str, ours: str = "", timeout: int = 1500) -> str:
         """Run a program and return what it printed on both streams; `ours` are the types that clgraft serves."""
         environment = {**os.environ, "PYTHONPATH": python_path(), "CLGRAFT_PYTHON": sys.executable}
+        environment.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)  # the layers see to that themselves
         environment["GLOG_minloglevel"] = "1"  # it says what stays the branch's own
         if ours:
             environment.update(LD_PRELOAD=str(self.layers), CLGRAFT_CAFFE_REPLACE=ours)
