@@ -72,10 +72,15 @@
 // A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
 // `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
 // unroll its loops before they know where it is called, and otherwise keep `line` in memory.
+#if MAKES == 3
+#define SKIP_LINE  // a condition for each load: the loop over items has registers enough, and waits less
+#else
+#define SKIP_LINE if (!there) return;
+#endif
 #if STORAGE == 32
 #define TRY_QUAD                                                                                            \
     if (quads && wanted > 1) {                                                                              \
-        if ((uint)at < (uint)width) {                                                                       \
+        if (there && (uint)at < (uint)width) {                                                              \
             const float4 quad = *(global const float4 *)(from + at);                                        \
             TAKE(0, quad.x)                                                                                 \
             TAKE(1, quad.y)                                                                                 \
@@ -93,8 +98,9 @@
         const int count = COUNT;                                                                            \
         UNROLLED(UNROLL)                                                                                    \
         for (int e = 0; e < COUNT; e++) line[e] = 0;                                                        \
-        if ((uint)row >= (uint)height) return;                                                              \
-        global const stored *from = plane + (long)row * width;                                              \
+        const bool there = (uint)row < (uint)height;                                                        \
+        SKIP_LINE                                                                                           \
+        global const stored *from = plane + (there ? (long)row * width : 0);                                \
         UNROLLED(UNROLL)                                                                                    \
         for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                     \
             const int first = 4 * block - AHEAD;                                                            \
@@ -102,7 +108,7 @@
             TRY_QUAD                                                                                        \
             UNROLLED(4)                                                                                     \
             for (int e = 0; e < 4; e++) {                                                                   \
-                if (first + e >= 0 && first + e < COUNT && (uint)(at + e) < (uint)width)                    \
+                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)           \
                     line[first + e] = LOAD(from, at + e);                                                   \
             }                                                                                               \
         }                                                                                                   \

@@ -80,9 +80,10 @@ def _block(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> tuple[i
         return 7, 1
     if max(height.stride, width.stride) > 1 or height.taps * width.taps > 9:
         return 4, 4
-    if rows <= LOW and problem.direction != "backward_filter":
+    filters = problem.direction == "backward_filter"
+    if rows <= LOW and not filters:
         return 7, 1
-    return min((8, 7), key=lambda block: ceil_div(rows, block) * block), 4
+    return min((7, 8) if filters else (8, 7), key=lambda block: ceil_div(rows, block) * block), 4
 
 
 def _checked(items: int) -> int:
