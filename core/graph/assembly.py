@@ -72,7 +72,7 @@ class Assembly:
         known = self._chosen.get(node.problem)
         chosen = known or self.context.choose(node.problem)
         self._chosen[node.problem] = chosen
-        self.algorithms.append((str(node.problem), chosen.algorithm))
+        self.algorithms.append((str(node.problem), chosen.label))
         launches = chosen.launches.again() if known else chosen.launches
         planned, taken, sizes = take_out(i, node, launches, self.constants)
         self._taken += taken

@@ -40,6 +40,11 @@ class Chosen:
     declined: tuple[tuple[str, str], ...] = ()
     tuned: str = ""
 
+    @property
+    def label(self) -> str:
+        """The implementation's name, and the precision of its products if it is less than the dtype's."""
+        return f"{self.algorithm} {self.launches.precision}".rstrip()
+
 
 def choose(problem: Problem, planner: Planner, advice: Advice | None = None, algorithm: str | None = None) -> Chosen:
     """Return the first implementation that serves a problem.

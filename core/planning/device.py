@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOPPER = 90  # compute capability of the devices with wgmma, times 10
 POCL = "portable computing language"  # as its platform calls itself
 
 
@@ -24,6 +25,10 @@ class DeviceInfo:
         ``cpu``, ``nvidia``, ``amd``, ``intel-gpu``, ``mali`` or ``gpu``: names rows of tile sizes.
     cache_bytes : int
         Size of the largest cache that the driver reports; 0 if it reports none.
+    compute_capability : int
+        Of NVIDIA's devices, times 10: 90 for 9.0; 0 for all others.
+    has_wgmma : bool
+        Whether kernels for Hopper's matrix units work (`core/runtime/hopper.py`).
     """
 
     name: str
@@ -43,6 +48,8 @@ class DeviceInfo:
     host_access: str
     device_class: str
     cache_bytes: int = 0
+    compute_capability: int = 0
+    has_wgmma: bool = False
 
     @property
     def is_pocl(self) -> bool:

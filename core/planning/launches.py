@@ -64,6 +64,8 @@ class Launch:
         Set if the launch only rearranges the buffers among its arguments for later launches: the bytes that it writes
         to each part of the workspace among its arguments, in their order. Nothing else writes there, so where the
         buffers never change, one run of it is enough.
+    precision : str
+        Of products, if it is less than the dtype's: ``tf32``.
     """
 
     kernel: Any
@@ -72,6 +74,7 @@ class Launch:
     arguments: tuple[Any, ...]
     writes: tuple[str, ...] = ()
     prepares: tuple[int, ...] = ()
+    precision: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ class Launches:
 
     launches: tuple[Launch, ...]
     workspace_bytes: int = 0
+
+    @property
+    def precision(self) -> str:
+        """The precision of the products, if it is less than the dtype's: ``tf32``."""
+        return next((launch.precision for launch in self.launches if launch.precision), "")
 
     def again(self) -> Launches:
         """Return the same launches of other kernels: those of a plan that runs the problem once more."""

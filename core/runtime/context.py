@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from clgraft.core import abi
@@ -13,7 +14,7 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import build_processes, devices, sources
+from clgraft.core.runtime import build_processes, devices, hopper, sources
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.outline import outlined_source
 from clgraft.core.runtime.programs import PlannedKernel, Programs
@@ -81,6 +82,8 @@ class DeviceContext:
         self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
+        if hopper.possible(self):
+            self.device = replace(self.device, has_wgmma=hopper.works(self))
 
     def _check(self, status: int) -> None:
         if status:

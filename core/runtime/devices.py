@@ -65,6 +65,12 @@ def _host_access(device: Any, is_cpu: bool) -> str:
     return "use_host_ptr" if device.host_unified_memory else "staged"
 
 
+def _compute_capability(device: Any, extensions: set[str]) -> int:
+    if "cl_nv_device_attribute_query" not in extensions:
+        return 0
+    return 10 * int(device.compute_capability_major_nv) + int(device.compute_capability_minor_nv)
+
+
 @cache
 def _describe(device: Any) -> DeviceInfo:
     cl = _cl()
@@ -90,6 +96,7 @@ def _describe(device: Any) -> DeviceInfo:
         host_access=_host_access(device, is_cpu),
         device_class="cpu" if is_cpu else next((name for word, name in GPU_CLASSES if word in vendor), "gpu"),
         cache_bytes=int(device.global_mem_cache_size or 0),
+        compute_capability=_compute_capability(device, extensions),
     )
 
 

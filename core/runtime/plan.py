@@ -77,6 +77,8 @@ class Plan:
         The implementations that stood before it and their reasons; a tuned choice that could not serve comes first.
     tuned : str
         The tuned choice that was taken and where it comes from; empty where planning chose by itself.
+    precision : str
+        Of its products, if it is less than the dtype's: ``tf32``.
     arguments : tuple of Argument
     """
 
@@ -88,12 +90,14 @@ class Plan:
         declined: tuple[tuple[str, str], ...],
         handle: Any,
         tuned: str = "",
+        precision: str = "",
     ) -> None:
         self._lifetime = context.lifetime  # not the context, which holds its plans: a cycle would outlive its last user
         self.problem = problem
         self.algorithm = algorithm
         self.declined = declined
         self.tuned = tuned
+        self.precision = precision
         self.arguments = problem.arguments()
         self.scalars = problem.scalars()
         self._handle = handle
@@ -106,12 +110,14 @@ class Plan:
 
     def __repr__(self) -> str:
         tuned = f", tuned={self.tuned!r}" if self.tuned else ""
-        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r}{tuned})"
+        precision = f", precision={self.precision!r}" if self.precision else ""
+        return f"Plan({str(self.problem)!r}, algorithm={self.algorithm!r}{tuned}{precision})"
 
     def _repr_html_(self) -> str:
         rows = [(a.name, a.role, "x".join(map(str, a.shape)), a.dtype) for a in self.arguments]
         rows += [(name, "scalar", "", "") for name in self.scalars]
         notes = [f"tuned: {self.tuned}"] if self.tuned else []
+        notes += [f"products in {self.precision}"] if self.precision else []
         notes += [f"{name} declined: {reason}" for name, reason in self.declined]
         return html.table(["argument", "role", "shape", "dtype"], rows, f"{self.problem}: {self.algorithm}", notes)
 

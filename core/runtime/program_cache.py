@@ -19,7 +19,7 @@ from typing import Any
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
 from clgraft.core.planning.device import POCL
-from clgraft.core.runtime import cache_limit
+from clgraft.core.runtime import cache_limit, ptx
 from clgraft.core.runtime import drivers as runtimes
 
 MAGIC = b"clgraft program 1\n"
@@ -120,7 +120,10 @@ def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
     import pyopencl as cl
 
     try:
-        return _built(cl.Program(cl_context, source), options)
+        program = _built(cl.Program(cl_context, source), options)
+        if any(ptx.needed(device, source) for device in cl_context.devices):
+            program = ptx.rebuilt(cl_context, program, lambda patched: _built(patched, options))
+        return program
     except cl.RuntimeError as error:
         raise BuildError(
             f"[kernel] got a compiler error, expected a program (options {' '.join(options)}):\n{error}"

@@ -152,7 +152,7 @@ class Context(DeviceContext):
         self.expect_possible(problem)
         began = self.plan_began()
         chosen, handle = self._chosen(problem)
-        self.plan_ended(problem, chosen.algorithm, began)
+        self.plan_ended(problem, chosen.label, began)
         return handle
 
     def assemble_graph(self, text: str, gradients: str, outputs: str, passes: str | None) -> Any:
@@ -165,7 +165,8 @@ class Context(DeviceContext):
     def plan_launches(self, problem: Problem, launches: Launches, name: str) -> Plan:
         """Return a plan of launches that the caller has; it is not cached."""
         self.expect_possible(problem)
-        return Plan(self, problem, name, (), self.hand_over(problem, launches, name))
+        handle = self.hand_over(problem, launches, name)
+        return Plan(self, problem, name, (), handle, precision=launches.precision)
 
     def plan(self, problem: Problem, algorithm: str | None = None) -> Plan:
         """Return the plan for a problem, made on its first use.
@@ -197,11 +198,12 @@ class Context(DeviceContext):
                 self.expect_possible(problem)
                 began = self.plan_began()
                 chosen, handle = self._chosen(problem, algorithm)
-                found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned)
+                precision = chosen.launches.precision
+                found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned, precision)
                 self._plans[problem, algorithm] = found
                 if len(self._plans) > MOST_PLANS:
                     self._plans.popitem(last=False)
-                self.plan_ended(problem, chosen.algorithm, began)
+                self.plan_ended(problem, chosen.label, began)
             return found
 
     def compile(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clgraft.core.planning.device import POCL
+from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import program_cache
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def device_key(device: DeviceInfo) -> str:
             "units": device.compute_units,
             "lanes": device.vector_width,
             "environment": program_cache.steering(),
+            "precision": precision(),
         },
         sort_keys=True,
     )

@@ -11,6 +11,7 @@ from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import winograd
+from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.planning.implementation import register
 
 register(
@@ -25,6 +26,7 @@ register(
         depthwise_gpu,
         winograd,
         cpu_gemm,
+        gpu_winograd,
         gpu_gemm,
         direct,
     ),

@@ -9,7 +9,17 @@
 #define TAP_MAJOR 0
 #endif
 
+#if A_TRANSPOSED
+// A work-item fetches four vectors of four rows at neighbouring depths, and stores them as four of the depth.
+#define A_LOADERS (THREADS < TILE_M * TILE_K / 16 ? THREADS : TILE_M * TILE_K / 16)
+#define A_FETCHES (TILE_M * TILE_K / 4 / A_LOADERS)
+#define A_FIRST_DEPTH(id) ((id) % (TILE_K / 4) * 4)
+#define A_FIRST_ROW(id) ((id) / (TILE_K / 4) * 4)
+#else
 #define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
+#define A_FIRST_DEPTH(id) ((id) / (TILE_M / 4))
+#define A_FIRST_ROW(id) ((id) % (TILE_M / 4) * 4)
+#endif
 #define B_FETCHES (TILE_N * TILE_K / THREADS)
 #if THREADS >= TILE_N
 #define COLUMNS 1
@@ -18,7 +28,8 @@
 #define COLUMNS (TILE_N / THREADS)
 #define B_STRIDE 1
 #endif
-#if TILE_M * TILE_K / 4 % THREADS || TILE_N * TILE_K % THREADS || (THREADS % TILE_N && TILE_N % THREADS)
+#if (!A_TRANSPOSED && TILE_M * TILE_K / 4 % THREADS) || TILE_N * TILE_K % THREADS || \
+    (THREADS % TILE_N && TILE_N % THREADS)
 #error the work-items do not divide the tiles
 #endif
 
@@ -57,7 +68,7 @@ typedef struct {
 #define LOADER_OPEN(loader)                                                                                                   \
     loader_open(loader, OPEN(packed), TAPS, OPEN(source), rows, columns, depth, first, row_tile, column_tile, group,    \
                 groups, grid)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, more, grid)
+#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, more, grid)
 #define LOADER_LOCALS
 
 #if TAP_MAJOR
@@ -85,8 +96,8 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
     const int padded_rows = (rows + TILE_M - 1) / TILE_M * TILE_M;
     const long padded_depth = (channels * packed_taps + TILE_K - 1) / TILE_K * TILE_K;
     loader->a_step = padded_rows;
-    loader->a = packed + (group * padded_depth + first * TILE_K + id / (TILE_M / 4)) * padded_rows + row_tile +
-                id % (TILE_M / 4) * 4;
+    loader->a = packed + (group * padded_depth + first * TILE_K + A_FIRST_DEPTH(id)) * padded_rows + row_tile +
+                A_FIRST_ROW(id);
 #if PHASES
     loader->a_start = loader->a;
     loader->taps = taps;
@@ -116,10 +127,19 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
 }
 
 // more: whether there is another step.
-void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid grid) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid grid) {
+#if A_TRANSPOSED
+    if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
+#pragma unroll
+        for (int i = 0; i < A_FETCHES; i++)
+            fetched->a[i] = *(global const realv *)(loader->a + i % 4 * loader->a_step +
+                                                    i / 4 * (A_LOADERS / (TILE_K / 4)) * 4);
+    }
+#else
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = *(global const realv *)(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_step);
+#endif
     loader->a += TILE_K * (long)loader->a_step;
 #if TAP_MAJOR
 #pragma unroll
@@ -154,12 +174,30 @@ void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid 
 #endif
 }
 
-void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
+#if A_TRANSPOSED
+    if (A_LOADERS == THREADS || id < A_LOADERS) {
+        const int k = id % (TILE_K / 4) * 4;
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) a[id + i * THREADS] = fetched->a[i];
-    local real *to = (local real *)b + id / TILE_N * TILE_N + id % TILE_N;
+        for (int i = 0; i < A_FETCHES / 4; i++) {
+            const int m = (id / (TILE_K / 4) + i * (A_LOADERS / (TILE_K / 4))) * 4;
+            const realv *from = fetched->a + 4 * i;
+            A_PUT_DEPTH(a, k, m, (realv)(from[0].s0, from[1].s0, from[2].s0, from[3].s0));
+            A_PUT_DEPTH(a, k, m + 1, (realv)(from[0].s1, from[1].s1, from[2].s1, from[3].s1));
+            A_PUT_DEPTH(a, k, m + 2, (realv)(from[0].s2, from[1].s2, from[2].s2, from[3].s2));
+            A_PUT_DEPTH(a, k, m + 3, (realv)(from[0].s3, from[1].s3, from[2].s3, from[3].s3));
+        }
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++) {
+        const int vector = id + i * THREADS, k = vector / (TILE_M / 4), m = vector % (TILE_M / 4) * 4;
+        a[A_ELEMENT(k, m) / 4] = fetched->a[i];
+    }
+#endif
+    local real *to = (local real *)b;
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++)
-        to[i / COLUMNS * B_STRIDE * TILE_N + i % COLUMNS * THREADS] = fetched->b[i];
+        to[B_ELEMENT(id / TILE_N + i / COLUMNS * B_STRIDE, id % TILE_N + i % COLUMNS * THREADS)] = fetched->b[i];
 }

@@ -6,8 +6,11 @@
 // backward data     input channels    pixels of dx, a phase    channels of dy * taps    gather             pixels
 // backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
-// A work-group makes a tile of C: tiles of A and B pass through local memory, double buffered, and a work-item keeps a
-// register tile of scalars. The depth can be split into parts, whose sums conv_sum adds in a fixed order.
+// The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
+//
+// A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
+// keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
+// which give float32's accuracy (mma.cl). The depth can be split into parts, whose sums conv_sum adds in a fixed order.
 
 // Tile of C that a work-group makes, and the depth of one step. All are multiples of 4.
 #ifndef TILE_M
@@ -20,7 +23,7 @@
 #define TILE_K 16
 #endif
 
-// Tile of C that a work-item makes, in registers: multiples of 4.
+// Tile of C that a work-item makes, in registers: multiples of 4; ITEM_N is 2 with conv/gemm_gpu/wgmma.cl.
 #ifndef ITEM_M
 #define ITEM_M 4
 #endif
@@ -36,6 +39,11 @@
 #define PATCH_N 4
 #endif
 
+// What multiplies: 1: conv/gemm_gpu/tile.cl, 2: conv/gemm_gpu/mma.cl, 3: conv/gemm_gpu/wgmma.cl.
+#ifndef MICRO_KERNEL
+#define MICRO_KERNEL 1
+#endif
+
 // 1: fix the size of a work-group for the compiler. Without, NVIDIA's compiler is bound by the options' register count
 // alone.
 #ifndef FIXED_GROUP
@@ -47,7 +55,7 @@
 #define SCALAR_ITEMS 0
 #endif
 
-// LOADER   1: gather, 2: pixels. TARGET   1: pixels, 2: filter.
+// LOADER   1: gather, 2: pixels, 3 and 4: matrices. TARGET   1: pixels, 2: filter.
 #ifndef LOADER
 #define LOADER 1
 #endif
@@ -82,6 +90,14 @@
 
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
+// Neighbouring columns that are stored at once.
+#if ITEM_N % 4
+#define COLUMNS_AT_ONCE 2
+#else
+#define COLUMNS_AT_ONCE 4
+#endif
+
+#include "conv/gemm_gpu/layout.cl"
 #include "conv/gemm_gpu/positions.cl"
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
@@ -89,11 +105,28 @@
 #if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
 #include "conv/gemm_gpu/gather.cl"
+#elif LOADER > 2
+#include "conv/gemm_gpu/matrices.cl"
 #else
 #include "conv/gemm_gpu/pixels.cl"
 #endif
 
+#if MICRO_KERNEL == 1
 #include "conv/gemm_gpu/tile.cl"
+#elif MICRO_KERNEL == 2
+#include "conv/gemm_gpu/mma.cl"
+#else
+#include "conv/gemm_gpu/wgmma.cl"
+#endif
+#ifndef MICRO_LOCALS
+#define MICRO_LOCALS
+#endif
+#ifndef TILE_ALIGNMENT
+#define TILE_ALIGNMENT
+#endif
+#ifndef STAGES  // tiles in local memory at the same time
+#define STAGES 2
+#endif
 
 // With SPLIT the epilogue is conv_sum's.
 #if SPLIT
@@ -173,7 +206,8 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif
     OPEN_STORE
-    local realv a_tiles[2 * A_TILE], b_tiles[2 * B_TILE];
+    local realv a_tiles[STAGES * A_TILE] TILE_ALIGNMENT, b_tiles[STAGES * B_TILE];
+    MICRO_LOCALS;
 
     real sums_of_item[ITEM_M][ITEM_N];
 #pragma unroll
@@ -186,16 +220,29 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         Loader loader;
         Fetched fetched;
         LOADER_OPEN(&loader);
-        LOADER_FETCH(&loader, &fetched, 1 < steps);
+        LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps);
+        COPIES_COMMIT;
         loader_store(&fetched, a_tiles, b_tiles);
+#if MICRO_KERNEL == 3
+        if (1 < steps) {
+            LOADER_FETCH(&loader, &fetched, b_tiles + B_TILE, 2 < steps);
+            loader_store(&fetched, a_tiles + A_TILE, b_tiles + B_TILE);
+        }
+        COPIES_COMMIT;
+        if (2 < steps) LOADER_FETCH(&loader, &fetched, b_tiles + 2 * B_TILE, 3 < steps);
+        COPIES_COMMIT;
+        COPIES_WAIT(2);
+        FENCE_TILES;
+#endif
         barrier(CLK_LOCAL_MEM_FENCE);
+        int now = 0;
+#if MICRO_KERNEL == 1
         local const realv *const a_start = a_tiles + place.m, *const b_start = b_tiles + place.n;
         local const realv *a = a_start, *b = b_start;
         Fragment even, odd;
-        int now = 0;
         read_fragment(&even, a, b, 0);
         for (int step = 1; step <= steps; step++) {
-            if (step < steps) LOADER_FETCH(&loader, &fetched, step + 1 < steps);
+            if (step < steps) LOADER_FETCH(&loader, &fetched, 0, step + 1 < steps);
 #pragma unroll
             for (int k = 0; k < TILE_K - 2; k += 2) {
                 read_fragment(&odd, a, b, k + 1);
@@ -214,10 +261,76 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             read_fragment(&even, a, b, 0);
             multiply(&odd, sums_of_item);
         }
+#elif MICRO_KERNEL == 3
+        // While a step's products run, the tiles of the step after the next are stored. They were fetched a step ago.
+        float fed[4][4];
+        int next = 1, last = 2;
+        READ_FED(fed, (local const float *)b_tiles, place);
+        for (int left = steps; left > 0; left--) {
+            float sums[SUMS];
+            uint high[4][4];
+#if !TF32
+            uint low[4][4];
+#endif
+#pragma unroll
+            for (int s = 0; s < 4; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+#if TF32
+                    high[s][i] = tf32_of(fed[s][i]);
+#else
+                    high[s][i] = HIGH_OF(fed[s][i]);
+                    low[s][i] = as_uint(LOW_OF(fed[s][i]));
+#endif
+                }
+            const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE));
+#if !TF32
+            const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE) + A_HALF);
+#endif
+            WGMMA_BEGIN;
+            WGMMA_LOOP
+            for (int s = 0; s < 4; s++) {
+#if TF32
+                WGMMA(sums, high[s], a_high, s, s > 0);
+#else
+                WGMMA(sums, low[s], a_high, s, s > 0);
+                WGMMA(sums, high[s], a_low, s, 1);
+                WGMMA(sums, high[s], a_high, s, 1);
+#endif
+            }
+            WGMMA_COMMIT;
+            COPIES_WAIT(1);
+            barrier(CLK_LOCAL_MEM_FENCE);  // the next tiles are stored, and nobody reads the last ones any more
+            if (left > 2) {
+                loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
+                FENCE_TILES;
+            }
+            if (left > 3) LOADER_FETCH(&loader, &fetched, b_tiles + now * B_TILE, left > 4);
+            COPIES_COMMIT;
+            READ_FED(fed, (local const float *)(b_tiles + next * B_TILE), place);  // not used after the last step
+            const int first_stage = now;
+            now = next;
+            next = last;
+            last = first_stage;
+            WGMMA_WAIT(sums);
+#pragma unroll
+            for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2];
+        }
+#else
+        for (int step = 1; step <= steps; step++) {
+            if (step < steps) LOADER_FETCH(&loader, &fetched, 0, step + 1 < steps);
+            multiply_tiles(&place, a_tiles + now * A_TILE, b_tiles + now * B_TILE, sums_of_item MICRO_OPERANDS);
+            now ^= 1;
+            if (step < steps) loader_store(&fetched, a_tiles + now * A_TILE, b_tiles + now * B_TILE);
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+#endif
     }
 
 #pragma unroll
-    for (int j = 0; j < ITEM_N; j += 4) {
+    for (int j = 0; j < ITEM_N; j += COLUMNS_AT_ONCE) {
         const int column = column_tile + column_of(&place, j);
         if (column >= columns) continue;
 #if SPLIT
@@ -229,10 +342,14 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         for (int i = 0; i < ITEM_M; i++) {
             const int row = row_tile + row_of(&place, i);
             if (row >= rows) continue;
+#if COLUMNS_AT_ONCE == 4
             const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], sums_of_item[i][j + 2],
                                       sums_of_item[i][j + 3]);
+#else
+            const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], 0, 0);
+#endif
 #if SPLIT
-            leave4(sum, to + (long)row * columns, columns - column);
+            leave4(sum, to + (long)row * columns, min(columns - column, COLUMNS_AT_ONCE));
 #else
             finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
 #endif

@@ -4,7 +4,6 @@
 // A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each
 // tile.
 
-#define PAD 4
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
 #define A_FETCHES (TILE_M / LANES)
 #define B_FETCHES (TILE_N / LANES)
@@ -35,7 +34,7 @@ typedef struct {
 #define LOADER_OPEN(loader) \
     loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
                 groups, grid)
-#define LOADER_FETCH(loader, fetched, more) loader_fetch(loader, fetched, rows, depth, grid)
+#define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, rows, depth, grid)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
                  const int columns, const int first, const int row_tile, const int column_tile, const int group,
@@ -94,7 +93,7 @@ void loader_advance(Loader *loader, const Grid grid) {
                       (u.w - old.w) * grid.stride_w + images * loader->source_step;
 }
 
-void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int depth, const Grid grid) {
+IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int depth, const Grid grid) {
     const Position at = {loader->u.d * grid.stride_d + grid.begin_d, loader->u.h * grid.stride_h + grid.begin_h,
                          loader->u.w * grid.stride_w + grid.begin_w};
     const bool any = loader->pixel < depth;
@@ -112,11 +111,11 @@ void loader_fetch(Loader *loader, Fetched *fetched, const int rows, const int de
     loader_advance(loader, grid);
 }
 
-void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int k = get_local_id(0) % TILE_K, lane = get_local_id(0) / TILE_K;
-    local real *to_a = (local real *)a + k * (TILE_M + PAD) + lane, *to_b = (local real *)b + k * (TILE_N + PAD) + lane;
+    local real *to_a = (local real *)a, *to_b = (local real *)b;
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) to_a[i * LANES] = fetched->a[i];
+    for (int i = 0; i < A_FETCHES; i++) A_PUT(to_a, k, lane + i * LANES, fetched->a[i]);
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) to_b[i * LANES] = fetched->b[i];
+    for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
 }

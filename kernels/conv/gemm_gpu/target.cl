@@ -31,24 +31,24 @@ Pixel pixel_after(Pixel pixel, const Target target) {
     return pixel;
 }
 
-// Where four neighbouring columns of the product are stored.
+// Where neighbouring columns of the product are stored.
 typedef struct {
-    long first[4];  // of row 0 of the group
+    long first[COLUMNS_AT_ONCE];  // of row 0 of the group
     long row_step;
     int count;      // of columns that there are
-    bool together;  // all four, side by side
+    bool together;  // all of them, side by side
 } Destination;
 
 Destination destination_of(const int column, const int group, const int groups, const int rows, const int columns,
                            const Target target) {
     Destination to;
-    to.count = min(columns - column, 4);
+    to.count = min(columns - column, COLUMNS_AT_ONCE);
 #if TARGET == 1
     const long plane = (long)target.size_d * target.size_h * target.size_w;
     to.row_step = plane;
     Pixel pixel = pixel_of(column, target);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < COLUMNS_AT_ONCE; i++) {
         to.first[i] = ((long)pixel.image * groups + group) * rows * plane +
                       ((long)(pixel.d * target.stride_d + target.begin_d) * target.size_h + pixel.h * target.stride_h +
                        target.begin_h) * target.size_w +
@@ -58,9 +58,10 @@ Destination destination_of(const int column, const int group, const int groups, 
 #else
     to.row_step = columns;
 #pragma unroll
-    for (int i = 0; i < 4; i++) to.first[i] = (long)group * rows * columns + column + i;
+    for (int i = 0; i < COLUMNS_AT_ONCE; i++) to.first[i] = (long)group * rows * columns + column + i;
 #endif
-    to.together = to.count == 4 && to.first[3] == to.first[0] + 3 && to.first[1] == to.first[0] + 1;
+    to.together = to.count == COLUMNS_AT_ONCE && to.first[1] == to.first[0] + 1 &&
+                  to.first[COLUMNS_AT_ONCE - 1] == to.first[0] + COLUMNS_AT_ONCE - 1;
     return to;
 }
 
@@ -70,12 +71,22 @@ void finish(real sum, global stored *target, const long channel, const long at, 
     STORE(target, at, sum);
 }
 
-// Finishes four columns of a row, with one access to memory where its alignment allows that.
+// Finishes neighbouring columns of a row, with one access to memory where its alignment allows that.
 void finish4(realv sum, const Destination *to, const int row, const int channel, global const stored *bias,
              global stored *target, const int has_bias, const int accumulate TAKE_EPILOGUE) {
     if (has_bias) sum += LOAD(bias, channel);
     const long at = to->first[0] + row * to->row_step;
-#if STORAGE == 16
+#if COLUMNS_AT_ONCE == 2
+#if STORAGE != 16
+    if (to->together && (ulong)(target + at) % (2 * sizeof(real)) == 0) {
+        sum.s0 = EPILOGUE_ELEMENT(sum.s0, channel, at);
+        sum.s1 = EPILOGUE_ELEMENT(sum.s1, channel, at + 1);
+        if (accumulate) sum.s01 += vload2(0, target + at);
+        vstore2(sum.s01, 0, target + at);
+        return;
+    }
+#endif
+#elif STORAGE == 16
     if (to->together) {
         sum = EPILOGUE_VECTOR(sum, channel, at);
         if (accumulate) sum += VLOAD(target, at);
@@ -94,8 +105,10 @@ void finish4(realv sum, const Destination *to, const int row, const int channel,
     const long row_at = row * to->row_step;
     finish(sum.s0, target, channel, at, accumulate PASS_EPILOGUE);
     if (to->count > 1) finish(sum.s1, target, channel, to->first[1] + row_at, accumulate PASS_EPILOGUE);
+#if COLUMNS_AT_ONCE > 2
     if (to->count > 2) finish(sum.s2, target, channel, to->first[2] + row_at, accumulate PASS_EPILOGUE);
     if (to->count > 3) finish(sum.s3, target, channel, to->first[3] + row_at, accumulate PASS_EPILOGUE);
+#endif
 }
 
 // Leaves four columns of a row to conv_sum.
@@ -104,6 +117,12 @@ void leave4(const realv sum, global real *to, const int count) {
         *(global realv *)to = sum;
         return;
     }
+#if COLUMNS_AT_ONCE == 2
+    if (count >= 2 && (ulong)to % (2 * sizeof(real)) == 0) {
+        vstore2(sum.s01, 0, to);
+        return;
+    }
+#endif
     to[0] = sum.s0;
     if (count > 1) to[1] = sum.s1;
     if (count > 2) to[2] = sum.s2;

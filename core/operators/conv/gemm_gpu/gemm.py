@@ -17,14 +17,24 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, GroupTile, ProductShape, TileChoice, choose, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    LARGEST,
+    MMA_CAPABILITY,
+    GroupTile,
+    ProductShape,
+    TileChoice,
+    choose,
+    insist,
+)
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.device import HOPPER
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.precision import TF32
 from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
@@ -35,7 +45,7 @@ TAPS_OF_ITEM = 5  # taps that a work-item packs
 PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
 LONG_DEPTH = 1024  # depth from which a phase by itself is split where it has too few tiles for the device
 OUTSIDE = 2**30  # a distance outside of every source, the kernels' OUTSIDE
-GATHER, PIXELS = 1, 2  # the kernels' LOADER
+GATHER, PIXELS, BY_ROWS, BY_COLUMNS = 1, 2, 3, 4  # the kernels' LOADER
 TO_PIXELS, TO_FILTER = 1, 2  # the kernels' TARGET
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts of the depth that a search tries
 
@@ -121,6 +131,18 @@ def _inside(grid: Grid) -> bool:
     return all(
         a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
     )
+
+
+def gemm_kernel(planner: Planner, name: str, defines: Mapping[str, Any], tile: GroupTile, dtype: str) -> Any:
+    """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
+    device = planner.device
+    options = tile.options if device.device_class == tile.device_class else ()
+    items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
+    if tile.micro == "mma":
+        items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
+    elif tile.micro == "wgmma":
+        items["EMULATED"] = int(device.compute_capability != HOPPER)
+    return planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines, **items}, dtype, options)
 
 
 class _Builder:
@@ -256,6 +278,7 @@ class _Builder:
                     ),
                 ),
                 ("dx",),
+                precision=TF32 if tile.tf32 else "",
             )
         )
         return True
@@ -275,14 +298,10 @@ class _Builder:
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
 
     def _kernel(self, name: str, defines: dict[str, Any], tile: GroupTile) -> Any:
-        """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
-        device = self.planner.device
-        options = tile.options if device.device_class == tile.device_class else ()
-        items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
-        defines = {**STRUCTS, **defines, **items}
+        """Build a kernel of gemm.cl for this problem."""
         if name != "conv_pack_weights":
-            defines.update(epilogue_defines(self.epilogue))
-        return self.planner.kernel("conv/gemm_gpu/gemm.cl", name, defines, self.problem.dtype, options)
+            defines = {**defines, **epilogue_defines(self.epilogue)}
+        return gemm_kernel(self.planner, name, defines, tile, self.problem.dtype)
 
     def _gemm(
         self,
@@ -319,6 +338,7 @@ class _Builder:
                     + where
                     + (() if split else last),
                     (target,),
+                    precision=TF32 if tile.tf32 else "",
                 )
             )
         if split:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
 SPEEDS = ("whole", "mixed", "pixels")
+MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
+MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
+MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
+HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
+SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
@@ -46,11 +52,14 @@ class GroupTile:
     pixels: float
     options: tuple[str, ...] = ()
     fixed_group: bool = True
+    micro: str = "fma"
+    tf32: bool = False  # one product of operands rounded to TF32, instead of three
 
     @property
     def name(self) -> str:
-        """The tile's size as a setting: rows, columns and depth."""
-        return f"{self.m}x{self.n}x{self.k}"
+        """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
+        words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
+        return "-".join(filter(None, words))
 
     @property
     def threads(self) -> int:
@@ -60,7 +69,10 @@ class GroupTile:
     @property
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
-        return 2 * self.k * (self.m + self.n + 8) * self.bytes + self.n * 16
+        if self.micro == "wgmma":  # three tiles, A in two parts, on a boundary
+            return 3 * self.k * (2 * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
+        padding = 16 if self.micro == "mma" else 8
+        return 2 * self.k * (self.m + self.n + padding) * self.bytes + self.n * 16
 
     def load(self, product: ProductShape) -> tuple[int, float]:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
@@ -82,6 +94,8 @@ class GroupTile:
             "PATCH_M": self.patch_m,
             "PATCH_N": self.patch_n,
             "FIXED_GROUP": int(self.fixed_group),
+            **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
+            **({"TF32": 1} if self.tf32 else {}),
         }
 
 
@@ -101,33 +115,59 @@ class ProductShape:
 
 @dataclass(frozen=True)
 class TileChoice:
-    """A tile, and how many parts the depth is split into, each of `chunks` tiles' depths."""
+    """A tile, and how many parts the depth is split into, each of `chunks` tiles' depths.
+
+    `cycles` is the estimated time, in cycles of a compute unit; 0 where nothing was estimated.
+    """
 
     tile: GroupTile
     parts: int
     chunks: int
+    cycles: float = 0.0
 
 
 @cache
 def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
-    """Read the rows of a class of devices for an element size in bytes."""
+    """Read the rows of a class of devices for an element size in bytes; without any, those of the class ``gpu``."""
     found: dict[str, list[GroupTile]] = {}
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
             numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
             numbers.update(zip(SPEEDS, map(float, words[12:15])))
-            options = tuple(word for word in words[15:] if word != "free")
-            tile = GroupTile(words[0], **numbers, options=options, fixed_group="free" not in words[15:])
-            found.setdefault(tile.device_class, []).append(tile)
+            options = tuple(word for word in words[15:] if word != "free" and word not in MICRO_KERNELS)
+            micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
+            fixed_group = "free" not in words[15:]
+            name, _, mode = words[0].partition(":")
+            tile = GroupTile(name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32)
+            found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
 
 def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     """Return the tiles that a device can run."""
-    for tile in rows(device.device_class, size):
-        if tile.threads <= device.max_work_group_size and tile.local_bytes <= device.local_memory:
+    listed = rows(device.device_class, size)
+    if precision() == TF32:
+        listed += tuple(tile for tile in rows(f"{device.device_class}:{TF32}", size) if tile.tf32)
+    for tile in listed:
+        if not _has_units(tile, device):
+            continue
+        memory = HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else device.local_memory
+        if tile.threads <= device.max_work_group_size and tile.local_bytes <= memory:
             yield tile
+
+
+def _has_units(tile: GroupTile, device: DeviceInfo) -> bool:
+    """Return whether a device has the units of a tile's micro kernel, and has gains by them."""
+    if tile.micro == "mma":
+        capability = device.compute_capability
+        return capability >= MMA_CAPABILITY if tile.tf32 else capability in MMA_FLOAT32
+    return tile.micro == "fma" or device.has_wgmma
+
+
+def serves(tile: GroupTile, product: ProductShape) -> bool:
+    """Return whether a tile computes a product with the accuracy of its dtype."""
+    return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
 def splits(chunks: int, tiles: int, units: int, busy: int) -> list[int]:
@@ -154,6 +194,8 @@ def choose(
     """
     best: tuple[float, TileChoice] | None = None
     for tile in (only,) if only else candidates(device, size):
+        if not (only or serves(tile, product)):
+            continue
         tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
         chunks = ceil_div(product.depth, tile.k)
         (busy, speed), area = tile.load(product), tile.m * tile.n
@@ -168,7 +210,7 @@ def choose(
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):
-                best = time, TileChoice(tile, parts, length)
+                best = time, TileChoice(tile, parts, length, time)
     if best is None:
         raise Declined(f"no tile of {ROWS.name} suits {product} on {device.name}")
     return best[1]
@@ -183,7 +225,7 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
         If the device cannot run such a tile, or it gives too many work-groups or sums.
     """
     tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
-    if tile is None or parts < 1:
+    if tile is None or parts < 1 or not serves(tile, product):
         raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
     tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
     chunks = ceil_div(product.depth, tile.k)

@@ -1,0 +1,273 @@
+"""Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) on GPUs: 3 x 3 kernels with stride 1 in all directions.
+
+The transforms are launches of their own, with the transformed tiles in the workspace; the products between them run on
+the micro kernel and the tiles of ``gpu_gemm``. Where the workspace would be too large, tiles are taken in chunks, one
+after the other. The gradient of the weights has the tiles as its depth, which is split where there are few filters;
+the parts' sums are added in a fixed order. ``CLGRAFT_WINOGRAD`` chooses or forbids, as on CPU devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID, TARGET, TILE_PART
+from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.winograd.tiles import allowed_tiles
+from clgraft.core.operators.conv.winograd_gpu import costs
+from clgraft.core.operators.conv.winograd_gpu.costs import MOST_BYTES, Shape
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
+
+NAME = "gpu_winograd"
+FOR_GPUS = True  # a search on a CPU device does not try it
+NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx"), "backward_filter": ("x", "dw")}
+SETTINGS = {"tile", "product", "parts", "chunks"}
+PARTS = (1, 2, 4, 8, 16, 32, 64)  # parts of the depth that a search tries
+CHUNKS = (1, 4, 16)  # chunks of the tiles that a search tries
+FILTER_CHANNELS = 32  # channels of a work-group in the last launch of the weights' gradient, the kernel's CHANNELS
+TRANSFORM_ITEMS = (32, 4, 1)  # work-group of a transform: tiles or outputs, channels
+WEIGHTS_ITEMS = (16, 16, 1)  # the same where the channels' weights are side by side
+
+
+def _check(problem: ConvProblem) -> None:
+    """Decline what the method does not serve."""
+    allowed_tiles()
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    if problem.kernel != (3, 3) or problem.stride != (1, 1) or problem.dilate != (1, 1):
+        raise Declined("serves 3 x 3 kernels with stride 1, no dilation")
+    if problem.dtype == "float64":
+        raise Declined("float64 is asked for where rounding matters")
+    if not problem.batch:
+        raise Declined("no pixels")
+    for size in (problem.in_size, problem.out_size):
+        if problem.batch * (size[0] + 6) * (size[1] + 6) > LARGEST:
+            raise Declined(f"{problem.batch} planes of {size} have more pixels than 2**31")
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Return the settings to search: the heuristic's (none), then every tile of the method and of its products.
+
+    The settings are ``tile``, 2 or 4 outputs along an axis, ``product``, rows, columns and depth of a row of gpu_gemm's
+    ``tiles.txt``, ``parts`` of the depth (for filters), and ``chunks`` of the tiles.
+    """
+    _check(problem)
+    yield {}
+    for chunks in CHUNKS:
+        for parts in PARTS if problem.direction == "backward_filter" else (1,):
+            for product in (tile for tile in tiles_for(planner.device, 4) if not tile.tf32):
+                for tile in allowed_tiles():
+                    if chunks <= Shape.of(problem, tile).tiles:
+                        yield {"tile": tile, "product": product.name, "parts": parts, "chunks": chunks}
+
+
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
+    """Plan the transforms and the products, for each chunk of the tiles."""
+    _check(problem)
+    device = planner.device
+    gradient = problem.direction == "backward_filter"
+    if not settings:
+        shape = costs.choose_shape(problem, device)
+        chunks = shape.chunks(device)
+        choice = costs.choose_product(shape, ceil_div(shape.tiles, chunks), device)
+    else:
+        if set(settings) != SETTINGS:
+            raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
+        tile, parts, chunks = (int(settings[name]) for name in ("tile", "parts", "chunks"))
+        if tile not in allowed_tiles():
+            raise Declined(f"got tile {tile}, expected one of {allowed_tiles()}")
+        shape = Shape.of(problem, tile)
+        if not 1 <= chunks <= shape.tiles or (parts != 1 and not gradient):
+            raise Declined(f"got {parts} parts, {chunks} chunks, expected 1 to {shape.tiles} chunks, parts for filters")
+        count = ceil_div(shape.tiles, chunks)
+        if count * shape.tile_bytes > MOST_BYTES:
+            raise Declined(f"the transforms of {count} tiles are more than {MOST_BYTES} bytes")
+        choice = insist(shape.product(count), device, 4, str(settings["product"]), parts)
+        if choice.tile.tf32:
+            raise Declined("the transforms would amplify what TF32 rounds")
+    builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
+    return builder.filters() if gradient else builder.pixels()
+
+
+class _Builder:
+    """Lays out the workspace and makes the launches of one problem.
+
+    Rows, columns and depth of the matrices are padded to whole tiles of the product.
+    """
+
+    def __init__(
+        self,
+        problem: ConvProblem,
+        planner: Planner,
+        shape: Shape,
+        choice: TileChoice,
+        chunks: int,
+        epilogue: Epilogue | None,
+    ) -> None:
+        self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
+        self.count = ceil_div(shape.tiles, chunks)  # of a chunk, the last one may have fewer
+        self.source, self.target = NAMES[problem.direction]
+        self.layout = WorkspaceLayout()
+        device = planner.device
+        most = device.max_work_group_size
+        self.items = TRANSFORM_ITEMS if most >= 128 else (most, 1, 1)
+        self.filter_channels = min(FILTER_CHANNELS, most // (shape.geometry.tile + 2))
+        # Intel's compiler for CPUs must not make vectors of work-items (conv/gemm_gpu/gemm.cl)
+        self.scalar_items = int(device.is_cpu and "Intel" in device.platform)
+
+    def take(self, matrices: int, rows: int, columns: int) -> Workspace:
+        """Reserve a part of the workspace for matrices."""
+        return self.layout.take(matrices * rows * columns * 4)
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Return each chunk's first tile and its number of tiles."""
+        for first in range(0, self.shape.tiles, self.count):
+            yield first, min(self.count, self.shape.tiles - first)
+
+    def part(self, first: int, count: int, pitch: int, filled: int) -> StructConstant:
+        return TILE_PART.pack({"first": first, "count": count, "pitch": pitch, "filled": filled})
+
+    def transform(
+        self, file: str, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()
+    ) -> Launch:
+        """Return the launch of a transform over `size` and the groups."""
+        tile = self.shape.geometry.tile
+        defines = {"TILE": tile, "VL": tile, "SCALAR_ITEMS": self.scalar_items}
+        defines.update({**GRID.defines(), **TILE_PART.defines()})
+        local: tuple[int, ...] = self.items
+        if name == "winograd_weights" and self.problem.direction == "forward":
+            local = WEIGHTS_ITEMS if self.planner.device.max_work_group_size >= 256 else local
+        if name == "winograd_filter":
+            defines["CHANNELS"] = self.filter_channels
+            local = (self.filter_channels * (tile + 2), 1, 1)
+        if name == "winograd_result":
+            defines.update(epilogue_defines(self.epilogue))
+        kernel = self.planner.kernel(f"conv/winograd_gpu/{file}", name, defines, self.problem.dtype)
+        global_size = tuple(round_up(n, items) for n, items in zip((*size, self.shape.groups), local))
+        return Launch(kernel, global_size, local, arguments, (self.target,), prepares)
+
+    def product(
+        self, a: Workspace, b: Workspace, c: Workspace, sizes: tuple[int, int, int], parts: tuple[int, int]
+    ) -> Launch:
+        """Return the launch of the products of padded matrices, of `sizes` rows, columns and depth.
+
+        `parts` says into how many parts the depth is split, and of how many of the tile's depths each is.
+        """
+        tile, (rows, columns, depth), matrices = self.choice.tile, sizes, self.shape.matrices
+        loader = BY_COLUMNS if self.shape.geometry.gradient else BY_ROWS
+        # halves are converted by the transforms
+        defines = {**tile.defines(), "LOADER": loader, "TARGET": TO_FILTER, "SPLIT": 1}
+        kernel = gemm_kernel(self.planner, "conv_gemm", defines, tile, "float32")
+        work_groups = (rows // tile.m) * (columns // tile.n) * parts[0] * matrices
+        if work_groups * tile.threads > LARGEST:
+            raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")
+        nowhere: dict[str, Any] = dict.fromkeys((*GRID.spatial, *TARGET.spatial), (0, 0, 0))
+        nothing = (
+            GRID.pack({"batch": 0, **{name: nowhere[name] for name in GRID.spatial}}),
+            TARGET.pack({name: nowhere[name] for name in TARGET.spatial}),
+        )
+        numbers = ints(0, 0, rows, columns, depth, *parts, matrices)
+        return Launch(
+            kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers, *nothing), (self.target,)
+        )
+
+    def pixels(self) -> Launches:
+        """Return forward or backward data: rows are the target's channels, columns tiles, the depth is channels."""
+        shape, tile, problem = self.shape, self.choice.tile, self.problem
+        grid, matrices = shape.geometry.argument(), shape.matrices
+        rows, depth = round_up(shape.outputs, tile.m), round_up(shape.channels, tile.k)
+        pitch = round_up(self.count, tile.n)
+        weights, source = self.take(matrices, depth, rows), self.take(matrices, depth, pitch)
+        products = self.take(matrices, rows, pitch)
+        flip = problem.direction == "backward_data"
+        bias = Buffer("b" if problem.bias and not flip else self.source)
+        launches = [
+            self.transform(
+                "transforms.cl",
+                "winograd_weights",
+                (shape.outputs, depth),
+                *(Buffer("w"), weights, *ints(shape.channels, shape.outputs, depth, rows, flip)),
+                prepares=(matrices * depth * rows * 4,),
+            )
+        ]
+        for first, count in self.chunks():
+            part = self.part(first, count, pitch, count)
+            launches += [
+                self.transform(
+                    "transforms.cl",
+                    "winograd_source",
+                    (count, depth),
+                    *(Buffer(self.source), source, *ints(shape.channels, depth, depth), grid, part),
+                ),
+                self.product(weights, source, products, (rows, pitch, depth), (1, depth // tile.k)),
+                self.transform(
+                    "transforms.cl",
+                    "winograd_result",
+                    (count, shape.outputs),
+                    *(products, bias, Buffer(self.target), *ints(problem.bias and not flip), Accumulate(self.target)),
+                    *(*ints(shape.outputs, rows), grid, part),
+                    *epilogue_arguments(self.epilogue, problem.dtype),
+                ),
+            ]
+        return Launches(tuple(launches), self.layout.nbytes)
+
+    def filters(self) -> Launches:
+        """Return backward filter: rows are output channels, columns input channels, the depth is tiles."""
+        shape, tile = self.shape, self.choice.tile
+        grid, matrices, parts = shape.geometry.argument(), shape.matrices, self.choice.parts
+        rows, columns = round_up(shape.outputs, tile.m), round_up(shape.channels, tile.n)
+        depth = round_up(self.count, tile.k)
+        gradient, source = self.take(matrices, rows, depth), self.take(matrices, columns, depth)
+        # every part of every chunk has products of its own
+        nbytes = parts * matrices * rows * columns * 4
+        chunks = list(self.chunks())
+        products = self.layout.take(len(chunks) * nbytes)
+        launches = []
+        for i, (first, count) in enumerate(chunks):
+            part = self.part(first, count, depth, depth)
+            own = Workspace(products.offset_bytes + i * nbytes)
+            launches += [
+                self.transform(
+                    "transforms.cl",
+                    "winograd_source",
+                    (depth, shape.channels),
+                    *(Buffer("x"), source, *ints(shape.channels, shape.channels, columns), grid, part),
+                ),
+                self.transform(
+                    "filter.cl",
+                    "winograd_gradient",
+                    (depth, shape.outputs),
+                    *(Buffer("dy"), gradient, *ints(shape.outputs, rows), grid, part),
+                ),
+                self.product(gradient, source, own, (rows, columns, depth), (parts, self.choice.chunks)),
+            ]
+        items = self.filter_channels * (shape.geometry.tile + 2)
+        launches.append(
+            self.transform(
+                "filter.cl",
+                "winograd_filter",
+                (ceil_div(shape.channels, self.filter_channels) * items, shape.outputs),
+                *(products, Buffer("dw"), Accumulate("dw")),
+                *ints(shape.channels, rows, columns, len(chunks) * parts),
+            )
+        )
+        return Launches(tuple(launches), self.layout.nbytes)

@@ -1,0 +1,124 @@
+// The micro kernel for Hopper's matrix units (compute capability 9.0): wgmma.mma_async on TF32 operands.
+//
+// Float32 accuracy from three products, as in conv/gemm_gpu/mma.cl. The sums of each step, 32 elements of the depth,
+// are added to float32 registers. A warpgroup of 128 work-items makes all rows of the tile and 64 of its columns: the
+// units' rows are columns here. They read A from local memory, where both its parts lie; B comes from registers.
+//
+// Lane (g, t) of 8 * 4 in warp w feeds columns 16 * w + 2 * g and the next one, and gets their sums for rows
+// 8 * j + 2 * t and the next one.
+//
+// NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
+// program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
+
+#if TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128)
+#error a warpgroup makes 64 or 128 rows and 64 columns, 32 elements of the depth at a time
+#endif
+
+#define STAGES 3
+#define TILE_ALIGNMENT __attribute__((aligned(1024)))
+
+typedef struct {
+    int m, n, fed, depth;
+} Place;
+
+Place place_of_item(void) {
+    const int id = get_local_id(0), g = id % 32 / 4, t = id % 4, n = id / 32 * 16 + 2 * g;
+    const Place place = {2 * t, n, n, t};
+    return place;
+}
+
+int row_of(const Place *place, const int i) { return place->m + i / 2 * 8 + i % 2; }
+
+int column_of(const Place *place, const int j) { return place->n + j; }
+
+// Sums of a step: element 4 * j + 2 * c + r is row r of the two of block j, column c of the two.
+#define SUMS (TILE_M / 2)
+
+#if EMULATED
+#define WGMMA_LOOP _Pragma("unroll 1")
+#define MICRO_LOCALS local uint operands[THREADS * 4]
+#define FENCE_TILES
+#define WGMMA_BEGIN
+#define WGMMA_COMMIT
+#define WGMMA_WAIT(sums)
+typedef local const float *TileAddress;
+#define TILE_ADDRESS(tile) (tile)
+#define WGMMA(sums, b, tile, slice, add) wgmma(sums, b, tile, slice, add, operands)
+
+void wgmma(float *sums, const uint *b, local const float *tile, const int slice, const int add, local uint *operands) {
+    const int id = get_local_id(0), warp = id / 32 * 32, g = id % 32 / 4, t = id % 4;
+    for (int i = 0; i < 4; i++) operands[id * 4 + i] = b[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = 0; e < SUMS; e++) {
+        const int row = e / 4 * 8 + 2 * t + e % 2;
+        float sum = add ? sums[e] : 0;
+        for (int k = 0; k < 8; k++) {
+            const uint fed = operands[(warp + g * 4 + k % 4) * 4 + k / 4 * 2 + e / 2 % 2];
+            const uint a = as_uint(tile[A_SLOT(8 * slice + k, row)]);
+            sum += as_float(a & 0xffffe000u) * as_float(fed & 0xffffe000u);
+        }
+        sums[e] = sum;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+#else
+#define WGMMA_LOOP _Pragma("unroll")
+#define MICRO_LOCALS
+#define FENCE_TILES asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+#define WGMMA_BEGIN asm volatile("//sm_90a: wgmma.fence.sync.aligned;" ::: "memory")
+#define WGMMA_COMMIT asm volatile("//sm_90a: wgmma.commit_group.sync.aligned;" ::: "memory")
+#define SUMS4(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+#define SUMS16(s, i) SUMS4(s, i), SUMS4(s, i + 4), SUMS4(s, i + 8), SUMS4(s, i + 12)
+#define NAMES32                                                                                                 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+    "%23, %24, %25, %26, %27, %28, %29, %30, %31"
+#if TILE_M == 64
+#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16)
+#define WGMMA_TEXT \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES32 \
+    "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
+#else
+#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
+#define WGMMA_TEXT \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES32 \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
+    "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
+#endif
+#define WGMMA_WAIT(s) asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 0;" : ALL_SUMS(s)::"memory")
+// A descriptor of a tile: its address, and 1024 bytes from eight rows to the next, with the swizzle of 128 bytes.
+typedef ulong TileAddress;
+#define TILE_ADDRESS(tile) \
+    (((ulong)1 << 62) | ((ulong)64 << 32) | ((ulong)1 << 16) | (ulong)(((uint)(size_t)(tile) & 0x3ffffu) >> 4))
+#define WGMMA(s, b, tile, slice, add)                   \
+    asm volatile(WGMMA_TEXT                             \
+                 : ALL_SUMS(s)                          \
+                 : "r"((b)[0]), "r"((b)[1]), "r"((b)[2]), "r"((b)[3]), "l"((tile) + 2 * (slice)), "r"(add) \
+                 : "memory")
+#endif
+
+// What a work-item feeds of a tile of B: two columns, of four slices of the depth the elements at t and t + 4.
+#if DEPTH_INNER
+#define READ_FED(fed, tile, place)                                                                              \
+    _Pragma("unroll") for (int c = 0; c < 2; c++) {                                                             \
+        const float4 first = *(local const float4 *)((tile) + B_ELEMENT(4 * (place).depth, (place).fed + c));   \
+        const float4 second = *(local const float4 *)((tile) + B_ELEMENT(16 + 4 * (place).depth, (place).fed + c)); \
+        fed[0][c] = first.s0;                                                                                   \
+        fed[1][c] = first.s1;                                                                                   \
+        fed[2][c] = first.s2;                                                                                   \
+        fed[3][c] = first.s3;                                                                                   \
+        fed[0][2 + c] = second.s0;                                                                              \
+        fed[1][2 + c] = second.s1;                                                                              \
+        fed[2][2 + c] = second.s2;                                                                              \
+        fed[3][2 + c] = second.s3;                                                                              \
+    }
+#else
+#define READ_FED(fed, tile, place)                                                                              \
+    _Pragma("unroll") for (int s = 0; s < 4; s++) {                                                             \
+        const float2 first = *(local const float2 *)((tile) + B_ELEMENT(8 * s + (place).depth, (place).fed));   \
+        const float2 second = *(local const float2 *)((tile) + B_ELEMENT(8 * s + 4 + (place).depth, (place).fed)); \
+        fed[s][0] = first.s0;                                                                                   \
+        fed[s][1] = first.s1;                                                                                   \
+        fed[s][2] = second.s0;                                                                                  \
+        fed[s][3] = second.s1;                                                                                  \
+    }
+#endif

@@ -1,0 +1,103 @@
+// Winograd's convolution F(TILE x TILE, 3x3) on GPUs: the transforms of weights, source and products.
+//
+// Forward and backward data are four launches: winograd_weights, winograd_source, the products
+// (conv_gemm of conv/gemm_gpu/gemm.cl), winograd_result; backward filter has its own last one (conv/winograd_gpu/filter.cl).
+// A work-item transforms one tile of one channel, so that neighbours read neighbouring pixels and write side by side.
+// Lavin and Gray, Fast algorithms for convolutional neural networks (2015); the points are those of CPU devices.
+//
+// VL        lanes of a row of a tile of the result: TILE
+
+#include "conv/winograd_gpu/tiles.cl"
+#include "common/epilogue.cl"
+
+// V of x. Global: tiles, channels, groups. The first `filled` channels of each group are written, those from `channels`
+// on with zeros; a group of V has `padded` channels.
+kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const int filled, const int padded,
+                            const Grid grid, const TilePart part) {
+    const int tile = get_global_id(0), channel = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
+    if (tile >= part.filled || channel >= filled) return;
+    const TilePlace place = place_of_tile(part.first + tile, grid);
+    const int top = place.h + grid.begin_h, left = place.w + grid.begin_w;
+    const int height = tile < part.count && channel < channels ? grid.source_h : 0;
+    // of the tile's first pixel, which may lie outside
+    global const stored *from = OPEN(x) + (((long)place.image * groups + group) * channels + channel) *
+                                              ((long)grid.source_h * grid.source_w) +
+                                (long)top * grid.source_w + left;
+    const long next = (long)groups * padded * part.pitch;
+    global real *to = OPEN(V) + ((long)group * padded + channel) * part.pitch + tile;
+#define PIXEL(i, j) \
+    ((uint)(top + (i)) < (uint)height && (uint)(left + (j)) < (uint)grid.source_w ? LOAD(from, (i) * grid.source_w + (j)) : 0)
+#define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
+    TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
+#undef PIXEL
+#undef PUT
+}
+
+// U of w. Global: outputs, channels, groups. A group of U has `padded` channels, zeros from `channels` on, of
+// `padded_outputs`. With `flip`, w is (channels, outputs, 3, 3) in each group and its kernels are turned by 180 degrees, as
+// backward data needs them; else it is (outputs, channels, 3, 3).
+kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int outputs, const int padded,
+                             const int padded_outputs, const int flip) {
+    const int output = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
+    if (output >= outputs || channel >= padded) return;
+    const long next = (long)get_global_size(2) * padded * padded_outputs;
+    const long row = flip ? ((long)group * channels + channel) * outputs + output
+                          : ((long)group * outputs + output) * channels + channel;
+    global const stored *from = OPEN(w) + (channel < channels ? row * 9 : 0);
+    global real *to = OPEN(U) + ((long)group * padded + channel) * padded_outputs + output;
+    real taps[9];
+#pragma unroll
+    for (int i = 0; i < 9; i++) taps[i] = channel < channels ? LOAD(from, i) : 0;
+#define TAP(i, j) (flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])
+#define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
+    TRANSFORM_2D(TRANSFORM_WEIGHTS, 3, SIDE, TAP, PUT)
+#undef TAP
+#undef PUT
+}
+
+// y of M. Global: tiles, outputs, groups. A group of M has `padded` outputs.
+kernel void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR(y), const int has_bias, const int accumulate,
+                            const int outputs, const int padded, const Grid grid, const TilePart part EPILOGUE_PARAMETERS) {
+    const int tile = get_global_id(0), output = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
+    if (tile >= part.count || output >= outputs) return;
+    OPEN_EPILOGUE
+    const TilePlace place = place_of_tile(part.first + tile, grid);
+    const long next = (long)groups * padded * part.pitch;
+    global const real *from = OPEN(M) + ((long)group * padded + output) * part.pitch + tile;
+    const int channel = group * outputs + output, ow = grid.size_w;
+    const real start = has_bias ? LOAD(OPEN(bias), channel) : 0;
+    global stored *target = OPEN(y);
+    const long first = ((long)place.image * groups * outputs + channel) * ((long)grid.size_h * ow) + (long)place.h * ow + place.w;
+    real rows[TILE][TILE];
+#define PRODUCT(i, j) from[((i) * SIDE + (j)) * next]
+#define PUT(i, j, value) rows[i][j] = value + start;
+    TRANSFORM_2D(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+#undef PRODUCT
+#undef PUT
+#pragma unroll
+    for (int i = 0; i < TILE; i++) {
+        if (place.h + i >= grid.size_h) continue;
+        const long at = first + (long)i * ow;
+#if STORAGE != 16
+        if (place.w + TILE <= ow && (ulong)(target + at) % sizeof(realv) == 0) {
+#if TILE == 4
+            realv value = (realv)(rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
+#else
+            realv value = (realv)(rows[i][0], rows[i][1]);
+#endif
+            global realv *vector = (global realv *)(target + at);
+            value = EPILOGUE_VECTOR(value, channel, at);
+            if (accumulate) value += *vector;
+            *vector = value;
+            continue;
+        }
+#endif
+#pragma unroll
+        for (int j = 0; j < TILE; j++) {
+            if (place.w + j >= ow) continue;
+            real value = EPILOGUE_ELEMENT(rows[i][j], channel, at + j);
+            if (accumulate) value += LOAD(target, at + j);
+            STORE(target, at + j, value);
+        }
+    }
+}

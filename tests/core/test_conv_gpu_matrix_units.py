@@ -1,0 +1,165 @@
+"""Micro kernels for NVIDIA's matrix units, computed through local memory here: every direction against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import ArgumentError, BuildError
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.planning.precision import precision
+from clgraft.core.runtime import hopper, ptx
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference
+
+ROWS = gpu_gemm_tiles.rows("nvidia", 4)
+TF32_ROWS = gpu_gemm_tiles.rows("nvidia:tf32", 4)
+SMALLEST = {micro: min((t for t in ROWS if t.micro == micro), key=lambda t: t.m * t.n) for micro in ("mma", "wgmma")}
+PROBLEMS = (
+    "conv forward f16 n2 ic8 ih7 iw9 oc21 kh3 kw3 ph1 pw1 b1",
+    "conv forward n3 ic64 iw29 oc70 kw3 sw2 pw3 dw2",
+    "conv backward_data g2 n1 ic10 id5 ih4 iw6 oc96 kd1 kh2 kw3 pd1 pw1",
+    "conv backward_data n2 ic5 ih7 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv backward_filter n2 ic5 id3 ih4 iw5 oc7 kd2 kh2 kw2 pd1 ph1 pw1",
+    "conv backward_filter f16 g2 n3 ic6 ih8 iw9 oc10 kh3 kw3 sh2 sw2",
+)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """A list of a tile and a number of parts, which are then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        tile, parts = wanted
+        chunks = -(-product.depth // tile.k)
+        length = -(-chunks // (parts if split else 1))
+        return TileChoice(tile, -(-chunks // length) if chunks else 1, length)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    yield wanted
+
+
+@pytest.mark.parametrize("micro", SMALLEST)
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_matches_float64(text: str, micro: str, forced: list) -> None:
+    """In one part or in two, overwriting or adding."""
+    parts = 1 + PROBLEMS.index(text) // 2 % 2
+    forced[:] = SMALLEST[micro], parts
+    check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=3)
+
+
+@pytest.mark.parametrize("tile", TF32_ROWS, ids=lambda tile: tile.name)
+def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None:
+    """Products of operands with 11 bits: far more than float32's error, and as much as theirs at most."""
+    forced[:] = tile, 1
+    context = Context.on(None)
+    for text in (
+        "conv forward n2 ic32 ih7 iw6 oc32 kh3 kw3 ph1 pw1 b1",
+        "conv backward_filter n3 ic20 ih8 iw9 oc33 kh1 kw2 sw2 pw1",
+    ):
+        problem = core.parse(text)
+        arrays = random_arrays(problem)
+        plan = context.plan(problem, algorithm="gpu_gemm")
+        assert plan.precision == "tf32"
+        assert "precision='tf32'" in repr(plan)
+        assert context.choose(problem, "gpu_gemm").label == "gpu_gemm tf32"
+        exact = reference(problem, arrays)
+        bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
+        result = np.full(exact.shape, np.nan, np.float32)
+        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        plan.run(**given, **{OUTPUTS[problem.direction]: result})
+        error = np.abs(result - exact) / bound
+        assert error.max() <= 2.0**-10 + problem.terms * 2.0**-23
+        assert error.max() > 2.0**-15
+
+
+@pytest.mark.parametrize("micro", SMALLEST)
+@pytest.mark.parametrize("tf32", [False, True])
+def test_nan_and_the_largest_numbers(micro: str, tf32: bool, forced: list) -> None:
+    forced[:] = replace(SMALLEST[micro], tf32=tf32), 1
+    plan = Context.on(None).plan(core.parse("conv forward n1 ic32 iw6 oc5 kw1"), algorithm="gpu_gemm")
+    x, w = np.zeros((1, 32, 6), np.float32), np.zeros((5, 32, 1), np.float32)
+    x[0, 3], w[:, 3] = 1, 1
+    x[0, 3, 1], x[0, 3, 2] = np.array([0x7FFFFFFF, 0xFFC00000], np.uint32).view(np.float32)
+    largest = np.array(0x7F7FE000, np.uint32).view(np.float32)  # of TF32
+    x[0, 3, 4] = largest
+    y = np.zeros((1, 5, 6), np.float32)
+    plan.run(x=x, w=w, y=y)
+    assert np.isnan(y[0, :, 1:3]).all()
+    np.testing.assert_array_equal(y[0, :, 3:], np.broadcast_to(np.float32([1, largest, 1]), (5, 3)))
+
+
+def test_devices_get_what_they_have() -> None:
+    device = replace(core.context().device, device_class="nvidia", local_memory=48 * 1024, max_work_group_size=1024)
+
+    def micros(**values: object) -> set[str]:
+        return {tile.micro for tile in gpu_gemm_tiles.candidates(replace(device, **values), 4)}
+
+    assert micros(compute_capability=70) == {"fma"}
+    assert micros(compute_capability=80) == {"fma", "mma"}
+    assert micros(compute_capability=90, has_wgmma=True) == {"fma", "wgmma"}
+    # three products are not faster than one of the other units there
+    assert micros(compute_capability=90) == micros(compute_capability=86) == {"fma"}
+
+
+def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
+    """Its sums are too few to hide how operands are split."""
+    device = replace(
+        core.context().device,
+        device_class="nvidia",
+        compute_capability=90,
+        has_wgmma=True,
+        compute_units=132,
+        local_memory=48 * 1024,
+        max_work_group_size=1024,
+    )
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), device, 4).tile.micro == "fma"
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), device, 4).tile.micro == "wgmma"
+
+
+def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = replace(core.context().device, device_class="nvidia", compute_capability=86, local_memory=48 * 1024)
+    monkeypatch.delenv("CLGRAFT_PRECISION", raising=False)
+    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 4))
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    assert {tile.micro for tile in gpu_gemm_tiles.candidates(device, 4) if tile.tf32} == {"mma"}
+    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(replace(device, device_class="amd"), 4))
+    assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 8))
+    names = [tile.name for tile in gpu_gemm_tiles.candidates(device, 4)]
+    assert len(names) == len(set(names))
+
+
+def test_words_of_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    for word, expected in (("", "float32"), ("float32", "float32"), (" TF32 ", "tf32")):
+        monkeypatch.setenv("CLGRAFT_PRECISION", word)
+        assert precision() == expected
+    monkeypatch.setenv("CLGRAFT_PRECISION", "fp8")
+    with pytest.raises(ArgumentError, match=r"\[precision\] got CLGRAFT_PRECISION='fp8', expected 'float32' or 'tf32'"):
+        precision()
+
+
+def test_hoppers_units_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = core.context()
+    monkeypatch.setattr(hopper, "_known", {})
+    monkeypatch.setenv("CLGRAFT_CACHE", "off")
+    assert hopper.works(context)
+    monkeypatch.setattr(hopper, "_known", {})
+    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "as_uint(x)": "0u"})
+    assert not hopper.works(context)  # wrong results
+    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "TILE_M": "("})
+    assert not hopper.works(context)  # it does not build
+
+
+def test_ptx_gets_its_instructions() -> None:
+    text = b".version 8.5\n.target sm_90, debug\n\t//sm_90a: wgmma.fence.sync.aligned;\n\tret;\0"
+    assert ptx.patched(text) == b".version 8.5\n.target sm_90a, debug\n\twgmma.fence.sync.aligned;\n\tret;\0"
+    for other in (b".version 8.5\n.target sm_80\n", b".target sm_90a\n", b"\x7fELF"):
+        with pytest.raises(BuildError, match=r"\[kernel\] got a binary .* expected PTX for sm_90"):
+            ptx.patched(other)

@@ -1,0 +1,308 @@
+"""Winograd's convolution for GPUs: every direction against float64, with every tile, in chunks and in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import Declined
+from clgraft.core.graph import parse_graph
+from clgraft.core.graph.reference import evaluate
+from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.operators.conv.winograd_gpu import costs
+from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays, reference
+from tests.core.test_epilogues import BOTH, CHANNELS
+from tests.core.test_epilogues import check as check_epilogue
+from tests.problem_sets import problem_lines
+
+
+def served(text: str) -> bool:
+    problem = core.parse(text)
+    return (
+        problem.kernel == (3, 3)
+        and problem.stride == problem.dilate == (1, 1)
+        and problem.batch > 0
+        and problem.dtype != "float64"
+    )
+
+
+SPREAD = 1.0  # transforms mix the elements of a tile
+
+LINES = {name: text for name, text in problem_lines("conv").items() if served(text)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whether_or_not_worthwhile() -> Iterator[None]:
+    """Serve problems of any size."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "worthwhile", lambda problem, shape, device: True)
+        patch.setenv("CLGRAFT_TUNE", "off")
+        yield
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def tile(request: pytest.FixtureRequest) -> Iterator[int]:
+    """One size of tiles for all that is planned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLGRAFT_WINOGRAD", str(request.param))
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def context(tile: int) -> Context:
+    """A context that plans for a GPU of many compute units, and runs on this device."""
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=128, device_class="gpu")
+    return context
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", LINES)
+def test_matches_float64(context: Context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    check(context, problem, "gpu_winograd", spread=SPREAD)
+    check(context, problem, "gpu_winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_chunks_of_tiles(context: Context, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "MOST_BYTES", 2**14)
+    for name in ("3x3-no-pad", "groups-2"):
+        problem = core.parse(LINES[name]).with_direction(direction)
+        names = [launch.kernel.function_name for launch in gpu_winograd.plan(problem, context).launches]
+        assert names.count("conv_gemm") > 1
+        fresh = Context.on(None)  # plans are cached
+        check(fresh, problem, "gpu_winograd", spread=SPREAD)
+        check(fresh, problem, "gpu_winograd", spread=SPREAD, accumulate=True)
+
+
+def random_problem(seed: int) -> core.ConvProblem:
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 1, 2, 3]))
+    begin, end = rng.integers(0, 3, (2, 2))
+    return core.ConvProblem(
+        direction=str(rng.choice(DIRECTIONS)),
+        batch=int(rng.integers(1, 6)),
+        in_channels=groups * int(rng.choice([1, 3, 16, 37])),
+        out_channels=groups * int(rng.choice([1, 5, 32, 41])),
+        groups=groups,
+        in_size=tuple(np.maximum(3 - begin - end, 1) + rng.integers(0, 19, 2)),
+        kernel=(3, 3),
+        pad_begin=tuple(begin),
+        pad_end=tuple(end),
+        bias=bool(rng.integers(2)),
+        dtype=str(rng.choice(["float32", "float32", "float16"])),
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_problems(context: Context, seed: int) -> None:
+    check(context, random_problem(seed), "gpu_winograd", spread=SPREAD, accumulate=bool(seed % 2), seed=seed)
+
+
+TILES = {
+    f"{device_class}-{tile.name}": tile
+    for device_class in ("nvidia", "amd", "intel-gpu", "mali", "gpu")
+    for tile in gpu_gemm_tiles.rows(device_class, 4)
+}
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_every_tile_of_the_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every micro kernel, with parts of the depth, and chunks of which the last one is smaller."""
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "on")
+    tile = TILES[name]
+
+    def insist(product: ProductShape, device: object, size: int, name: str, parts: int) -> TileChoice:
+        steps = -(-product.depth // tile.k)
+        length = -(-steps // parts)
+        return TileChoice(tile, -(-steps // length), length)
+
+    monkeypatch.setattr(gpu_winograd, "insist", insist)
+    problem = core.parse("conv forward n2 ic39 ih19 iw13 oc70 kh3 kw3 ph1 pw1 b1")
+    for direction, parts in (("forward", 1), ("backward_filter", 2)):
+        settings = {"tile": 2, "product": tile.name, "parts": parts, "chunks": 2}
+        run_with(core.context(), problem.with_direction(direction), settings)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_settings_of_a_search(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "on")
+    context = core.context()
+    problem = core.parse("conv n2 ic19 ih9 iw13 oc40 kh3 kw3 ph1 pw1").with_direction(direction)
+    listed = list(gpu_winograd.candidates(problem, context.planner))
+    assert listed[0] == {}
+    first = dict(listed[1])
+    some = [settings for settings in listed[1:] if settings["product"] == first["product"]]
+    filters = direction == "backward_filter"
+    assert len(some) == 2 * len(gpu_winograd.CHUNKS) * (len(gpu_winograd.PARTS) if filters else 1)
+    for settings in some[:: 5 if filters else 1]:
+        run_with(context, problem, dict(settings))
+
+
+def run_with(context: Context, problem: core.ConvProblem, settings: dict[str, int | str]) -> None:
+    """Run a problem with settings and compare it with float64."""
+    arrays = random_arrays(problem)
+    plan = context.plan_launches(problem, gpu_winograd.plan(problem, context.planner, settings), "gpu_winograd")
+    exact = reference(problem, arrays)
+    result = np.full(exact.shape, np.nan, np.float32)
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    plan.run(**given, **{OUTPUTS[problem.direction]: result})
+    assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_error_is_at_most_ten_times_the_direct_methods(context: Context, direction: str, mean: float) -> None:
+    """Over all elements, and in the worst one."""
+    problem = core.parse("conv n2 ic64 ih14 iw14 oc64 kh3 kw3 ph1 pw1").with_direction(direction)
+    arrays = random_arrays(problem)
+    for name in ("x", "dy"):
+        arrays[name] += np.float32(mean)
+    exact = reference(problem, arrays)
+    errors = {}
+    for algorithm in ("gpu_winograd", "gpu_gemm"):
+        plan = context.plan(problem, algorithm=algorithm)
+        result = np.full(exact.shape, np.nan, np.float32)
+        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        plan.run(**given, **{OUTPUTS[direction]: result})
+        off = np.abs(result - exact)
+        errors[algorithm] = np.linalg.norm(off), off.max()
+    assert all(got < 10 * direct for got, direct in zip(errors["gpu_winograd"], errors["gpu_gemm"]))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_two_runs_give_the_same_bits(context: Context, direction: str) -> None:
+    problem = core.parse(LINES["small-planes"]).with_direction(direction)
+    first, second = (check(context, problem, "gpu_winograd", spread=SPREAD) for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_nan_stays_in_its_tiles(context: Context, tile: int, direction: str) -> None:
+    """Zeros that fill matrices up must not meet the data: 0 * NaN is NaN."""
+    problem = core.parse("conv n3 ic5 ih12 iw12 oc7 kh3 kw3 ph1 pw1").with_direction(direction)
+    arrays = random_arrays(problem)
+    arrays["x" if direction == "forward" else "dy"][0, 0, 4, 4] = np.nan
+    plan = context.plan(problem, algorithm="gpu_winograd")
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    result = np.zeros(plan.arguments[-1].shape, np.float32)
+    plan.run(**given, **{OUTPUTS[direction]: result})
+    wrong = np.isnan(result)
+    if direction == "backward_filter":
+        assert wrong[0].all()
+        assert not wrong[1:].any()
+    else:
+        assert wrong[0, :, 3:6, 3:6].all()
+        assert not wrong[1:].any()
+        assert not wrong[0, :, 8:].any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv f64 n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1",
+        "conv n2 ic4 ih11 iw10 oc5 kh3 kw3 ph2 pw2 dh2 dw2",
+        "conv n2 ic4 ih11 iw13 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
+        "conv n0 ic3 ih5 iw5 oc4 kh3 kw3 ph1 pw1",
+        "conv n2 ic3 ih9 iw8 oc5 kh5 kw5 ph2 pw2",
+        "conv n70000 ic1 ih200 iw200 oc1 kh3 kw3",
+    ],
+)
+def test_declines_what_it_does_not_serve(text: str) -> None:
+    for direction in DIRECTIONS:
+        with pytest.raises(Declined):
+            gpu_winograd.plan(core.parse(text).with_direction(direction), core.context().planner)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"tile": 3}, {"product": "7x7x7"}, {"parts": 2}, {"parts": 0}, {"chunks": 0}, {"chunks": 10**6}, {"rows": 1}],
+)
+def test_settings_that_cannot_be_are_declined(changes: dict[str, int | str]) -> None:
+    context = core.context()
+    problem = core.parse("conv forward n2 ic19 ih9 iw13 oc70 kh3 kw3")
+    product = next(gpu_gemm_tiles.candidates(context.device, 4)).name
+    with pytest.raises(Declined):
+        gpu_winograd.plan(problem, context.planner, {"tile": 4, "product": product, "parts": 1, "chunks": 1, **changes})
+
+
+def test_the_switch_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "off")
+    with pytest.raises(Declined, match="CLGRAFT_WINOGRAD is off"):
+        gpu_winograd.plan(core.parse("conv forward n2 ic64 ih14 iw14 oc64 kh3 kw3"), core.context().planner)
+
+
+@pytest.mark.parametrize("storage", ["", "f16 "])
+def test_epilogues(context: Context, tile: int, rng: np.random.Generator, storage: str) -> None:
+    """Whole rows of tiles, and those that end in the middle."""
+    for size in ("ih15 iw13", "ih8 iw16"):
+        layer = f"conv forward {storage}n2 ic19 {size} oc37 kh3 kw3 ph1 pw1 b1"
+        for epilogue in (BOTH, CHANNELS):
+            problem = core.parse(f"fused {layer} {epilogue}")
+            launches = gpu_winograd.plan(problem.base, context.planner, epilogue=problem.epilogue)
+            check_epilogue(context.plan_launches(problem, launches, "gpu_winograd"), problem, rng)
+
+
+def test_graphs_choose_it_and_fuse_what_follows(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers with activations and a residual sum, forward and backward, as on a GPU."""
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "4")
+    context = Context.on(None)
+    context.device = replace(
+        context.device, compute_units=128, device_class="gpu", is_cpu=False, is_gpu=True, vector_width=1
+    )
+    graph = parse_graph(
+        "input x[2,16,9,11] w[16,16,3,3] b[16] v[16,16,3,3]\n"
+        "y = x w b | conv forward n2 ic16 ih9 iw11 oc16 kh3 kw3 ph1 pw1 b1\n"
+        "z = y | pointwise x0[3168] : y0 = x0 > 0 ? x0 : 0\n"
+        "t = z v | conv forward n2 ic16 ih9 iw11 oc16 kh3 kw3 ph1 pw1\n"
+        "u = t x | pointwise x0[3168] x1[3168] : y0 = x0 + x1\noutput u"
+    )
+    for node in (graph.nodes[0], graph.nodes[2]):
+        assert context.choose(node.problem).algorithm == "gpu_winograd"
+    compiled = context.compile(graph)
+    arrays = {value.name: rng.standard_normal(value.shape).astype(np.float32) for value in graph.inputs}
+    exact = evaluate(graph, arrays)["u"]
+    found = compiled.run(arrays)["u"]
+    assert np.abs(found.ravel() - exact.ravel()).max() <= 1e-5 * np.abs(exact).max()
+    assert [name for _, name in compiled.report().algorithms] == ["in_kernel", "in_kernel"]
+    differentiated = graph.gradients(["x", "w", "b", "v"])
+    arrays["d.u"] = rng.standard_normal(3168).astype(np.float32)
+    exact, compiled = evaluate(differentiated, arrays), context.compile(differentiated)
+    for name, found in compiled.run(arrays).items():
+        assert np.abs(found.ravel() - exact[name].ravel()).max() <= 1e-5 * np.abs(exact[name]).max(), name
+    names = [name for problem, name in compiled.report().algorithms if " backward" in problem and "bias" not in problem]
+    assert names == ["gpu_winograd"] * 4
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_products_keep_float32_accuracy(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that round operands to TF32 are neither chosen nor searched, nor taken from settings."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "4")
+    context = Context.on(None)
+    context.device = replace(
+        context.device,
+        device_class="nvidia",
+        compute_capability=90,
+        compute_units=132,
+        max_work_group_size=1024,
+        local_memory=48 * 1024,
+    )
+    problem = core.parse("conv n64 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1").with_direction(direction)
+    rounding = [tile.name for tile in gpu_gemm_tiles.candidates(context.device, 4) if tile.tf32]
+    assert rounding
+    shape = costs.Shape.of(problem, 4)
+    assert not costs.choose_product(shape, shape.tiles, context.device).tile.tf32
+    searched = {settings.get("product") for settings in gpu_winograd.candidates(problem, context)}
+    assert not searched & set(rounding)
+    with pytest.raises(Declined, match="TF32"):
+        settings = {"tile": 4, "product": rounding[0], "parts": 1, "chunks": 1}
+        gpu_winograd.plan(problem, context, settings)
