@@ -74,10 +74,11 @@ class DeviceRun:
             for launch in self.launches
         ]
 
-    def result(self) -> np.ndarray:
-        """Run once and return the output."""
+    def result(self, name: str = "") -> np.ndarray:
+        """Run once and return an output, the last one without a name."""
         self.enqueue()
-        argument = self.problem.arguments()[-1]
+        arguments = {argument.name: argument for argument in self.problem.arguments()}
+        argument = arguments[name or list(arguments)[-1]]
         host = np.empty(argument.shape, argument.dtype)
         cl.enqueue_copy(self.queue, host, self.buffers[argument.name])
         return host

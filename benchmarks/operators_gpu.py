@@ -7,6 +7,7 @@ device's cache stays there on both sides. Results are compared with PyTorch's in
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ class Case(NamedTuple):
     peer: Callable[[dict[str, torch.Tensor]], Any]
     scalars: dict[str, float] = {}  # noqa: RUF012
     random: bool = False
+    output: str = ""  # what is compared with float64: the last output, if empty
 
 
 def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], Any]:
@@ -47,7 +49,48 @@ def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict
     return backward
 
 
+def batch_norm_backward(t: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return all gradients by autograd, from one forward run; dx is the first of them."""
+    return gradients_of_norm(t["x"], t["gamma"])(t["dy"])[0]
+
+
+@functools.lru_cache(2)
+def gradients_of_norm(x: torch.Tensor, gamma: torch.Tensor) -> Callable[[torch.Tensor], Any]:
+    inputs = [tensor.detach().requires_grad_() for tensor in (x, gamma, torch.zeros_like(gamma))]
+    y = F.batch_norm(inputs[0], None, None, inputs[1], inputs[2], True)
+    return lambda dy: torch.autograd.grad(y, inputs, dy, retain_graph=True)
+
+
+def memory_cases() -> Iterator[Case]:
+    """What memory bounds: elementwise, reductions, batch norm."""
+    for size in ("64,256,56,56", "8,256,56,56", "64,512,7,7", "8,64,14,14"):
+        yield Case(f"pointwise x0[{size}] : y0 = x0 > 0 ? x0 : 0", lambda t: torch.relu(t["x0"]))
+        yield Case(
+            f"pointwise x0[{size}] x1[{size}] : y0 = x0 > 0 ? x1 : 0",
+            lambda t: torch.ops.aten.threshold_backward(t["x1"], t["x0"], 0),
+        )
+        yield Case(f"pointwise x0[{size}] x1[{size}] : y0 = x0 + x1", lambda t: t["x0"] + t["x1"])
+    for size, axes in (
+        *(("64,256,56,56", (0, 2, 3)), ("64,512,7,7", (0, 2, 3)), ("64,2048,7,7", (2, 3))),
+        *(("65536,256", (1,)), ("4096,4096", (0,)), ("51380224", (0,))),
+    ):
+        folded = ",".join(map(str, axes))
+        yield Case(f"pointwise x0[{size}] y0=sum[{folded}] : y0 = x0", lambda t, axes=axes: t["x0"].sum(axes))
+    for size in (
+        *("n64 c64 s12544", "n64 c256 s3136", "n64 c512 s784", "n64 c1024 s196", "n64 c2048 s49"),
+        *("n8 c64 s12544", "n8 c256 s3136", "n8 c1024 s196"),
+    ):
+        yield Case(
+            f"batchnorm forward_training {size}",
+            lambda t: F.batch_norm(t["x"], None, None, t["gamma"], t["beta"], True),
+            {"eps": 1e-5},
+            output="y",
+        )
+        yield Case(f"batchnorm backward_training {size}", batch_norm_backward, {"eps": 1e-5}, output="dx")
+
+
 def cases() -> Iterator[Case]:
+    yield from memory_cases()
     for n, i, o in ((8, 25088, 4096), (64, 4096, 4096), (512, 4096, 4096)):
         size = f"n{n} i{i} o{o}"
         yield Case(f"dense forward {size}", lambda t: t["x"] @ t["w"].T)
@@ -170,6 +213,10 @@ def inputs(problem: Any) -> dict[str, np.ndarray]:
     if problem.kind == "pool" and "y" in arrays:
         sizes = problem.kernel, problem.stride, problem.pad_begin
         arrays["y"] = F.max_pool2d(torch.from_numpy(arrays["x"]), *sizes).numpy()
+    if problem.kind == "batchnorm" and "var" in arrays:
+        x = torch.from_numpy(arrays["x"]).cuda().double()
+        arrays["mean"] = x.mean((0, 2)).float().cpu().numpy()
+        arrays["var"] = x.var((0, 2), correction=0).float().cpu().numpy()
     return arrays
 
 
@@ -192,7 +239,7 @@ def main() -> int:
         f"device: {context.device.name}; copy {2**31 / copy / 1e9:.2f} TB/s; ms, GB/s, TFLOPS, PyTorch's time over ours"
     )
     ratios: dict[str, list[float]] = {}
-    for text, function, scalars, random in cases():
+    for text, function, scalars, random, output in cases():
         if only not in text:
             continue
         problem = core.parse(text)
@@ -204,7 +251,7 @@ def main() -> int:
         except core.ClgraftError as error:
             print(f"{text:72} {str(error)[:500]}", flush=True)
             continue
-        result = run.result()
+        result = run.result(output)
         if random:
             kept = float(np.count_nonzero(result)) / result.size
             error = abs(kept - scalars["keep"]) + float(

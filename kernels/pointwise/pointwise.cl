@@ -4,18 +4,10 @@
 // every element is read before it is written. Two shapes of the loop:
 //   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of `pieces`
 //                       of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
-//   pointwise_groups    GPUs: a work-group takes UNROLL * GROUP elements of a row, and all its loads are on their way at once
-//   pointwise_elements  a work-item per element: rows too short for both
+//   pointwise_elements  a work-item per element: rows too short for vectors, and few elements on GPUs (more: pointwise/gpu.cl)
 //
 // The kernel wanted is named by a macro, POINTWISE_VECTORS and so on.
 #include "pointwise/value.cl"
-
-#ifndef UNROLL
-#define UNROLL 4
-#endif
-#ifndef GROUP
-#define GROUP 256
-#endif
 
 // Row offsets of the inputs.
 #define START(n, kind, unit) ulong from_##n = 0;
@@ -109,46 +101,6 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void pointwise_vectors(
 #endif
         if (ragged) {
             OUTPUTS(WRITE_LAST)
-        }
-    }
-}
-#elif defined(POINTWISE_GROUPS)
-#define LOAD_ALL_0(n, kind)                                  \
-    const VALUE held_##n = LOAD_##kind(xs##n, from_##n);     \
-    for (int u = 0; u < UNROLL; u++) all_##n[u] = held_##n;
-#define LOAD_ALL_1(n, kind)                                                                        \
-    for (int u = 0; u < UNROLL; u++) {                                                             \
-        const ulong column = begin + u * GROUP;                                                    \
-        all_##n[u] = column < length ? LOAD_##kind(xs##n, from_##n + column) : SPLAT(REAL(0.0));   \
-    }
-#define LOAD_ALL(n, kind, unit) \
-    VALUE all_##n[UNROLL];      \
-    LOAD_ALL_##unit(n, kind)
-#define FETCH(n, kind, unit) const VALUE x##n = all_##n[u];
-#define BLEND_ELEMENT(n, kind) \
-    if (wanted_##n) { BLEND(n, LOAD_##kind(ys##n, to + column)) }
-#define WRITE(n, kind) \
-    if (wanted_##n) STORE_##kind(ys##n, to + column, y##n);
-
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_groups(PARAMETERS const ulong length,
-                                                                                const ulong pieces) {
-    INPUTS(OPEN_INPUT)
-    OUTPUTS(OPEN_OUTPUT)
-    const INDEX row = get_group_id(0) / (INDEX)pieces, piece = get_group_id(0) % (INDEX)pieces;
-    const ulong begin = (ulong)piece * (UNROLL * GROUP) + get_local_id(0), to = row * length;
-    INDEX rest = row;
-    INPUTS(START)
-    ROW_AXES(SPLIT_AXIS, LAST_AXIS)
-    STRIDES(ADVANCE)
-    INPUTS(LOAD_ALL)
-    for (int u = 0; u < UNROLL; u++) {
-        const ulong column = begin + u * GROUP;
-        if (column < length) {
-            INPUTS(FETCH)
-            OUTPUTS(DECLARE_OUTPUT)
-            BODY
-            OUTPUTS(BLEND_ELEMENT)
-            OUTPUTS(WRITE)
         }
     }
 }

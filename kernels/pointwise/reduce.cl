@@ -6,7 +6,7 @@
 //   reduce_rows      CPUs, innermost axis folded: VL running results per lane, joined at the end
 //   reduce_columns   CPUs, innermost axis kept: VL results at a time
 //   reduce_elements  a work-item per result and part, any axes
-//   reduce_groups    GPUs: a work-group of GROUP per result and part
+//   reduce_groups    GPUs: LANES of a work-group's GROUP work-items per result and part
 //   reduce_finish    folds the parts; on GPUs a work-group of GROUP per result does (reduce_finish_groups)
 // Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0, every
 // BLOCK of them to level 1, every BLOCK of those to level 2.
@@ -21,6 +21,15 @@
 #endif
 #ifndef GROUP
 #define GROUP 256
+#endif
+#ifndef LANES
+#define LANES GROUP  // work-items that share a result's part
+#endif
+#ifndef WIDE
+#define WIDE 1  // neighbouring values that a work-item of reduce_groups reads at once: 4 or 1
+#endif
+#ifndef UNROLL
+#define UNROLL 4  // of which it reads so many
 #endif
 
 #define START_KEPT(n, kind, unit) ulong kept_##n = 0;
@@ -203,14 +212,16 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
         OUTPUTS(FOLD)                   \
     }
 
+// The sum of LANES neighbouring work-items' values, as a tree.
 #define JOIN_GROUP(n, kind)                                                                      \
-    shared_values[lane] = y##n;                                                                  \
+    local real *mine_##n = shared_values + get_local_id(0);                                      \
+    *mine_##n = y##n;                                                                            \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    for (int half_way = GROUP / 2; half_way > 0; half_way /= 2) {                                \
-        if (lane < half_way) shared_values[lane] = COMBINE_##n(shared_values[lane], shared_values[lane + half_way]); \
+    for (int half_way = LANES / 2; half_way > 0; half_way /= 2) {                                \
+        if (lane < half_way) *mine_##n = COMBINE_##n(*mine_##n, mine_##n[half_way]);             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                            \
     }                                                                                            \
-    const real total_##n = shared_values[0];                                                     \
+    const real total_##n = *mine_##n;                                                            \
     barrier(CLK_LOCAL_MEM_FENCE);
 
 #if defined(REDUCE_ELEMENTS)
@@ -241,44 +252,108 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 }
 
 #elif defined(REDUCE_GROUPS)
-#define FETCH(n, kind, unit) const VALUE x##n = LOAD_##kind(xs##n, from_##n + unit * column);
+#include "pointwise/quads.cl"
 
-// A work-item walks every GROUP-th value of its part, and keeps row and column instead of dividing.
+// A work-item reads UNROLL times WIDE neighbouring values at once, and keeps row and column instead of dividing. Each of
+// the WIDE has a level 0 of its own.
+#define ALIGNED_INPUT_0(n, kind)
+#define ALIGNED_INPUT_1(n, kind) && QUAD_ALIGNED_##kind(xs##n + kept_##n)
+#define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
+#define DECLARE_ALL(n, kind, unit) real all_##n[UNROLL * WIDE];
+#define DECLARE_WIDE(n, kind)                                      \
+    VALUE a1_##n = IDENTITY_##n, a2_##n = IDENTITY_##n, wide_##n[WIDE]; \
+    for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;
+#define READ_0(n, kind)                                               \
+    {                                                                 \
+        const real held = LOAD_##kind(xs##n, from_##n);               \
+        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = held;  \
+    }
+#if WIDE == 4
+#define READ_1(n, kind)                                                                                     \
+    if (quads) {                                                                                            \
+        READ_QUAD_##kind(all_##n + WIDE * u, xs##n + from_##n + column)                                     \
+    } else {                                                                                                \
+        for (int e = 0; e < WIDE; e++) all_##n[WIDE * u + e] = LOAD_##kind(xs##n, from_##n + column + e);   \
+    }
+#else
+#define READ_1(n, kind) all_##n[u] = LOAD_##kind(xs##n, from_##n + column);
+#endif
+#define READ(n, kind, unit) READ_##unit(n, kind)
+#define FETCH(n, kind, unit) const VALUE x##n = all_##n[WIDE * u + e];
+#define FOLD_WIDE(n, kind) wide_##n[e] = COMBINE_##n(wide_##n[e], y##n);
+#define JOIN_WIDE(n, kind)                                                                          \
+    for (int half_way = WIDE / 2; half_way > 0; half_way /= 2)                                      \
+        for (int e = 0; e < half_way; e++) wide_##n[e] = COMBINE_##n(wide_##n[e], wide_##n[e + half_way]); \
+    VALUE a0_##n = wide_##n[0];                                                                     \
+    for (int e = 0; e < WIDE; e++) wide_##n[e] = IDENTITY_##n;                                      \
+    FLUSH_0(n, kind)
+#define JOIN_TWO_LEVELS(n, kind) VALUE y##n = COMBINE_##n(a2_##n, a1_##n);
+
+// LANES work-items share a result's part; a work-group has GROUP / LANES of such teams.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PARAMETERS const ulong kept, const ulong rows,
                                                                              const ulong length, const ulong parts) {
     local real shared_values[GROUP];
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
-    const INDEX result = get_group_id(0) / (INDEX)parts, part = get_group_id(0) % (INDEX)parts;
-    const int lane = get_local_id(0);
+    const int lane = get_local_id(0) % LANES;
+    const INDEX team = get_group_id(0) * (INDEX)(GROUP / LANES) + get_local_id(0) / LANES;
+    const INDEX result = team % (INDEX)kept, part = team / (INDEX)kept;
     INDEX rest = result;
     INPUTS(START_KEPT)
     KEPT_AXES(SPLIT_AXIS, LAST_AXIS)
     KEPT_STRIDES(ADVANCE_KEPT)
-    OUTPUTS(DECLARE_LEVELS)
+    const bool quads = true INPUTS(ALIGNED_INPUT);
+    const INDEX steps_of_row = (INDEX)length / WIDE;
+    const ulong steps = rows * steps_of_row;
+    INDEX step = steps * part / parts + lane;
+    const INDEX end = part < parts ? steps * (part + 1) / parts : 0;
+    const INDEX row_step = LANES / steps_of_row, column_step = LANES % steps_of_row * WIDE;
+    INDEX row = step / steps_of_row, column = step % steps_of_row * WIDE;
+    OUTPUTS(DECLARE_WIDE)
     int flushes = 0;
-    const INDEX begin = rows * length * part / parts + lane, end = rows * length * (part + 1) / parts;
-    const INDEX row_step = GROUP / (INDEX)length, column_step = GROUP % (INDEX)length;
-    INDEX row = begin / (INDEX)length, column = begin % (INDEX)length;
-    INDEX left = begin < end ? (end - begin + GROUP - 1) / GROUP : 0;
-    while (left > 0) {
-        const INDEX count = min(left, (INDEX)BLOCK);
-        left -= count;
-#pragma unroll 4
-        for (INDEX i = 0; i < count; i++) {
-            FOLD_ELEMENT(row)
-            row += row_step;
-            column += column_step;
-            if (column >= length) {
-                column -= length;
-                row++;
+    while (step < end) {
+        for (int i = 0; i < BLOCK / UNROLL && step < end; i++) {
+            const INDEX first = step;
+            INPUTS(DECLARE_ALL)
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                if (step < end) {
+                    INDEX rest = row;
+                    INPUTS(START)
+                    ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+                    ROW_STRIDES(ADVANCE)
+                    INPUTS(READ)
+                }
+                step += LANES;
+                row += row_step;
+                column += column_step;
+                if (column >= length) {
+                    column -= length;
+                    row++;
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                if (first + u * LANES < end) {
+#pragma unroll
+                    for (int e = 0; e < WIDE; e++) {
+                        INPUTS(FETCH)
+                        OUTPUTS(DECLARE_OUTPUT)
+                        BODY
+                        OUTPUTS(FOLD_WIDE)
+                    }
+                }
             }
         }
-        FLUSH
+        OUTPUTS(JOIN_WIDE)
+        if (++flushes == BLOCK) {
+            OUTPUTS(FLUSH_1)
+            flushes = 0;
+        }
     }
-    OUTPUTS(JOIN_LEVELS)
+    OUTPUTS(JOIN_TWO_LEVELS)
     OUTPUTS(JOIN_GROUP)
-    if (lane == 0) {
+    if (lane == 0 && part < parts) {
         OUTPUTS(FINISH_ONE)
     }
 }

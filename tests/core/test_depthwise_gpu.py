@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import check
+from tests.core.conv_checks import OUTPUTS, check, random_arrays
 
 WIDE = (
     "conv g2 n1 ic2 ih128 iw160 oc2 kh64 kw64 sh32 sw32",  # FCN's 32 times upsampling, the other way round
@@ -39,3 +40,50 @@ def test_local_memory_bounds_the_sums_of_a_filter() -> None:
     context.device = replace(context.device, local_memory=depthwise_gpu.GROUP * 4 * 4)
     with pytest.raises(Declined, match="the local memory"):
         depthwise_gpu.plan(problem, context)
+
+
+BLOCKS = (
+    "conv g5 n2 ic5 ih9 iw12 oc5 kh3 kw3 ph1 pw1 b1",  # lines of a multiple of four: read in vectors
+    "conv g3 n2 ic3 ih10 iw13 oc6 kh3 kw3 ph1 pw1",
+    "conv g3 n2 ic3 ih11 iw16 oc3 kh5 kw5 sh2 sw2 ph2 pw2",
+    "conv g2 n1 ic2 ih9 iw20 oc2 kh3 kw7 sh1 sw3 pw5",
+    "conv g2 n1 ic2 ih7 iw8 oc2 kh7 kw7 ph3 pw3",
+    "conv f16 g3 n2 ic3 ih8 iw8 oc3 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv f64 g3 n2 ic3 ih8 iw8 oc3 kh3 kw3 ph1 pw1",
+)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data", "backward_filter"])
+@pytest.mark.parametrize("text", BLOCKS)
+def test_blocks_at_every_address(text: str, direction: str) -> None:
+    """Vectors are read only where the tensors' addresses allow it."""
+    problem = core.parse(text).with_direction(direction)
+    names = {step.kernel.function_name for step in depthwise_gpu.plan(problem, core.context()).launches}
+    assert names & {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_columns_filter"}
+    aligned = check(core.context(), problem, "depthwise_gpu", seed=3)
+    check(core.context(), problem, "depthwise_gpu", accumulate=True, seed=3)
+    arrays = random_arrays(problem, 3)
+    plan = core.context().plan(problem, algorithm="depthwise_gpu")
+    for shifted in plan.arguments:
+        given = {}
+        for argument in plan.arguments:
+            whole = np.full(argument.size + 24, np.nan, argument.dtype)
+            first = -whole.ctypes.data // whole.itemsize % 16 + (argument is shifted)
+            given[argument.name] = whole[first:][: argument.size].reshape(argument.shape)
+            if argument.role == "in":
+                given[argument.name][...] = arrays[argument.name]
+        plan.run(**given)
+        assert np.array_equal(given[OUTPUTS[direction]], aligned)
+
+
+def test_what_blocks_do_not_serve() -> None:
+    for text, direction, reason in (
+        ("conv g2 n1 ic2 ih20 iw20 oc2 kh9 kw9", "forward", "81 taps"),
+        ("conv g2 n1 ic2 ih20 iw20 oc2 kh3 kw3 sh5 sw1", "backward_data", "stride"),
+        ("conv g2 n1 ic2 ih20 iw20 oc2 kh3 kw3 dh2", "forward", "dilation"),
+        ("conv g2 n1 ic2 ih0 iw5 oc2 kh3 kw3 ph2 pw1", "forward", "no elements"),
+    ):
+        problem = core.parse(text).with_direction(direction)
+        with pytest.raises(Declined, match=reason):
+            depthwise_gpu.plan(problem, core.context(), {"rows": 4, "columns": 4})
+        check(core.context(), problem, "depthwise_gpu")

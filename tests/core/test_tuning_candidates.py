@@ -126,7 +126,8 @@ def test_rows_of_the_gpus_depthwise_convolution(context, direction):
         problem = core.parse(text).with_direction(direction)
         listed = [Choice.of("depthwise_gpu", settings) for settings in depthwise_gpu.candidates(problem, context)]
         served = prove(context, problem, listed)
-        assert served == (2 if "sh2 sw2 dh2" in text or "sh2 sw2 ph2 pw2 dh2" in text else 5)
+        one_row, dilated = "sh2 sw2 dh2" in text, "dh2" in text
+        assert served == (2 if one_row else 5 if dilated else 11)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -155,7 +156,14 @@ def test_tiles_of_the_gpus_gradients_of_few_channels(context):
     [
         *("few_channels_gpu tile=8x8x3x1x1", "few_channels_gpu parts=1"),
         *("gpu_gemm tile=7x7x7 parts=1", "gpu_gemm tile=64x64x16 parts=0", "gpu_gemm parts=2"),
-        *("depthwise_gpu rows=3", "depthwise_gpu cols=2", "planes lanes=3 items=1", "planes lanes=8"),
+        *(
+            "depthwise_gpu rows=3",
+            "depthwise_gpu cols=2",
+            "depthwise_gpu rows=1 columns=4",
+            "depthwise_gpu columns=4",
+            "planes lanes=3 items=1",
+            "planes lanes=8",
+        ),
         *("depthwise_rows rows=3", "depthwise_rows items=65", "depthwise_rows rows=2 cols=1"),
         *("cpu packed=0", "cpu rows=8 colour=1", "cpu_panel vectors=3", "cpu_panel rows=0", "cpu_panel packed=8"),
     ],

@@ -39,6 +39,25 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     return Launches(tuple(builder.launches), builder.workspace)
 
 
+def activated_text(name: str, norm: str) -> str:
+    """Return the text of y, an activation of the norm's value; without a name, y is that value."""
+    if not name:
+        return f"real y = {norm};"
+    return f"real norm = {norm}; real y = {_of_norm(activation.find(name).forward)};"
+
+
+def flow_text(name: str, norm: str) -> tuple[str, str]:
+    """Return the text that leads from dy to the gradient of the norm's value, and that gradient's name."""
+    if not name:
+        return "", "dy"
+    factor = _of_norm(activation.find(name).backward)
+    return f"{activated_text(name, norm)} real flow = dy * ({factor}); ", "flow"
+
+
+def _of_norm(text: str) -> str:
+    return NAME_OF_VALUE.sub(lambda found: "norm" if found[0] == "x" else "y", text)
+
+
 class _Builder:
     """Collects loops over (batch, channels, pixels) and the per-channel workspace between them."""
 
@@ -109,20 +128,11 @@ class _Builder:
 
     def activated(self, norm: str) -> str:
         """Return the text of y, of the norm's value."""
-        if not self.problem.activation:
-            return f"real y = {norm};"
-        return f"real norm = {norm}; real y = {self._of_norm(activation.find(self.problem.activation).forward)};"
+        return activated_text(self.problem.activation, norm)
 
     def flow(self, norm: str) -> tuple[str, str]:
         """Return the text that leads to the gradient of the norm's value, and that gradient's name."""
-        if not self.problem.activation:
-            return "", "dy"
-        factor = self._of_norm(activation.find(self.problem.activation).backward)
-        return f"{self.activated(norm)} real flow = dy * ({factor}); ", "flow"
-
-    @staticmethod
-    def _of_norm(text: str) -> str:
-        return NAME_OF_VALUE.sub(lambda found: "norm" if found[0] == "x" else "y", text)
+        return flow_text(self.problem.activation, norm)
 
     def forward_training(self) -> None:
         batch, channels, pixels = shape = self.problem.shape

@@ -15,7 +15,12 @@ from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar,
 from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
-UNROLL = 4  # elements per work-item there
+QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
+MAP_QUADS = 1  # of which it has so many
+READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
+SINGLES_AHEAD = 8  # the same, of loads of one element
+LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
+FEWEST_LANES = 8  # work-items that share a result there, at least
 # is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
 ITEMS_PER_UNIT = {True: 4, False: 2048}
 LEAST_PER_ITEM = {True: 16384, False: 64}
@@ -24,6 +29,7 @@ VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here o
 VALUES_PER_PART = 16384
 LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than there are
 MOST_PARTS = 1024
+ITEMS_OF_ELEMENTS = 64  # per compute unit of a GPU: up to so many elements, each is a work-item's
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
 SHARED = (0, 2, 4, 8)  # axes besides the innermost one that a CPU's kernels are made for
 MOST_SHARED = SHARED[-1]
@@ -126,10 +132,12 @@ class _Generator:
         lanes: int = 0,
         partial: bool = False,
         any_inner: bool = False,
+        units: Sequence[int] = (),
     ) -> dict[str, Any]:
         """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any.
 
-        With `any_inner` an argument says of every input whether it walks that axis.
+        With `any_inner` an argument says of every input whether it walks that axis; `units` say how a GPU's kernel
+        reads each input.
         """
         places = list(self.inputs)
         rows, kept = self.shared(rows), self.shared(kept, len(self.axes) + MOST_SHARED)
@@ -137,9 +145,11 @@ class _Generator:
         if lanes:
             defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
+        units = units or [
+            2 if any_inner else int(inner is not None and inner.strides[i] != 0) for i in range(len(places))
+        ]
         defines["INPUTS(F)"] = " ".join(
-            f"F({n}, {operand.kind}, {2 if any_inner else int(inner is not None and inner.strides[i] != 0)})"
-            for i, (n, operand) in enumerate(self.inputs.items())
+            f"F({n}, {operand.kind}, {unit})" for (n, operand), unit in zip(self.inputs.items(), units)
         )
         defines["OUTPUTS(F)"] = " ".join(
             f"F({n}, {'real' if partial else self.loop.outputs[n].kind})" for n in self.numbers
@@ -231,8 +241,8 @@ class _Generator:
         # kernels that walk the innermost axis know no other strides
         if self.walked and self.is_cpu and self.inner.size >= self.lanes:
             return Launches([self.map_vectors()])
-        if self.walked and not self.is_cpu and self.inner.size >= GROUP:
-            return Launches([self.map_groups()])
+        if self.walked and not self.is_cpu and count(self.axes) > self.units * ITEMS_OF_ELEMENTS:
+            return Launches([self.map_quads()])
         return Launches([self.map_elements()])
 
     def map_vectors(self) -> Launch:
@@ -253,14 +263,29 @@ class _Generator:
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
-    def map_groups(self) -> Launch:
-        outer = self.axes[:-1]
-        pieces = ceil_div(self.inner.size, UNROLL * GROUP)
-        arguments = [*self.arguments(outer), *_ulongs(self.inner.size, pieces)]
-        size = count(outer) * pieces * GROUP
-        return self.launch(
-            "pointwise/pointwise.cl", "pointwise_groups", self.defines(outer, inner=self.inner), size, GROUP, arguments
+    def map_quads(self) -> Launch:
+        """Plan a GPU's kernel: four neighbouring elements at once, of one row where rows and strides allow it."""
+        total, last = count(self.axes), len(self.axes) - 1
+        flat, step = [True] * len(self.inputs), 1
+        for axis in reversed(self.axes):
+            flat = [is_flat and stride == step for is_flat, stride in zip(flat, axis.strides)]
+            step *= axis.size
+        # what is read in the outputs' own order needs no position of its own
+        axes = [replace(axis, strides=tuple(0 if f else s for f, s in zip(flat, axis.strides))) for axis in self.axes]
+        in_rows = self.inner.size % QUAD == 0 and not any(
+            stride % QUAD for axis in axes[:last] for stride, walks in zip(axis.strides, axes[last].strides) if walks
         )
+        if in_rows:
+            units = [3 if f else walks for f, walks in zip(flat, axes[last].strides)]
+            axes, length = axes[:last], self.inner.size
+        else:
+            used = [any(axis.strides[i] for axis in axes) for i in range(len(flat))]
+            units, length = [3 if f else 2 * walks for f, walks in zip(flat, used)], total
+        defines = self.defines(axes, units=units)
+        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1})})
+        arguments = [*self.arguments(axes), *_ulongs(length, total)]
+        size = ceil_div(total, QUAD * MAP_QUADS * GROUP) * GROUP
+        return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)
 
     def map_elements(self) -> Launch:
         total = count(self.axes)
@@ -278,7 +303,7 @@ class _Generator:
             return Launches()
         if self.walked and self.is_cpu and self.inner.size >= self.lanes and count(folded):
             return self.fold_rows(kept, folded[:-1]) if self.inner.folded else self.fold_columns(kept[:-1], folded)
-        if self.walked and not self.is_cpu and self.inner.folded and count(folded) >= GROUP:
+        if self.walked and not self.is_cpu and self.inner.folded and count(folded) >= LEAST_OF_GROUPS:
             return self.fold_groups(kept, folded[:-1])
         return self.fold_elements(kept, folded)
 
@@ -300,10 +325,23 @@ class _Generator:
         return self.fold("reduce_columns", rows, kept, parts, vectors * parts, 1, numbers, self.inner, self.lanes)
 
     def fold_groups(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
-        results = count(kept)
-        parts = _parts(GROUPS_PER_UNIT * self.units, results, count(rows) * self.inner.size // (16 * GROUP))
+        walks = self.inner.strides
+        in_quads = self.inner.size % QUAD == 0 and not any(
+            stride % QUAD for axis in (*kept, *rows) for stride, walk in zip(axis.strides, walks) if walk
+        )
+        wide = QUAD if in_quads else 1
+        results, steps = count(kept), count(rows) * self.inner.size // wide
+        target = GROUPS_PER_UNIT * self.units
+        # no more parts than are busy at once: a rest of them would wait for all others
+        parts = max(1, min(target // results, steps * wide // (16 * GROUP), MOST_PARTS))
+        unroll = max(1, (READS_AHEAD if in_quads else SINGLES_AHEAD) // max(1, sum(walks)))
+        lanes = GROUP
+        while parts == 1 and lanes > FEWEST_LANES and lanes // 2 * unroll >= steps:
+            lanes //= 2
         numbers = (results, count(rows), self.inner.size, parts)
-        return self.fold("reduce_groups", rows, kept, parts, results * parts * GROUP, GROUP, numbers, self.inner)
+        size = ceil_div(results * parts, GROUP // lanes) * GROUP
+        more = {"LANES": lanes, "WIDE": wide, "UNROLL": unroll}
+        return self.fold("reduce_groups", rows, kept, parts, size, GROUP, numbers, self.inner, more=more)
 
     def fold_elements(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
         results, values = count(kept), count(rows)
@@ -322,14 +360,15 @@ class _Generator:
         numbers: Sequence[int],
         inner: Axis | None = None,
         lanes: int = 0,
+        more: Mapping[str, int] | None = None,
     ) -> Launches:
-        """Plan one launch, or with several parts a second one that folds them."""
+        """Plan one launch, with `more` macros, or with several parts a second one that folds them."""
         partial = parts > 1
         results = numbers[0]
         slot = _aligned(results * parts * self.itemsize)
         places = {n: Workspace(self.offset + i * slot, self.itemsize) for i, n in enumerate(self.numbers)}
         arguments = [*self.arguments(rows, kept, places if partial else None), *_ulongs(*numbers)]
-        defines = self.defines(rows, kept, inner, lanes, partial)
+        defines = {**self.defines(rows, kept, inner, lanes, partial), **(more or {})}
         launch = self.launch("pointwise/reduce.cl", name, defines, size, local, arguments)
         if not partial:
             return Launches([launch])

@@ -10,6 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
+from clgraft.core.operators.conv.depthwise import gpu_columns
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, long, sums_argument
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -31,13 +32,19 @@ MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
 ROWS = (1, 2, 4, 8)  # rows of a work-item that a search tries
+BLOCKS = tuple((rows, columns) for columns in (1, 4) for rows in (2, 4, 8))  # and blocks, without dilation
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Return the settings to search: the heuristic's (none), then ``rows`` of a work-item."""
+    """Return the settings to search: the heuristic's (none), ``rows`` of a work-item, and ``rows`` with ``columns``.
+
+    With ``rows`` alone, a work-item has one column, of rows that lie a dilation apart.
+    """
     yield {}
     for rows in ROWS:
         yield {"rows": rows}
+    for rows, columns in BLOCKS:
+        yield {"rows": rows, "columns": columns}
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
@@ -52,10 +59,17 @@ def plan(
     epilogue: Epilogue | None = None,
 ) -> Launches:
     """Plan one launch; a filter's gradient has a second one if the images are split."""
-    wanted = int((settings or {}).get("rows", 0))
-    if settings and (set(settings) != {"rows"} or wanted not in ROWS):
-        raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS}")
+    wanted, columns = (int((settings or {}).get(name, 0)) for name in ("rows", "columns"))
+    if settings and not (
+        (set(settings) == {"rows"} and wanted in ROWS)
+        or (set(settings) == {"rows", "columns"} and (wanted, columns) in BLOCKS)
+    ):
+        raise Declined(f"got settings {dict(settings)}, expected rows of {ROWS} or rows and columns of {BLOCKS}")
     height, width = axes_of(problem)
+    if columns:
+        return gpu_columns.plan(problem, planner, height, width, (wanted, columns), epilogue)
+    if not settings and not gpu_columns.reason_against(problem, planner, height, width):
+        return gpu_columns.plan(problem, planner, height, width, None, epilogue)
     taps = height.taps * width.taps
     if wanted > 1 and _alone(height, taps):
         raise Declined(f"serves this kernel, stride and dilation with 1 row, not {wanted}")

@@ -1,0 +1,150 @@
+"""Batch norm of a training step on GPUs, with few launches.
+
+A work-group takes a whole channel and keeps it in registers where it fits: one launch, which reads memory once and
+writes it once. Longer channels are cut into parts: a launch for their sums, and one for the result that joins the sums.
+The statistics are those of x minus the mean of the channel, or of a part's first values: see `generated` for why this
+keeps digits where the mean is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.batchnorm.generated import activated_text, flow_text
+from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
+from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
+from clgraft.core.problem import ceil_div
+
+NAME = "channels"
+FOR_GPUS = True  # a search on a CPU device does not try it
+WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
+GROUPS = (128, 256, 512, 1024)  # work-items of a work-group that takes a whole channel
+# reads of a tensor that such a work-item keeps, by elements of a read: more take too many registers
+MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 4}}
+PART_GROUP = 256  # work-items of a work-group that takes a part
+PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
+GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
+SUMS = 3  # of a part
+FEWEST_PIXELS = 8
+MOST_ELEMENTS = 2**31  # of a channel
+
+
+def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
+    """Plan one launch, or two.
+
+    Raises
+    ------
+    Declined
+        On CPU devices, for other directions, and where neighbouring pixels are too few.
+    """
+    if planner.device.is_cpu:
+        raise Declined("made for GPUs")
+    if problem.direction not in MOST_HELD:
+        raise Declined(f"has no {problem.direction}")
+    if problem.pixels < FEWEST_PIXELS:
+        raise Declined(f"{problem.pixels} pixels, fewer than {FEWEST_PIXELS}, do not fill what memory returns at once")
+    if not 0 < problem.batch * problem.pixels < MOST_ELEMENTS:
+        raise Declined(f"channels of {problem.batch * problem.pixels} elements, not of 1 to {MOST_ELEMENTS}")
+    groups = [group for group in GROUPS if group <= planner.device.max_work_group_size]
+    if PART_GROUP not in groups:
+        raise Declined(f"work-groups of {planner.device.max_work_group_size} are too small")
+    norm = _Norm(problem, planner)
+    most = MOST_HELD[problem.direction][norm.wide]
+    group = next((group for group in groups if group * most >= norm.steps), 0)
+    return norm.whole(group) if group else norm.parts()
+
+
+@dataclass
+class _Norm:
+    """What the kernels of a problem have in common."""
+
+    problem: BatchNormProblem
+    planner: Planner
+    defines: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.forward = problem.direction == "forward_training"
+        self.wide = 4 if problem.pixels % 4 == 0 else 1
+        self.steps = problem.batch * problem.pixels // self.wide
+        self.real = "float64" if problem.dtype == "float64" else "float32"
+        self.inputs: tuple[str, ...] = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")
+        self.outputs: tuple[str, ...] = ("y", "mean", "var") if self.forward else ("dx", "dgamma", "dbeta")
+        self.kept: tuple[str, ...] = ()
+        self.defines["WIDE"] = self.wide
+        if not problem.activation:
+            return
+        self.kept, scalars = tuple(KEPT.split()), problem.activation_scalars
+        self.defines["SCALARS(F)"] = " ".join(f"F({name})" for name in scalars)
+        if self.forward:
+            self.outputs += self.kept
+            text = f"{activated_text(problem.activation, 'x0')} y0 = y;"
+            self.defines["ACTIVATE"] = read_program(text, 1, scalars).c_text((0,))
+        else:
+            self.inputs += self.kept
+            leading, flow = flow_text(problem.activation, "x1")
+            self.defines["FLOW"] = read_program(f"real dy = x0; {leading}y0 = {flow};", 2, scalars).c_text((0,))
+
+    def number(self, value: float) -> Constant:
+        return Constant(np.dtype(self.real).type(value))
+
+    def launch(
+        self,
+        file: str,
+        kernel: tuple[str, int],
+        defines: dict[str, Any],
+        groups: int,
+        arguments: Sequence[Any],
+        outputs: tuple[str, ...] = (),
+    ) -> Launch:
+        name, makes = kernel
+        macros = {**self.defines, **defines, "MAKES": makes}
+        built = self.planner.kernel(file, name, macros, self.problem.dtype)
+        return Launch(built, (groups * defines["GROUP"],), (defines["GROUP"],), tuple(arguments), outputs)
+
+    def result(self, *numbers: Any, partial: Sequence[Any] = ()) -> list[Any]:
+        """Return the arguments of a kernel that writes the results, with `numbers` after the sizes."""
+        bound: list[Any] = [Buffer(name) for name in self.inputs]
+        bound += [argument for name in self.outputs for argument in (Buffer(name), Accumulate(name))]
+        bound += [*partial, *ints(self.problem.channels, self.problem.pixels), *numbers]
+        share = self.number(1 / (self.steps * self.wide))
+        return [*bound, share, *(Scalar(name, self.real) for name in self.problem.scalars())]
+
+    def whole(self, group: int) -> Launches:
+        """Plan a work-group for each channel."""
+        each = 1
+        while each * group < self.steps:
+            each *= 2
+        kernel = ("batchnorm_channels_forward", 1) if self.forward else ("batchnorm_channels_backward", 2)
+        arguments = self.result(Constant(np.uint32(self.steps)))
+        defines = {"GROUP": group, "EACH": each}
+        return Launches((self.launch(WHOLE_FILE, kernel, defines, self.problem.channels, arguments, self.outputs),))
+
+    def parts(self) -> Launches:
+        """Plan work-groups for parts of channels."""
+        channels, each = self.problem.channels, PART_EACH[self.problem.direction] * 4 // self.wide
+        rounds = ceil_div(self.steps, each * PART_GROUP)
+        wanted = ceil_div(GROUPS_PER_UNIT * self.planner.device.compute_units, channels)
+        part_steps = max(1, rounds // wanted) * each * PART_GROUP
+        parts = ceil_div(self.steps, part_steps)
+        defines = {"GROUP": PART_GROUP, "EACH": each}
+        itemsize = np.dtype(self.real).itemsize
+        partial, sizes = Workspace(0, itemsize), [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
+        bound = ("x",) if self.forward else ("x", "dy", "mean", *self.kept)
+        arguments = [*(Buffer(name) for name in bound), partial, *ints(channels, self.problem.pixels), *sizes]
+        if not self.forward:
+            arguments += [Scalar(name, self.real) for name in self.problem.activation_scalars]
+        kernels = (("batchnorm_parts_statistics", 1), ("batchnorm_parts_forward", 2))
+        if not self.forward:
+            kernels = (("batchnorm_parts_products", 3), ("batchnorm_parts_backward", 4))
+        first = self.launch(PARTS_FILE, kernels[0], defines, channels * parts, arguments)
+        arguments = self.result(*sizes, partial=(partial,))
+        second = self.launch(PARTS_FILE, kernels[1], defines, channels * parts, arguments, self.outputs)
+        return Launches((first, second), channels * parts * SUMS * itemsize)

@@ -1,0 +1,112 @@
+// Batch norm of a training step on GPUs: a work-group per channel does everything in one launch.
+//
+// x, dy, y, dx (batch, channels, pixels); all others have one value for each channel. A channel is one round of its
+// work-group (batchnorm/steps.cl), which keeps it in registers between the sums and the result.
+//
+//   batchnorm_channels_forward    y = ACTIVATE of norm, mean and var; var from the values less their mean
+//   batchnorm_channels_backward   dx, dgamma, dbeta, through the statistics
+#include "batchnorm/steps.cl"
+
+#ifndef MAKES
+#define MAKES 1  // 1: batchnorm_channels_forward, 2: batchnorm_channels_backward
+#endif
+
+#if MAKES == 1
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_forward(
+    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
+    OUTPUT_OF(stored, var), KEPT_OUTPUTS const int channels, const int pixels, const uint steps, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
+    local real firsts[GROUP], seconds[GROUP];
+    const uint channel = get_group_id(0), per_row = (uint)pixels / WIDE;
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    real values[WIDE * EACH], sums[WIDE], squares[WIDE];
+    WIDTH sums[e] = squares[e] = 0;
+    READ_ROUND(values, x, 0, steps)
+    STEPS {
+        STEP(0)
+        if (step < steps) WIDTH sums[e] += values[WIDE * i + e];
+    }
+    real first = join_wide(sums), second = 0;
+    sum_group(&first, &second, firsts, seconds);
+    const real middle = first * share;
+    WIDTH sums[e] = 0;
+    STEPS {
+        STEP(0)
+        if (step < steps) {
+            WIDTH {
+                const real d = values[WIDE * i + e] - middle;
+                sums[e] += d;
+                squares[e] = fma(d, d, squares[e]);
+            }
+        }
+    }
+    first = join_wide(sums);
+    second = join_wide(squares);
+    sum_group(&first, &second, firsts, seconds);
+    const real d = first * share, spread = fmax(second * share - d * d, REAL(0.0));
+    const real factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
+    const real level = LOAD(OPEN(beta), channel) - d * factor;
+    if (get_local_id(0) == 0) {
+        PUT(stored, mean, channel, middle + d)
+        PUT(stored, var, channel, spread)
+        PUT_KEPT(middle, factor, level)
+    }
+    if (!y_base) return;
+    STEPS {
+        STEP(0)
+        if (step < steps) {
+            real results[WIDE];
+            WIDTH results[e] =
+                activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR));
+            write_wide(OPEN(y) + PLACE(step), results, quads, accumulate_y);
+        }
+    }
+}
+
+#else
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channels_backward(
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
+    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels, const int pixels,
+    const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    local real firsts[GROUP], seconds[GROUP];
+    const uint channel = get_group_id(0), per_row = (uint)pixels / WIDE;
+    const bool quads =
+        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+    OPEN_KEPT
+    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];
+    WIDTH sums[e] = products[e] = 0;
+    READ_ROUND(values, x, 0, steps)
+    READ_ROUND(gradients, dy, 0, steps)
+    STEPS {
+        STEP(0)
+        if (step < steps) {
+            WIDTH {
+                const int at = WIDE * i + e;
+                gradients[at] = FLOWING(gradients[at], values[at]);
+                values[at] -= mean_of_x;
+                sums[e] += gradients[at];
+                products[e] = fma(gradients[at], values[at], products[e]);
+            }
+        }
+    }
+    real first = join_wide(sums), second = join_wide(products);
+    sum_group(&first, &second, firsts, seconds);
+    second *= inverse;
+    if (get_local_id(0) == 0) {
+        PUT(stored, dgamma, channel, second)
+        PUT(stored, dbeta, channel, first)
+    }
+    if (!dx_base) return;
+    const real slope = inverse * second * share, mean_flow = first * share;
+    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    STEPS {
+        STEP(0)
+        if (step < steps) {
+            real results[WIDE];
+            WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain;
+            write_wide(OPEN(dx) + PLACE(step), results, quads, accumulate_dx);
+        }
+    }
+}
+#endif

@@ -1,0 +1,142 @@
+// What the GPUs' kernels of a training batch norm share: steps of WIDE elements of a channel, their sums, activations.
+//
+// A channel is `batch` rows of `pixels` elements; a step is WIDE neighbours of a row. Rounds of a work-group are EACH *
+// GROUP steps, of which a work-item takes every GROUP-th.
+//
+// ACTIVATE   y0 from x0, the norm's value; FLOW: y0, the gradient of the norm's value, from x0, y's, and x1, the value;
+//            both only where an activation follows. SCALARS(F): its scalars
+#include "pointwise/value.cl"
+#include "pointwise/quads.cl"
+
+#ifndef GROUP
+#define GROUP 256  // work-items of a work-group; a power of 2
+#endif
+#ifndef EACH
+#define EACH 4  // steps of a work-item that are on their way at once
+#endif
+#ifndef WIDE
+#define WIDE 4  // 4 or 1
+#endif
+#ifndef SCALARS
+#define SCALARS(F)
+#endif
+#define SCALAR_LAST(name) , const real p_##name
+#define PASS_SCALAR(name) , p_##name
+
+#define OUTPUT_OF(type, name) TENSOR_OF(type, name), const int accumulate_##name
+#define PUT(kind, name, at, value) \
+    if (name##_base) STORE_##kind(OPEN(name), at, accumulate_##name ? LOAD_##kind(OPEN(name), at) + (value) : (value));
+
+// Where step `step` of a channel lies: rows of `per_row` steps, one row in each image.
+#define PLACE(step) ((ulong)((step) / per_row * (uint)channels + channel) * (uint)pixels + (step) % per_row * WIDE)
+#define STEPS _Pragma("unroll") for (int i = 0; i < EACH; i++)
+#define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
+// A work-item's steps of the round from `start` on, and the values that it takes there.
+#define STEP(start) const uint step = (start) + get_local_id(0) + i * GROUP;
+#define READ_ROUND(to, tensor, start, end)                                                      \
+    STEPS {                                                                                     \
+        STEP(start)                                                                             \
+        if (step < (end)) read_wide(to + WIDE * i, OPEN(tensor) + PLACE(step), quads);          \
+    }
+
+void read_wide(real *to, global const stored *from, const bool quads) {
+#if WIDE == 4
+    if (quads) {
+        READ_QUAD_stored(to, from)
+        return;
+    }
+#endif
+    WIDTH to[e] = LOAD(from, e);
+}
+
+void write_wide(global stored *to, const real *from, const bool quads, const int accumulate) {
+#if WIDE == 4
+    if (quads && !accumulate) {
+        WRITE_QUAD_stored(to, from)
+        return;
+    }
+#endif
+    WIDTH STORE(to, e, accumulate ? LOAD(to, e) + from[e] : from[e]);
+}
+
+// The sums of all work-items' first and second, in a fixed order.
+void sum_group(real *first, real *second, local real *firsts, local real *seconds) {
+    const int lane = get_local_id(0);
+    firsts[lane] = *first;
+    seconds[lane] = *second;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int left = GROUP;
+    while (left > 8) {  // eight become one: fewer barriers than by twos
+        left /= 8;
+        real sums[2] = {0, 0};
+        if (lane < left)
+            for (int i = 0; i < 8; i++) {
+                sums[0] += firsts[lane + i * left];
+                sums[1] += seconds[lane + i * left];
+            }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < left) {
+            firsts[lane] = sums[0];
+            seconds[lane] = sums[1];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    *first = *second = 0;
+    for (int i = 0; i < left; i++) {
+        *first += firsts[i];
+        *second += seconds[i];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+real join_wide(const real *sums) {
+#if WIDE == 4
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+#else
+    return sums[0];
+#endif
+}
+
+real activated(const real norm SCALARS(SCALAR_LAST)) {
+#ifdef ACTIVATE
+    const VALUE x0 = norm;
+    VALUE y0;
+    ACTIVATE
+    return y0;
+#else
+    return norm;
+#endif
+}
+
+real flow(const real dy, const real norm SCALARS(SCALAR_LAST)) {
+#ifdef FLOW
+    const VALUE x0 = dy, x1 = norm;
+    VALUE y0;
+    FLOW
+    return y0;
+#else
+    return dy;
+#endif
+}
+
+// The gradient of the norm of `value`: shift, factor and level are those that forward kept.
+#ifdef FLOW
+#define KEPT_INPUTS TENSOR_OF(const real, shift), TENSOR_OF(const real, scale), TENSOR_OF(const real, offset),
+#define OPEN_KEPT \
+    const real middle = OPEN(shift)[channel], factor = OPEN(scale)[channel], level = OPEN(offset)[channel];
+#define FLOWING(dy, value) flow(dy, ((value) - middle) * factor + level SCALARS(PASS_SCALAR))
+#else
+#define KEPT_INPUTS
+#define OPEN_KEPT
+#define FLOWING(dy, value) (dy)
+#endif
+#ifdef ACTIVATE
+#define KEPT_OUTPUTS OUTPUT_OF(real, shift), OUTPUT_OF(real, scale), OUTPUT_OF(real, offset),
+#define PUT_KEPT(middle, factor, level) \
+    PUT(real, shift, channel, middle)   \
+    PUT(real, scale, channel, factor)   \
+    PUT(real, offset, channel, level)
+#else
+#define KEPT_OUTPUTS
+#define PUT_KEPT(middle, factor, level)
+#endif

@@ -1,0 +1,326 @@
+// Depthwise convolution on GPUs without dilation, in all directions: a work-item per block of R rows and COLS columns.
+//
+// x (batch, channels, source_h, source_w)   w (channels * multiplier, KH, KW)
+// y (batch, channels * multiplier, size_h, size_w); `grid` has y's pixels over x
+//
+// A line of the source is read once for all the results of a work-item that it serves, in vectors of four where tensors
+// lie at multiples of 16 bytes and have lines of a multiple of four; otherwise, one by one. All sums stay in registers.
+
+#ifndef MAKES
+#define MAKES 1  // 1: depthwise_gpu_columns, 2: depthwise_gpu_phases, 3: depthwise_gpu_columns_filter
+#endif
+#ifndef R
+#define R 4  // rows of a work-item; depthwise_gpu_phases: a multiple of SH
+#endif
+#ifndef COLS
+#define COLS 4  // columns of a work-item; depthwise_gpu_phases: a multiple of SW
+#endif
+#ifndef GROUP
+#define GROUP 128  // work-items of a work-group
+#endif
+#ifndef KH
+#define KH 3
+#define KW 3
+#define SH 1
+#define SW 1
+#endif
+#ifndef BEGIN_H
+#define BEGIN_H (-1)  // where the first tap of pixel 0 lies in the source
+#define BEGIN_W (-1)
+#endif
+#ifndef LEAD
+#define LEAD 3  // BEGIN_W modulo 4: elements of an aligned vector in front of a line's first one
+#endif
+
+#include "common/divide.cl"
+#include "common/epilogue.cl"
+#include "conv/depthwise/planes.cl"
+
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLLED(times) PRAGMA(unroll times)
+#define UNROLL 128
+
+// Over the planes that a result sums. A loop of one turn costs: compilers keep all addresses of its body in registers.
+#ifdef ONE_SUM
+#define SUMS(s, count) const int s = 0;
+#else
+#define SUMS(s, count) for (int s = 0; s < (count); s++)
+#endif
+
+// The elements of the source that a work-item meets: LINES lines of SPAN elements. Phases: of dy, the first of them
+// FIRST_H and FIRST_W after the block's position divided by the stride (ceil((1 - KH - BEGIN) / stride) and so on).
+#if MAKES == 2
+#define FLOORED(a, b) ((a) >= 0 ? (a) / (b) : -((b) - 1 - (a)) / (b))
+#define FIRST_H FLOORED(-(BEGIN_H) - KH + SH, SH)
+#define FIRST_W FLOORED(-(BEGIN_W) - KW + SW, SW)
+#define LINES (FLOORED(R - 1 - (BEGIN_H), SH) - FIRST_H + 1)
+#define SPAN (FLOORED(COLS - 1 - (BEGIN_W), SW) - FIRST_W + 1)
+#else
+#define LINES ((R - 1) * SH + KH)
+#define SPAN ((COLS - 1) * SW + KW)
+#endif
+
+#if STORAGE == 32
+#define ALIGNED(p, width) (((width) & 3) == 0 && ((ulong)(p) & 15) == 0)
+#else
+#define ALIGNED(p, width) false
+#endif
+
+#define TAKE(place, value) \
+    if (first + (place) >= 0 && first + (place) < count) line[first + (place)] = (value);
+
+// A function that reads COUNT elements of line `row` of a plane from `column` on, zeros outside of the plane. With
+// `quads`, `column` - AHEAD is a multiple of four. All numbers of turns are constants in the function itself: compilers
+// unroll its loops before they know where it is called, and otherwise keep `line` in memory.
+#if MAKES == 3
+#define SKIP_LINE  // a condition for each load: the loop over items has registers enough, and waits less
+#else
+#define SKIP_LINE if (!there) return;
+#endif
+#if STORAGE == 32
+#define TRY_QUAD                                                                                            \
+    if (quads && wanted > 1) {                                                                              \
+        if (there && (uint)at < (uint)width) {                                                              \
+            const float4 quad = *(global const float4 *)(from + at);                                        \
+            TAKE(0, quad.x)                                                                                 \
+            TAKE(1, quad.y)                                                                                 \
+            TAKE(2, quad.z)                                                                                 \
+            TAKE(3, quad.w)                                                                                 \
+        }                                                                                                   \
+        continue;                                                                                           \
+    }
+#else
+#define TRY_QUAD
+#endif
+#define READER(NAME, COUNT, AHEAD)                                                                          \
+    void NAME(real *line, global const stored *plane, const int row, const int height, const int column,    \
+              const int width, const bool quads) {                                                          \
+        const int count = COUNT;                                                                            \
+        UNROLLED(UNROLL)                                                                                    \
+        for (int e = 0; e < COUNT; e++) line[e] = 0;                                                        \
+        const bool there = (uint)row < (uint)height;                                                        \
+        SKIP_LINE                                                                                           \
+        global const stored *from = plane + (there ? (long)row * width : 0);                                \
+        UNROLLED(UNROLL)                                                                                    \
+        for (int block = 0; block < (AHEAD + COUNT + 3) / 4; block++) {                                     \
+            const int first = 4 * block - AHEAD;                                                            \
+            const int wanted = min(first + 4, COUNT) - max(first, 0), at = column + first;                  \
+            TRY_QUAD                                                                                        \
+            UNROLLED(4)                                                                                     \
+            for (int e = 0; e < 4; e++) {                                                                   \
+                if (first + e >= 0 && first + e < COUNT && there && (uint)(at + e) < (uint)width)           \
+                    line[first + e] = LOAD(from, at + e);                                                   \
+            }                                                                                               \
+        }                                                                                                   \
+    }
+#if MAKES == 2
+READER(read_line, SPAN, 0)
+#else
+READER(read_line, SPAN, LEAD)
+#endif
+#if MAKES == 3
+READER(read_gradients, COLS, 0)
+#endif
+
+// Write R lines of COLS results, whose first is element `at` of a plane.
+#define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                       \
+    const bool whole = COLS == 4 && ALIGNED(to, columns) && !(accumulate);                                         \
+    UNROLLED(R)                                                                                                    \
+    for (int k = 0; k < R; k++) {                                                                                  \
+        if ((row) + k >= (rows)) continue;                                                                         \
+        const long at = (long)((row) + k) * (columns) + (column);                                                  \
+        real value[COLS];                                                                                          \
+        UNROLLED(COLS)                                                                                             \
+        for (int c = 0; c < COLS; c++)                                                                             \
+            if ((column) + c < (columns)) value[c] = RESULT(sum[k][c], at + c);                                    \
+        if (whole)                                                                                                 \
+            WRITE_QUAD(to, at, value)                                                                              \
+        else                                                                                                       \
+            for (int c = 0; c < COLS; c++)                                                                         \
+                if ((column) + c < (columns)) STORE(to, at + c, accumulate ? LOAD(to, at + c) + value[c] : value[c]); \
+    }
+#if STORAGE == 32 && COLS == 4
+#define WRITE_QUAD(to, at, v) *(global float4 *)((to) + (at)) = (float4)(v[0], v[1], v[2], v[3]);
+#else
+#define WRITE_QUAD(to, at, v) ;
+#endif
+
+#if MAKES == 1
+// The sums of one plane's products, over all taps.
+void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, const int h, const int column,
+               const int ih, const int iw, const bool quads) {
+    real lines[LINES][SPAN];
+UNROLLED(UNROLL)
+    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r, ih, column, iw, quads);
+UNROLLED(UNROLL)
+    for (int r = 0; r < LINES; r++) {
+UNROLLED(R)
+        for (int k = 0; k < R; k++) {
+            const int i = r - k * SH;
+            if (i < 0 || i >= KH) continue;
+UNROLLED(COLS)
+            for (int c = 0; c < COLS; c++) {
+UNROLLED(KW)
+                for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j], taps[i * KW + j], sum[k][c]);
+            }
+        }
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_columns(
+    CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias, const int accumulate,
+    const PlaneSums planes, const Grid grid, const uint items, const int strips, const int blocks,
+    const ulong by_strips, const ulong by_blocks, const ulong by_channels EPILOGUE_PARAMETERS) {
+    SIZES
+    OPEN_EPILOGUE
+    const uint item = get_global_id(0);
+    if (item >= items) return;
+    const uint line = quotient(item, by_blocks), t = quotient(line, by_strips);
+    const int v = (item - line * blocks) * COLS, u = (line - t * strips) * R;
+    const int channel = t - quotient(t, by_channels) * planes.channels;
+    const uint of_source = planes.shared == 1 ? t : t / planes.shared;
+    real sum[R][COLS];
+    const real bias = has_bias ? LOAD(OPEN(b), channel) : 0;
+UNROLLED(R)
+    for (int k = 0; k < R; k++) {
+UNROLLED(COLS)
+        for (int c = 0; c < COLS; c++) sum[k][c] = bias;
+    }
+    SUMS(s, planes.sums) {
+        global const stored *plane = OPEN(x) + (ulong)(of_source * planes.sums + s) * ((ulong)ih * iw);
+        global const stored *weights = OPEN(w) + ((long)channel * planes.sums + s) * (KH * KW);
+        real taps[KH * KW];
+UNROLLED(UNROLL)
+        for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, planes.flip ? KH * KW - 1 - i : i);
+        if (COLS == 4 && ALIGNED(plane, iw))
+            sum_lines(sum, plane, taps, u * SH + grid.begin_h, v * SW + grid.begin_w, ih, iw, true);
+        else
+            sum_lines(sum, plane, taps, u * SH + grid.begin_h, v * SW + grid.begin_w, ih, iw, false);
+    }
+    global stored *to = OPEN(y) + (ulong)t * ((ulong)oh * ow);
+#define RESULT(value, at) EPILOGUE_ELEMENT(value, channel, (long)t * oh * ow + (at))
+    WRITE_BLOCK(sum, to, u, v, oh, ow, accumulate, RESULT)
+}
+
+#elif MAKES == 2
+// dx of a strided convolution: a block begins at a multiple of the stride, so that each of its elements is of one phase
+// for the compiler, and meets taps that the compiler knows.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_phases(
+    CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), const int accumulate, const int channels, const int multiplier,
+    const Grid grid, const uint items, const int strips, const int blocks, const ulong by_strips,
+    const ulong by_blocks, const ulong by_channels) {
+    SIZES
+    const uint item = get_global_id(0);
+    if (item >= items) return;
+    const uint line_of_blocks = quotient(item, by_blocks), t = quotient(line_of_blocks, by_strips);
+    const int q = (item - line_of_blocks * blocks) * COLS, p = (line_of_blocks - t * strips) * R;
+    const int channel = t - quotient(t, by_channels) * channels;
+    real sum[R][COLS];
+UNROLLED(R)
+    for (int k = 0; k < R; k++) {
+UNROLLED(COLS)
+        for (int c = 0; c < COLS; c++) sum[k][c] = 0;
+    }
+    SUMS(m, multiplier) {
+        global const stored *plane = OPEN(dy) + ((ulong)t * multiplier + m) * ((ulong)oh * ow);
+        global const stored *weights = OPEN(w) + ((long)channel * multiplier + m) * (KH * KW);
+        real taps[KH * KW];
+UNROLLED(UNROLL)
+        for (int i = 0; i < KH * KW; i++) taps[i] = LOAD(weights, i);
+UNROLLED(UNROLL)
+        for (int r = 0; r < LINES; r++) {
+            const int u = p / SH + FIRST_H + r;
+            real line[SPAN];
+            read_line(line, plane, u, oh, q / SW + FIRST_W, ow, false);
+UNROLLED(R)
+            for (int k = 0; k < R; k++) {
+                const int i = k - (BEGIN_H) - (FIRST_H + r) * SH;
+                if (i < 0 || i >= KH) continue;
+UNROLLED(COLS)
+                for (int c = 0; c < COLS; c++) {
+UNROLLED(SPAN)
+                    for (int e = 0; e < SPAN; e++) {
+                        const int j = c - (BEGIN_W) - (FIRST_W + e) * SW;
+                        if (j >= 0 && j < KW) sum[k][c] = fma(line[e], taps[i * KW + j], sum[k][c]);
+                    }
+                }
+            }
+        }
+    }
+    global stored *to = OPEN(dx) + (ulong)t * ((ulong)ih * iw);
+#define RESULT(value, at) (value)
+    WRITE_BLOCK(sum, to, p, q, ih, iw, accumulate, RESULT)
+}
+
+#else
+// The products of one block of gradients and the x that it met.
+void sum_products(real *sum, global const stored *plane, global const stored *grads, const int u, const int v,
+                  const Grid grid, const bool quads) {
+    SIZES
+    const int h = u * SH + grid.begin_h;
+    real gradient[R][COLS];
+UNROLLED(R)
+    for (int k = 0; k < R; k++)
+        read_gradients(gradient[k], grads, u + k, oh, v, ow, quads);
+UNROLLED(UNROLL)
+    for (int r = 0; r < LINES; r++) {
+        real line[SPAN];
+        read_line(line, plane, h + r, ih, v * SW + grid.begin_w, iw, quads);
+UNROLLED(R)
+        for (int k = 0; k < R; k++) {
+            const int i = r - k * SH;
+            if (i < 0 || i >= KH) continue;
+UNROLLED(COLS)
+            for (int c = 0; c < COLS; c++) {
+UNROLLED(KW)
+                for (int j = 0; j < KW; j++)
+                    sum[i * KW + j] = fma(line[c * SW + j], gradient[k][c], sum[i * KW + j]);
+            }
+        }
+    }
+}
+
+// A work-group sums one filter over `split_items` of the (image, strip, block)s: partial[split][filter][tap], or dw
+// itself if there is one split.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_columns_filter(
+    CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw_out), TENSOR_OF(real, partial), const int accumulate,
+    const int channels, const int multiplier, const Grid grid, const uint items, const uint split_items,
+    const int strips, const int blocks, const ulong by_strips, const ulong by_blocks) {
+    SIZES
+    local real shares[KH * KW][GROUP];
+    const int me = get_local_id(0), filter = get_group_id(0);
+    const uint split = get_group_id(1), from = split * split_items, to = min(from + split_items, items);
+    const bool quads = COLS == 4 && ALIGNED(OPEN(x), iw) && ALIGNED(OPEN(dy), ow);
+    real sum[KH * KW];
+UNROLLED(UNROLL)
+    for (int t = 0; t < KH * KW; t++) sum[t] = 0;
+    for (uint item = from + me; item < to; item += GROUP) {
+        const uint line = quotient(item, by_blocks);
+        const ulong n = quotient(line, by_strips);
+        const int v = (item - line * blocks) * COLS, u = (line - (uint)n * strips) * R;
+        global const stored *plane = OPEN(x) + (n * channels + filter / multiplier) * ((ulong)ih * iw);
+        global const stored *grads = OPEN(dy) + (n * channels * multiplier + filter) * ((ulong)oh * ow);
+        if (quads)
+            sum_products(sum, plane, grads, u, v, grid, true);
+        else
+            sum_products(sum, plane, grads, u, v, grid, false);
+    }
+UNROLLED(UNROLL)
+    for (int t = 0; t < KH * KW; t++) shares[t][me] = sum[t];
+    for (int half_group = GROUP / 2; half_group > 0; half_group /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (me < half_group)
+            for (int t = 0; t < KH * KW; t++) shares[t][me] += shares[t][me + half_group];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int t = me; t < KH * KW; t += GROUP) {
+        const ulong place = (ulong)filter * (KH * KW) + t;
+        if (get_num_groups(1) > 1)
+            OPEN(partial)[(ulong)split * channels * multiplier * (KH * KW) + place] = shares[t][0];
+        else
+            STORE(OPEN(dw_out), place, accumulate ? LOAD(OPEN(dw_out), place) + shares[t][0] : shares[t][0]);
+    }
+}
+
+#include "conv/depthwise/sum.cl"
+#endif

@@ -1,0 +1,47 @@
+// Four neighbouring elements at once, on GPUs: one load or store of 16 bytes (float), of 8 (half), or two (double).
+//
+// READ_QUAD_kind(to, p)    to[0] to to[3] from p on; WRITE_QUAD_kind(p, from) the other way round
+// QUAD_ALIGNED_kind(p)     whether p allows that
+
+#define TAKE_QUAD(to, quad) \
+    (to)[0] = (quad).x;     \
+    (to)[1] = (quad).y;     \
+    (to)[2] = (quad).z;     \
+    (to)[3] = (quad).w;
+#if STORAGE == 64
+#define READ_QUAD_real(to, p)                                                                        \
+    {                                                                                                \
+        const double2 low = *(global const double2 *)(p), high = *(global const double2 *)((p) + 2); \
+        (to)[0] = low.x;                                                                             \
+        (to)[1] = low.y;                                                                             \
+        (to)[2] = high.x;                                                                            \
+        (to)[3] = high.y;                                                                            \
+    }
+#define WRITE_QUAD_real(p, from)                                              \
+    {                                                                         \
+        *(global double2 *)(p) = (double2)((from)[0], (from)[1]);             \
+        *(global double2 *)((p) + 2) = (double2)((from)[2], (from)[3]);       \
+    }
+#else
+#define READ_QUAD_real(to, p)                               \
+    {                                                       \
+        const float4 quad = *(global const float4 *)(p);    \
+        TAKE_QUAD(to, quad)                                 \
+    }
+#define WRITE_QUAD_real(p, from) *(global float4 *)(p) = (float4)((from)[0], (from)[1], (from)[2], (from)[3]);
+#endif
+#define QUAD_ALIGNED_real(p) (((ulong)(p) & 15) == 0)
+
+#if STORAGE == 16
+#define READ_QUAD_stored(to, p)                     \
+    {                                               \
+        const float4 quad = vloada_half4(0, (p));   \
+        TAKE_QUAD(to, quad)                         \
+    }
+#define WRITE_QUAD_stored(p, from) vstorea_half4_rte((float4)((from)[0], (from)[1], (from)[2], (from)[3]), 0, (p));
+#define QUAD_ALIGNED_stored(p) (((ulong)(p) & 7) == 0)
+#else
+#define READ_QUAD_stored(to, p) READ_QUAD_real(to, p)
+#define WRITE_QUAD_stored(p, from) WRITE_QUAD_real(p, from)
+#define QUAD_ALIGNED_stored(p) QUAD_ALIGNED_real(p)
+#endif

@@ -1,0 +1,111 @@
+"""The training batch norm of GPUs in one launch: against float64, at any address, and what it declines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import Declined
+from clgraft.core.operators.batchnorm import channels, generated
+from tests.core.pointwise_checks import MACHINES, planning_for
+from tests.core.test_batchnorm import EPS, SCALARS, check, parse, random_arrays, reference, with_activation
+
+# channels that registers hold, in vectors and one by one; in parts; of one row, and of a few elements
+LINES = (
+    "n8 c5 s196",
+    "n5 c3 s49",
+    "n3 c2 s12544",
+    "n33 c2 s2001",
+    "n5 c40 s10000",
+    "n1 c3 s9",
+    "f16 n4 c6 s36",
+    "f64 n4 c3 s35",
+)
+GPU = MACHINES[1]
+
+
+def run_into_nan(problem, arrays, algorithm="channels"):
+    results = {a.name: np.full(a.shape, np.nan, a.dtype) for a in problem.arguments() if a.role == "out"}
+    with planning_for(GPU) as context:
+        plan = context.plan(problem, algorithm=algorithm)
+        plan.run(scalars={"eps": EPS, **SCALARS.get(problem.activation, {})}, **arrays, **results)
+    return results
+
+
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+@pytest.mark.parametrize("line", LINES)
+def test_matches_float64(line: str, direction: str) -> None:
+    problem = parse(f"batchnorm {line}", direction)
+    arrays = random_arrays(problem, 3.0)
+    check(run_into_nan(problem, arrays), reference(problem, arrays), problem.dtype, 300)
+    first = run_into_nan(problem, arrays)
+    again = run_into_nan(problem, arrays)
+    assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+
+
+@pytest.mark.parametrize("activation", ["relu", "clip"])
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+@pytest.mark.parametrize("line", [LINES[0], LINES[2], LINES[4], LINES[5]])
+def test_activations(line: str, direction: str, activation: str) -> None:
+    problem, arrays = with_activation(f"batchnorm {line}", direction, activation)
+    results = run_into_nan(problem, arrays)
+    exact = reference(problem, arrays)
+    if direction == "forward_training":  # any shift will do: the same norm
+        shift = exact.pop("shift") - results.pop("shift").astype(np.float64)
+        exact["offset"] = exact["offset"] - shift * exact["scale"]
+    check(results, exact, problem.dtype, 300)
+
+
+@pytest.mark.parametrize(("mean", "outlier"), [(1000.0, None), (-3e4, None), (1000.0, 0.0), (1000.0, 1e4)])
+@pytest.mark.parametrize("line", ["n32 c2 s100", "n33 c1 s2001", "n16 c1 s4096"])
+def test_large_means_keep_their_digits(line: str, mean: float, outlier: float | None) -> None:
+    """Also where the first image, from which the shift of long channels is taken, is constant and far away."""
+    problem = parse(f"batchnorm {line}", "forward_training")
+    arrays = random_arrays(problem, mean)
+    if outlier is not None:
+        arrays["x"][0] = outlier
+    exact = reference(problem, arrays)
+    results = run_into_nan(problem, arrays)
+    assert (np.abs(results["mean"] - exact["mean"]) <= 2.0**-23 * abs(mean) + 1e-6 * np.sqrt(exact["var"])).all()
+    np.testing.assert_allclose(results["var"], exact["var"], rtol=1e-5)
+    np.testing.assert_allclose(results["y"], exact["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+def test_addresses_and_write_modes(direction: str) -> None:
+    """Four elements are read at once only where memory allows it; outputs are added to, or left out."""
+    problem = parse("batchnorm n3 c2 s20", direction)
+    arrays = random_arrays(problem)
+    aligned = run_into_nan(problem, arrays)
+    with planning_for(GPU) as context:
+        plan = context.plan(problem, algorithm="channels")
+        for shifted in (*(a.name for a in problem.arguments() if len(a.shape) == 3), "none of them"):
+            given = {}
+            for argument in problem.arguments():
+                whole = np.full(argument.size + 8, np.nan, argument.dtype)
+                part = whole[int(argument.name == shifted) :][: argument.size].reshape(argument.shape)
+                part[...] = arrays.get(argument.name, np.nan)
+                given[argument.name] = part
+            plan.run(scalars={"eps": EPS}, **given)
+            assert all(np.array_equal(given[name], array) for name, array in aligned.items())
+        for name, array in aligned.items():
+            target = np.full_like(array, 2)
+            others = dict.fromkeys(set(aligned) - {name})
+            plan.run(scalars={"eps": EPS}, **arrays, **others, **{name: core.accumulate(target)})
+            np.testing.assert_allclose(target, array + 2, rtol=1e-6, atol=1e-6)
+
+
+def test_what_it_declines() -> None:
+    with pytest.raises(Declined, match="made for GPUs"), planning_for("narrow vectors, many cores") as context:
+        channels.plan(parse("batchnorm n3 c2 s20", "forward_training"), context)
+    with planning_for(GPU) as context:
+        for line, direction, reason in (
+            ("n3 c2 s20", "forward_inference", "forward_inference"),
+            ("n0 c2 s20", "forward_training", "0 elements"),
+            ("n64 c2 s1", "backward_training", "1 pixels"),
+        ):
+            problem = parse(f"batchnorm {line}", direction)
+            with pytest.raises(Declined, match=reason):
+                channels.plan(problem, context)
+            assert generated.plan(problem, context).launches or not problem.batch

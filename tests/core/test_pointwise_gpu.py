@@ -1,0 +1,102 @@
+"""Generated kernels of GPUs, which read four elements at once: shapes, broadcasts, addresses, work-items that share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+
+GPU = MACHINES[1]
+# name: shapes of the operands; together they are of one row, of rows that four elements divide or not, and broadcast
+SHAPES = {
+    "one-row": ((1021,), (1021,)),
+    "rows-of-four": ((7, 3, 36), (3, 1)),
+    "rows-of-any": ((5, 3, 49), (3, 1)),
+    "inner-operand": ((9, 5, 24), (24,)),
+    "odd-inner-operand": ((9, 5, 27), (27,)),
+    "middle-operand": ((4, 9, 20), (4, 1, 20)),
+    "crossed": ((6, 1, 40), (5, 1)),
+    "one-number": ((3, 700), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])
+@pytest.mark.parametrize("name", SHAPES)
+def test_maps(name: str, dtype: str) -> None:
+    first, second = ("[" + ",".join(map(str, shape)) + "]" for shape in SHAPES[name])
+    problem = core.parse(f"pointwise {dtype}x0{first} x1{second} : y0 = x0 * x1 - 1; y1 = x0 > x1 ? x0 : x1")
+    rng = np.random.default_rng(1)
+    arrays = {a.name: rng.standard_normal(a.shape).astype(a.dtype) for a in problem.arguments() if a.role == "in"}
+    exact = [array.astype("float64") for array in arrays.values()]
+    with planning_for(GPU) as context:
+        assert [step.kernel.function_name for step in context.choose(problem).launches.launches] == ["pointwise_quads"]
+        results = run(context, problem, arrays)
+        sums = {"y0": core.accumulate(np.full_like(results["y0"], 2)), "y1": None}
+        context.plan(problem).run(**arrays, **sums)
+    unit = 2 * ROUNDING[problem.dtype]
+    np.testing.assert_allclose(results["y0"], exact[0] * exact[1] - 1, rtol=unit, atol=unit * 16)
+    np.testing.assert_array_equal(results["y1"], np.maximum(*exact))
+    np.testing.assert_allclose(sums["y0"].array, exact[0] * exact[1] + 1, rtol=2 * unit, atol=unit * 16)
+
+
+@pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])
+@pytest.mark.parametrize("length", [400, 403])
+def test_maps_at_every_address(length: int, dtype: str) -> None:
+    """Nothing next to the output is written, wherever operands begin."""
+    problem = core.parse(f"pointwise {dtype}x0[{length}] x1[{length}] : y0 = x0 - x1")
+    with planning_for(GPU) as context:
+        plan = context.plan(problem)
+        for offsets in ((0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)):
+            blocks = np.random.default_rng(0).integers(-9, 9, (3, length + 12)).astype(problem.dtype)
+            x0, x1, y0 = (block[4 + offset :][:length] for block, offset in zip(blocks, offsets))
+            around = blocks[2].copy()
+            around[4 + offsets[2] :][:length] = x0 - x1
+            plan.run(x0=x0, x1=x1, y0=y0)
+            np.testing.assert_array_equal(blocks[2], around)
+
+
+def test_a_map_in_place() -> None:
+    problem = core.parse("pointwise x0[5,3,49] x1[3,1] : y0 = x0 * x1")
+    x = np.random.default_rng(0).standard_normal((5, 3, 49)).astype("float32")
+    scale = np.array([[2], [3], [-1]], "float32")
+    expected = x * scale
+    with planning_for(GPU) as context:
+        context.plan(problem).run(x0=x, x1=scale, y0=x)
+    np.testing.assert_array_equal(x, expected)
+
+
+FOLDS = (
+    "x0[40,32] y0=sum[1]",  # eight work-items of a group share a row
+    "x0[37,49] y0=sum[1]",
+    "x0[11,300] y0=sum[1]",
+    "x0[3,5,4000] y0=sum[0,2]",
+    "x0[3,5,4001] y0=sum[0,2]",
+    "x0[7,5,12,33] y0=sum[0,2,3]",
+    "x0[90001] y0=sum[0]",
+    "x0[64,1,260] x1[3,1] y0=sum[0,2]",
+)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])
+@pytest.mark.parametrize("text", FOLDS)
+def test_folds(text: str, dtype: str, offset: int) -> None:
+    value = "x0 * x1" if "x1" in text else "x0"
+    problem = core.parse(f"pointwise {dtype}{text} y1=max{text.split('y0=sum')[1]} : y0 = {value}; y1 = {value}")
+    rng = np.random.default_rng(2)
+    arrays = {}
+    for argument in problem.arguments():
+        if argument.role == "in":
+            block = rng.standard_normal(argument.size + offset).astype(argument.dtype)
+            arrays[argument.name] = block[offset:].reshape(argument.shape)
+    exact = arrays["x0"].astype("float64") * arrays.get("x1", np.ones(())).astype("float64")
+    axes = tuple(int(a) for a in text.split("sum[")[1][:-1].split(","))
+    with planning_for(GPU) as context:
+        assert context.choose(problem).launches.launches[0].kernel.function_name == "reduce_groups"
+        results = run(context, problem, arrays)
+    arithmetic = ROUNDING["float64" if problem.dtype == "float64" else "float32"]
+    allowed = 12 * arithmetic * np.abs(exact).sum(axes) + 2 * ROUNDING[problem.dtype] * np.abs(exact.sum(axes))
+    assert (np.abs(results["y0"] - exact.sum(axes)) <= allowed).all()
+    np.testing.assert_allclose(results["y1"], exact.max(axes), rtol=2 * ROUNDING[problem.dtype])
