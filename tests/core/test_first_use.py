@@ -89,7 +89,8 @@ def test_a_gpu_builds_each_kernel_of_a_convolution_once(batch, device_class, mon
                 problem = replace(core.parse(text), batch=batch)
                 algorithm = context.choose(problem.with_direction(direction)).algorithm
                 names = [name for name, *_ in programs]
-                assert len(names) == len(set(names)) <= 3, (problem.with_direction(direction), algorithm, units)
+                most = 4 if algorithm == "gpu_winograd" else 3  # three transforms and the product
+                assert len(names) == len(set(names)) <= most, (problem.with_direction(direction), algorithm, units)
 
 
 def test_a_second_process_compiles_nothing():
