@@ -4,22 +4,12 @@
 //
 // LOG  1: the logarithm of the softmax
 
-#ifndef LOG
-#define LOG 0
-#endif
+#include "softmax/terms.cl"
+
 #ifndef CHANNELS
 #define CHANNELS 21
 #endif
 
-#if LOG
-#define TERM(y, dy) (dy)
-#define GRADIENT(y, dy, total) ((dy) - exp(y) * (total))
-#else
-#define TERM(y, dy) ((y) * (dy))
-#define GRADIENT(y, dy, total) ((y) * ((dy) - (total)))
-#endif
-
-#define GREATER(a, b) ((b) > (a) ? (b) : (a))
 #define EACH for (int c = 0; c < CHANNELS; c++)
 #define START                                                         \
     if (get_global_id(0) >= images * pixels) return;                  \

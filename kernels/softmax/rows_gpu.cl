@@ -11,9 +11,8 @@
 // GROUP  work-items of a work-group, LANES of them for a row (parts: all); powers of two
 // ITEM   elements of a work-item, LANES apart
 
-#ifndef LOG
-#define LOG 0
-#endif
+#include "softmax/terms.cl"
+
 #ifndef GROUP
 #define GROUP 256
 #endif
@@ -24,15 +23,6 @@
 #define ITEM 8
 #endif
 
-#if LOG
-#define TERM(y, dy) (dy)
-#define GRADIENT(y, dy, total) ((dy) - exp(y) * (total))
-#else
-#define TERM(y, dy) ((y) * (dy))
-#define GRADIENT(y, dy, total) ((y) * ((dy) - (total)))
-#endif
-
-#define GREATER(a, b) ((b) > (a) ? (b) : (a))
 #define EACH for (int i = 0; i < ITEM; i++)
 #define CHANNEL (first + lane + i * LANES)
 
@@ -95,6 +85,14 @@ real raise(real *values, const real top) {
     return sum;
 }
 
+// The sum of a work-item's terms.
+real sum_of_terms(const real *results, const real *gradients) {
+    real sum = 0;
+#pragma unroll
+    EACH sum += TERM(results[i], gradients[i]);
+    return sum;
+}
+
 #define READ_POWERS                                                                       \
     real values[ITEM];                                                                    \
     _Pragma("unroll") EACH values[i] = CHANNEL < end ? LOAD(xs, CHANNEL) * scale : -INFINITY;
@@ -143,10 +141,7 @@ FIXED void softmax_rows_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), 
     OPEN_ROW
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
     READ_GRADIENTS
-    real total = 0;
-#pragma unroll
-    EACH total += TERM(results[i], gradients[i]);
-    total = SUM_OF_ROW(total);
+    const real total = SUM_OF_ROW(sum_of_terms(results, gradients));
     if (number < rows) {
         WRITE_GRADIENTS(OPEN(dx) + from)
     }
@@ -187,10 +182,7 @@ FIXED void softmax_parts_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR_OF(r
     OPEN_PART
     global const stored *ys = OPEN(y) + from, *dys = OPEN(dy) + from;
     READ_GRADIENTS
-    real total = 0;
-#pragma unroll
-    EACH total += TERM(results[i], gradients[i]);
-    total = SUM_OF_ROW(total);
+    const real total = SUM_OF_ROW(sum_of_terms(results, gradients));
     if (lane == 0) OPEN(numbers)[get_group_id(0)] = total;
 }
 

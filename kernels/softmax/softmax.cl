@@ -13,17 +13,7 @@
 // The kernels for CPUs keep what they have read of a row or tile in `scratch`: the planes of an image may lie a multiple of a
 // cache's size apart, so that none of them would still be there at the second look.
 
-#ifndef LOG
-#define LOG 0
-#endif
-
-#if LOG
-#define TERM(y, dy) (dy)
-#define GRADIENT(y, dy, total) ((dy) - exp(y) * (total))
-#else
-#define TERM(y, dy) ((y) * (dy))
-#define GRADIENT(y, dy, total) ((y) * ((dy) - (total)))
-#endif
+#include "softmax/terms.cl"
 
 // What multiplied by scale is less than any number.
 #define LEAST(scale) ((scale) < 0 ? (real)INFINITY : -(real)INFINITY)
@@ -210,7 +200,6 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 #define START                                                     \
     if (get_global_id(0) >= images * pixels) return;              \
     const long from = (long)get_global_id(0) / pixels * channels * pixels + get_global_id(0) % pixels;
-#define GREATER(a, b) ((b) > (a) ? (b) : (a))
 
 void put(global stored *p, const long at, const real value, const int accumulate) {
     STORE(p, at, accumulate ? value + LOAD(p, at) : value);
