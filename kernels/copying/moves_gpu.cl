@@ -69,6 +69,31 @@ typedef struct {
     const int at##axis = (int)(rest - over##axis * (uint)box.size##axis);           \
     rest = over##axis;
 
+// Does a step for each axis but the outermost, from the innermost on.
+#if AXES > 5
+#define INNER_AXES(STEP) STEP(5) STEP(4) STEP(3) STEP(2) STEP(1)
+#elif AXES > 4
+#define INNER_AXES(STEP) STEP(4) STEP(3) STEP(2) STEP(1)
+#elif AXES > 3
+#define INNER_AXES(STEP) STEP(3) STEP(2) STEP(1)
+#elif AXES > 2
+#define INNER_AXES(STEP) STEP(2) STEP(1)
+#elif AXES > 1
+#define INNER_AXES(STEP) STEP(1)
+#else
+#define INNER_AXES(STEP)
+#endif
+#define MOVE_ALONG(axis)            \
+    TAKE_OFF(axis)                  \
+    from += at##axis * box.x##axis; \
+    to += at##axis * box.y##axis;
+#define FILL_ALONG(axis) \
+    TAKE_OFF(axis)       \
+    to += at##axis * box.y##axis;
+#define MAP_ALONG(axis) \
+    TAKE_OFF(axis)      \
+    MAP(axis, at##axis)
+
 #define EACH_UNIT for (int e = 0; e < ELEMENTS; e++)
 #define NUMBER (first + e * GROUP)
 
@@ -127,31 +152,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void move_box(
     EACH_UNIT {
         uint rest = min(NUMBER, count - 1);
         int from = 0, to = 0;
-#if AXES > 5
-        TAKE_OFF(5)
-        from += at5 * box.x5;
-        to += at5 * box.y5;
-#endif
-#if AXES > 4
-        TAKE_OFF(4)
-        from += at4 * box.x4;
-        to += at4 * box.y4;
-#endif
-#if AXES > 3
-        TAKE_OFF(3)
-        from += at3 * box.x3;
-        to += at3 * box.y3;
-#endif
-#if AXES > 2
-        TAKE_OFF(2)
-        from += at2 * box.x2;
-        to += at2 * box.y2;
-#endif
-#if AXES > 1
-        TAKE_OFF(1)
-        from += at1 * box.x1;
-        to += at1 * box.y1;
-#endif
+        INNER_AXES(MOVE_ALONG)
         sources[e] = from + (int)rest * box.x0;
         places[e] = to + (int)rest * box.y0;
     }
@@ -171,26 +172,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void fill_box(
         if (NUMBER >= count) continue;
         uint rest = NUMBER;
         int to = 0;
-#if AXES > 5
-        TAKE_OFF(5)
-        to += at5 * box.y5;
-#endif
-#if AXES > 4
-        TAKE_OFF(4)
-        to += at4 * box.y4;
-#endif
-#if AXES > 3
-        TAKE_OFF(3)
-        to += at3 * box.y3;
-#endif
-#if AXES > 2
-        TAKE_OFF(2)
-        to += at2 * box.y2;
-#endif
-#if AXES > 1
-        TAKE_OFF(1)
-        to += at1 * box.y1;
-#endif
+        INNER_AXES(FILL_ALONG)
         to += (int)rest * box.y0;
         if (together) {
             *(global unit *)(ys + to) = values;
@@ -239,26 +221,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
         uint rest = min(NUMBER, count - 1);
         int from = 0;
         bool outside = false;
-#if AXES > 5
-        TAKE_OFF(5)
-        MAP(5, at5)
-#endif
-#if AXES > 4
-        TAKE_OFF(4)
-        MAP(4, at4)
-#endif
-#if AXES > 3
-        TAKE_OFF(3)
-        MAP(3, at3)
-#endif
-#if AXES > 2
-        TAKE_OFF(2)
-        MAP(2, at2)
-#endif
-#if AXES > 1
-        TAKE_OFF(1)
-        MAP(1, at1)
-#endif
+        INNER_AXES(MAP_ALONG)
         MAP(0, rest)
         values[e] = outside ? around : ((global const bits *)xs)[from];
     }
