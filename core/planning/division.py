@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clgraft.core.planning.launches import Constant
+from clgraft.core.problem import ceil_div
 
 MOST = 2**31  # what is divided is less
 
@@ -26,7 +27,7 @@ def packed_divisor(divisor: int) -> int:
     if divisor == 1:
         return 0
     shift = (divisor - 1).bit_length()
-    factor = -(-(1 << (31 + shift)) // divisor)
+    factor = ceil_div(1 << (31 + shift), divisor)
     return (shift - 1) << 32 | factor
 
 

@@ -20,6 +20,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import Geometry, allowed_tiles
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.problem import ceil_div
 
 ROWS, SPEEDS = (Path(__file__).with_name(name) for name in ("costs.txt", "speeds.txt"))
 MOST_BYTES = 2**30  # of transforms between two launches, on any device
@@ -118,7 +119,7 @@ class Shape:
         """Return into how many chunks tiles are cut, one after the other."""
         most = min(MOST_BYTES, device.global_memory // 8)
         wanted = costs(device.device_class).chunk * 2**20
-        return max(1, -(-self.tiles * self.tile_bytes // min(most, wanted or most)))
+        return max(1, ceil_div(self.tiles * self.tile_bytes, min(most, wanted or most)))
 
 
 def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
@@ -153,7 +154,7 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     What the products read and write is in their own estimate.
     """
     g, chunks = shape.geometry, shape.chunks(device)
-    tiles = -(-shape.tiles // chunks)
+    tiles = ceil_div(shape.tiles, chunks)
     products = choose_product(shape, tiles, device)
     filters = shape.groups * shape.channels * shape.outputs
     pixels = g.batch * (g.channels * prod(g.source_size) + g.outputs * prod(g.target_size))
