@@ -9,17 +9,6 @@
 #define TAP_MAJOR 0
 #endif
 
-#if A_TRANSPOSED
-// A work-item fetches four vectors of four rows at neighbouring depths, and stores them as four of the depth.
-#define A_LOADERS (THREADS < TILE_M * TILE_K / 16 ? THREADS : TILE_M * TILE_K / 16)
-#define A_FETCHES (TILE_M * TILE_K / 4 / A_LOADERS)
-#define A_FIRST_DEPTH(id) ((id) % (TILE_K / 4) * 4)
-#define A_FIRST_ROW(id) ((id) / (TILE_K / 4) * 4)
-#else
-#define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
-#define A_FIRST_DEPTH(id) ((id) / (TILE_M / 4))
-#define A_FIRST_ROW(id) ((id) % (TILE_M / 4) * 4)
-#endif
 #define B_FETCHES (TILE_N * TILE_K / THREADS)
 #if THREADS >= TILE_N
 #define COLUMNS 1
@@ -128,18 +117,7 @@ void loader_open(Loader *loader, global const real *packed, TAPS_SPACE const int
 
 // more: whether there is another step.
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const bool more, const Grid grid) {
-#if A_TRANSPOSED
-    if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
-#pragma unroll
-        for (int i = 0; i < A_FETCHES; i++)
-            fetched->a[i] = *(global const realv *)(loader->a + i % 4 * loader->a_step +
-                                                    i / 4 * (A_LOADERS / (TILE_K / 4)) * 4);
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = *(global const realv *)(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_step);
-#endif
+    fetch_rows(fetched->a, loader->a, loader->a_step);
     loader->a += TILE_K * (long)loader->a_step;
 #if TAP_MAJOR
 #pragma unroll
@@ -176,26 +154,7 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, const bool more, co
 
 IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
-#if A_TRANSPOSED
-    if (A_LOADERS == THREADS || id < A_LOADERS) {
-        const int k = id % (TILE_K / 4) * 4;
-#pragma unroll
-        for (int i = 0; i < A_FETCHES / 4; i++) {
-            const int m = (id / (TILE_K / 4) + i * (A_LOADERS / (TILE_K / 4))) * 4;
-            const realv *from = fetched->a + 4 * i;
-            A_PUT_DEPTH(a, k, m, (realv)(from[0].s0, from[1].s0, from[2].s0, from[3].s0));
-            A_PUT_DEPTH(a, k, m + 1, (realv)(from[0].s1, from[1].s1, from[2].s1, from[3].s1));
-            A_PUT_DEPTH(a, k, m + 2, (realv)(from[0].s2, from[1].s2, from[2].s2, from[3].s2));
-            A_PUT_DEPTH(a, k, m + 3, (realv)(from[0].s3, from[1].s3, from[2].s3, from[3].s3));
-        }
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) {
-        const int vector = id + i * THREADS, k = vector / (TILE_M / 4), m = vector % (TILE_M / 4) * 4;
-        a[A_ELEMENT(k, m) / 4] = fetched->a[i];
-    }
-#endif
+    store_rows(fetched->a, a);
     local real *to = (local real *)b;
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++)

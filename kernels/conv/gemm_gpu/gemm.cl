@@ -102,6 +102,10 @@
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
 
+#if LOADER == 1 || LOADER == 3
+#include "conv/gemm_gpu/vectors_of_rows.cl"
+#endif
+
 #if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
 #include "conv/gemm_gpu/gather.cl"

@@ -8,16 +8,6 @@
 #define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
 #define A_FIRST_DEPTH(id) ((id) % (TILE_K / 4) * 4)
 #define A_FIRST_ROW(id) ((id) / (TILE_K / 4))
-#elif A_TRANSPOSED
-// A work-item fetches four vectors of four rows at neighbouring depths, and stores them as four of the depth.
-#define A_LOADERS (THREADS < TILE_M * TILE_K / 16 ? THREADS : TILE_M * TILE_K / 16)
-#define A_FETCHES (TILE_M * TILE_K / 4 / A_LOADERS)
-#define A_FIRST_DEPTH(id) ((id) % (TILE_K / 4) * 4)
-#define A_FIRST_ROW(id) ((id) / (TILE_K / 4) * 4)
-#else
-#define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
-#define A_FIRST_DEPTH(id) ((id) / (TILE_M / 4))
-#define A_FIRST_ROW(id) ((id) % (TILE_M / 4) * 4)
 #endif
 #define B_FETCHES (TILE_N * TILE_K / 4 / THREADS)
 #if TILE_N * TILE_K / 4 % THREADS || (!A_TRANSPOSED && TILE_M * TILE_K / 4 % THREADS)
@@ -88,16 +78,8 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
         fetched->a[i] = VECTOR_AT(loader->a + (long)(i * (THREADS / (TILE_K / 4))) * loader->a_pitch);
-#elif A_TRANSPOSED
-    if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
-#pragma unroll
-        for (int i = 0; i < A_FETCHES; i++)
-            fetched->a[i] = VECTOR_AT(loader->a + i % 4 * loader->a_pitch + i / 4 * (A_LOADERS / (TILE_K / 4)) * 4);
-    }
 #else
-#pragma unroll
-    for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = VECTOR_AT(loader->a + i * (THREADS / (TILE_M / 4)) * loader->a_pitch);
+    fetch_rows(fetched->a, loader->a, loader->a_pitch);
 #endif
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
@@ -141,26 +123,7 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
     }
 #endif
 #else
-#if A_TRANSPOSED
-    if (A_LOADERS == THREADS || id < A_LOADERS) {
-        const int k = id % (TILE_K / 4) * 4;
-#pragma unroll
-        for (int i = 0; i < A_FETCHES / 4; i++) {
-            const int m = (id / (TILE_K / 4) + i * (A_LOADERS / (TILE_K / 4))) * 4;
-            const realv *from = fetched->a + 4 * i;
-            A_PUT_DEPTH(a, k, m, (realv)(from[0].s0, from[1].s0, from[2].s0, from[3].s0));
-            A_PUT_DEPTH(a, k, m + 1, (realv)(from[0].s1, from[1].s1, from[2].s1, from[3].s1));
-            A_PUT_DEPTH(a, k, m + 2, (realv)(from[0].s2, from[1].s2, from[2].s2, from[3].s2));
-            A_PUT_DEPTH(a, k, m + 3, (realv)(from[0].s3, from[1].s3, from[2].s3, from[3].s3));
-        }
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) {
-        const int vector = id + i * THREADS;
-        a[A_ELEMENT(vector / (TILE_M / 4), vector % (TILE_M / 4) * 4) / 4] = fetched->a[i];
-    }
-#endif
+    store_rows(fetched->a, a);
 #endif
 #if (LOADER == 3 || DEPTH_INNER) && !ASYNC_VECTORS
 #pragma unroll
