@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.problem import ceil_div
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
+
+
+def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:
+    """Return the choice of a tile and a number of parts of the depth, whatever the device and the estimates say."""
+    steps = ceil_div(product.depth, tile.k)
+    length = ceil_div(steps, parts)
+    return TileChoice(tile, ceil_div(steps, length) if steps else 1, length)
 
 
 def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:
@@ -61,3 +70,23 @@ def check(
     wrong = np.argwhere(~(error <= allowed))
     assert not len(wrong), f"{problem}: {len(wrong)} of {error.size} elements wrong, first at {wrong[0]}"
     return result
+
+
+def expect_little_more_error(context, problem: core.ConvProblem, algorithm: str, direct: str, mean: float) -> None:
+    """Expect at most ten times the direct method's error, over all elements and in the worst one.
+
+    `mean` is that of the data and of their gradients.
+    """
+    arrays = random_arrays(problem)
+    for name in ("x", "dy"):
+        arrays[name] += np.float32(mean)
+    exact = reference(problem, arrays)
+    errors = {}
+    for each in (algorithm, direct):
+        plan = context.plan(problem, algorithm=each)
+        result = np.full(exact.shape, np.nan, np.float32)
+        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        plan.run(**given, **{OUTPUTS[problem.direction]: result})
+        off = np.abs(result - exact)
+        errors[each] = np.linalg.norm(off), off.max()
+    assert all(got < 10 * known for got, known in zip(errors[algorithm], errors[direct]))

@@ -14,7 +14,7 @@ from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
+from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, forced_choice, random_arrays
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("conv")
@@ -42,9 +42,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         tile, parts = wanted
-        steps = -(-product.depth // tile.k)
-        length = -(-steps // parts)
-        return TileChoice(tile, -(-steps // length) if steps else 1, length)
+        return forced_choice(product, tile, parts)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted

@@ -16,7 +16,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, 
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import hopper, ptx
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, check, random_arrays, reference
+from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
 
 ROWS = gpu_gemm_tiles.rows("nvidia", 4)
 TF32_ROWS = gpu_gemm_tiles.rows("nvidia:tf32", 4)
@@ -38,9 +38,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         tile, parts = wanted
-        chunks = -(-product.depth // tile.k)
-        length = -(-chunks // (parts if split else 1))
-        return TileChoice(tile, -(-chunks // length) if chunks else 1, length)
+        return forced_choice(product, tile, parts if split else 1)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted

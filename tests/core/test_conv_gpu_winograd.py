@@ -17,7 +17,15 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays, reference
+from tests.core.conv_checks import (
+    DIRECTIONS,
+    OUTPUTS,
+    check,
+    expect_little_more_error,
+    forced_choice,
+    random_arrays,
+    reference,
+)
 from tests.core.test_epilogues import BOTH, CHANNELS
 from tests.core.test_epilogues import check as check_epilogue
 from tests.problem_sets import problem_lines
@@ -121,9 +129,7 @@ def test_every_tile_of_the_products(name: str, monkeypatch: pytest.MonkeyPatch) 
     tile = TILES[name]
 
     def insist(product: ProductShape, device: object, size: int, name: str, parts: int) -> TileChoice:
-        steps = -(-product.depth // tile.k)
-        length = -(-steps // parts)
-        return TileChoice(tile, -(-steps // length), length)
+        return forced_choice(product, tile, parts)
 
     monkeypatch.setattr(gpu_winograd, "insist", insist)
     problem = core.parse("conv forward n2 ic39 ih19 iw13 oc70 kh3 kw3 ph1 pw1 b1")
@@ -161,21 +167,8 @@ def run_with(context: Context, problem: core.ConvProblem, settings: dict[str, in
 @pytest.mark.parametrize("mean", [0, 100])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_error_is_at_most_ten_times_the_direct_methods(context: Context, direction: str, mean: float) -> None:
-    """Over all elements, and in the worst one."""
     problem = core.parse("conv n2 ic64 ih14 iw14 oc64 kh3 kw3 ph1 pw1").with_direction(direction)
-    arrays = random_arrays(problem)
-    for name in ("x", "dy"):
-        arrays[name] += np.float32(mean)
-    exact = reference(problem, arrays)
-    errors = {}
-    for algorithm in ("gpu_winograd", "gpu_gemm"):
-        plan = context.plan(problem, algorithm=algorithm)
-        result = np.full(exact.shape, np.nan, np.float32)
-        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-        plan.run(**given, **{OUTPUTS[direction]: result})
-        off = np.abs(result - exact)
-        errors[algorithm] = np.linalg.norm(off), off.max()
-    assert all(got < 10 * direct for got, direct in zip(errors["gpu_winograd"], errors["gpu_gemm"]))
+    expect_little_more_error(context, problem, "gpu_winograd", "gpu_gemm", mean)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

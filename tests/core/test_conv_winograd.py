@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from clgraft import core
@@ -15,7 +14,7 @@ from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays, reference
+from tests.core.conv_checks import DIRECTIONS, check, expect_little_more_error
 from tests.problem_sets import problem_lines
 
 
@@ -104,21 +103,8 @@ def test_filter_in_parts(tile: int, name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("mean", [0, 100])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_error_is_at_most_ten_times_the_direct_methods(context: Context, direction: str, mean: float) -> None:
-    """Over all elements, and in the worst one."""
     problem = core.parse("conv n2 ic128 ih14 iw14 oc128 kh3 kw3 ph1 pw1").with_direction(direction)
-    arrays = random_arrays(problem)
-    for name in ("x", "dy"):
-        arrays[name] += np.float32(mean)
-    exact = reference(problem, arrays)
-    errors = {}
-    for algorithm in ("winograd", "cpu_gemm"):
-        plan = context.plan(problem, algorithm=algorithm)
-        result = np.full(exact.shape, np.nan, np.float32)
-        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-        plan.run(**given, **{OUTPUTS[direction]: result})
-        off = np.abs(result - exact)
-        errors[algorithm] = np.linalg.norm(off), off.max()
-    assert all(got < 10 * direct for got, direct in zip(errors["winograd"], errors["cpu_gemm"]))
+    expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
