@@ -53,10 +53,14 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
                     a[i] = VLOAD(x, min(i, lanes - 1) * plane + at);
                 }
             } else {
+                realv edge[VL];
+#pragma unroll 1
                 for (int i = 0; i < VL; i++) {
                     const long from = min(i, lanes - 1) * plane + at;
-                    a[i] = load_row(x + from, left - from, stop - column);
+                    edge[i] = load_row(x + from, left - from, stop - column);
                 }
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] = edge[i];
             }
             TRANSPOSE(a, b, VL)
 #pragma unroll
@@ -86,7 +90,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
                 global real *element = to + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
-                TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
+                TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
 #undef PUT
             }

@@ -27,11 +27,20 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 #pragma unroll
         for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(pixels + (at + i) * VL);
         TRANSPOSE(a, b, VL)
+        if (lanes == VL && !accumulate) {
 #pragma unroll
-        for (int i = 0; i < VL; i++) {
-            if (i < lanes) {
+            for (int i = 0; i < VL; i++) {
                 const long to = i * plane + at;
-                const realv value = EPILOGUE_VECTOR(a[i], channel + i, start + to);
+                VSTORE(y, to, EPILOGUE_VECTOR(a[i], channel + i, start + to));
+            }
+        } else {
+            realv values[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) values[i] = a[i];
+#pragma unroll 1
+            for (int i = 0; i < lanes; i++) {
+                const long to = i * plane + at;
+                const realv value = EPILOGUE_VECTOR(values[i], channel + i, start + to);
                 VSTORE(y, to, accumulate ? value + VLOAD(y, to) : value);
             }
         }
@@ -73,10 +82,19 @@ void transform_weights(global real *U, const long e_size, global const stored *w
         for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
             const int skip = half_of ? 9 - VL : 0;
             realv a[VL], b[VL];
+            const long from = m * m_size + channel * channel_size + skip;
+            if (from + (lanes - 1) * m_size + VL <= all) {
 #pragma unroll
-            for (int i = 0; i < VL; i++) {
-                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
-                a[i] = load_row(w + at, all - at, 9);
+                for (int i = 0; i < VL; i++) a[i] = VLOAD(w, from + min(i, lanes - 1) * m_size);
+            } else {
+                realv edge[VL];
+#pragma unroll 1
+                for (int i = 0; i < VL; i++) {
+                    const long at = from + min(i, lanes - 1) * m_size;
+                    edge[i] = load_row(w + at, all - at, 9);
+                }
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] = edge[i];
             }
             TRANSPOSE(a, b, VL)
 #pragma unroll
@@ -135,7 +153,7 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
 #define PUT(i, j, value) \
     if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
-            TRANSFORM_2D(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+            TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }
