@@ -71,9 +71,10 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 }
 
 // Transforms the source tiles of tile rows [first, first + count), numbered over all images, into V, for the channels
-// [first_channel, last_channel). `tiles` is V's number of tiles.
+// [first_channel, last_channel), up to most_rows rows at once. `tiles` is V's number of tiles.
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
-                      const int first_channel, const int last_channel, const int tiles, const int first, const int count) {
+                      const int first_channel, const int last_channel, const int tiles, const int first, const int count,
+                      const int most_rows) {
     const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + 2;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
@@ -81,7 +82,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
             const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-            const int group = min(min(count - row, tile_h - h), ROWS);
+            const int group = min(min(count - row, tile_h - h), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
                         h * TILE + grid.begin_h, grid.begin_w, group * TILE + 2, columns);
@@ -104,5 +105,6 @@ SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
                             const TileRows part, local real *pixels) {
     const int row = get_global_id(0) * part.block_rows, channel = get_global_id(1) * VL;
     transform_source(OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel,
-                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row));
+                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row),
+                     part.block_rows);
 }
