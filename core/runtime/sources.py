@@ -14,7 +14,10 @@ INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
 # a kernel starts a line with `kernel` or SINGLE, and ends with a brace at the start of a line
 DEFINITION = re.compile(r"^(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)\s*\(.*?^\}\n", re.M | re.S)
 # a function that kernels call: its type starts a line, and it ends with a brace at the start of a line
-FUNCTION = re.compile(r"^(?!kernel\b|SINGLE\b|typedef\b|struct\b|enum\b)[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n", re.M | re.S)
+FUNCTION = re.compile(
+    r"^(?!kernel\b|SINGLE\b|typedef\b|struct\b|enum\b)[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n",
+    re.M | re.S,
+)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 WORD = re.compile(r"\w+")
 PASTED = re.compile(r"(\w+)\s*##|CAT\((\w+),")  # the beginnings of names that macros put together
@@ -86,11 +89,7 @@ def _without_unused(text: str, named: frozenset[str]) -> str:
     """Return a source without the functions that neither it nor `named` names."""
     code = COMMENT.sub("", text)
     kept = (*named, *{first or second for first, second in PASTED.findall(code)})
-    left = [
-        found
-        for found in _function_definitions(text)
-        if _stands_alone(found[0]) and not found[1].startswith(kept)
-    ]
+    left = [found for found in _function_definitions(text) if _stands_alone(found[0]) and not found[1].startswith(kept)]
     words = {found: Counter(WORD.findall(COMMENT.sub("", found[0]))) for found in left}
     all_words = Counter(WORD.findall(code))
     removed: list[re.Match[str]] = []
