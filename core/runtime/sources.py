@@ -14,10 +14,7 @@ INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
 # a kernel starts a line with `kernel` or SINGLE, and ends with a brace at the start of a line
 DEFINITION = re.compile(r"^(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)\s*\(.*?^\}\n", re.M | re.S)
 # a function that kernels call: its type starts a line, and it ends with a brace at the start of a line
-FUNCTION = re.compile(
-    r"^(?!kernel\b|SINGLE\b|typedef\b|struct\b|enum\b)[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n",
-    re.M | re.S,
-)
+FUNCTION = re.compile(r"^[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n", re.M | re.S)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 WORD = re.compile(r"\w+")
 PASTED = re.compile(r"(\w+)\s*##|CAT\((\w+),")  # the beginnings of names that macros put together
