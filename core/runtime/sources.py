@@ -13,8 +13,9 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 INCLUDE = re.compile(r'^\s*#include\s+"([\w./]+)"\s*$', re.M)
 # a kernel starts a line with `kernel` or SINGLE, and ends with a brace at the start of a line
 DEFINITION = re.compile(r"^(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)\s*\(.*?^\}\n", re.M | re.S)
-# a function that kernels call: its type starts a line, and it ends with a brace at the start of a line
-FUNCTION = re.compile(r"^[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n", re.M | re.S)
+# a function that kernels call: its type starts a line, and it ends with a brace at the start of a line; a word in
+# capitals is a macro, which may make a kernel of it
+FUNCTION = re.compile(r"^(?![A-Z]+\b)[A-Za-z_][\w *]*?\b(\w+)\s*\([^;{}#]*\)\s*\{\n.*?^\}\n", re.M | re.S)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 WORD = re.compile(r"\w+")
 PASTED = re.compile(r"(\w+)\s*##|CAT\((\w+),")  # the beginnings of names that macros put together
@@ -67,7 +68,7 @@ def kernel_source(file: str, name: str, named: frozenset[str] = frozenset()) -> 
             return found[0]
         return "\n" * found[0].count("\n")
 
-    return _without_unused(DEFINITION.sub(without, file_source(file)), named)
+    return _without_unused(DEFINITION.sub(without, file_source(file)), named | {name})
 
 
 @cache
