@@ -179,7 +179,7 @@ def _expect_upgradable(document: Document, old: Sequence[Field]) -> None:
 
 
 def _unwrap(document: Document) -> tuple[str, set[int], list[str]]:
-    """Remove V0's inner brackets and their indentation; return the text, which layers had them, and notes on the rest."""
+    """Remove V0's inner brackets and their indentation; return the text, which layers had them, and notes."""
     edits = Edits(document.text)
     oldest = set()
     notes = []
