@@ -40,7 +40,7 @@ def plan_filter(
     g = geometry
     tile = winograd_tile(planner, g.outputs)
     rows_at_once, pixel_bytes = group_rows(planner, g, tile.lanes)
-    defines = {**tile.defines(), "ROWS": rows_at_once, "TILE": g.tile, **GRID.defines(), **TILE_ROWS.defines()}
+    defines = {**tile.defines(), "ROWS": rows_at_once, **g.defines(), **GRID.defines(), **TILE_ROWS.defines()}
     blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // CHUNK
     row_bytes = g.elements * 4 * (g.padded_channels + blocks * tile.columns) * g.tile_w
     if parts is None:
