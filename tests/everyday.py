@@ -95,6 +95,7 @@ RULES = (
     rule("core/test_conv_gpu_matrix_units.py", "test_matches_float64", every=5),
     rule("core/test_conv_gpu_matrix_units.py", "test_tf32_*", every=3),
     rule("core/test_conv_gpu_winograd.py", "test_matches_float64", "*plain-3x3-bias*", "*groups-2*"),
+    rule("core/test_conv_gpu_winograd.py", "test_five_taps_match_float64", "bias-*", "groups-2-*"),
     rule("core/test_conv_gpu_winograd.py", "test_every_tile*", every=5),
     rule("core/test_conv_gpu_winograd.py", "test_random_problems", every=4),
     rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),

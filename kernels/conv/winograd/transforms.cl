@@ -4,7 +4,9 @@
 // channels in the backward filter; its vectors are output channels.
 
 #define PAD 48  // elements between a transform's elements, so that they do not share the sets of a cache
-#define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
+#ifndef WC
+#define WC 64  // channels of a row of V, a multiple of VL; a constant, so that a register tile's rows need one address
+#endif
 
 #include "common/register_tile.cl"
 #include "conv/grid.cl"

@@ -21,7 +21,7 @@ TILES = {3: (4, 2), 5: (2,)}  # outputs of a tile along an axis, for so many tap
 KERNELS = tuple((taps, taps) for taps in TILES)
 ALLOWED = {"": (4, 2), "on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
 COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
-CHUNK = 64  # channels of a row of V, the kernels' WC
+CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
@@ -109,8 +109,13 @@ class Geometry:
         return self.batch * self.tile_h
 
     @property
+    def chunk(self) -> int:
+        """Channels of a row of the transformed source."""
+        return next((chunk for chunk in CHUNKS if self.channels <= chunk), CHUNKS[-1])
+
+    @property
     def padded_channels(self) -> int:
-        return round_up(self.channels, CHUNK)
+        return round_up(self.channels, self.chunk)
 
 
 def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
@@ -170,7 +175,7 @@ def cost(geometry: Geometry) -> float:
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
     )
     transforms = tiles * (g.channels + g.outputs) * g.elements**2 / COSTS["transforms"]
-    of_filter = COSTS["weights"] + COSTS["weight_element"] * g.elements
+    of_filter = COSTS["weights"] * g.taps**2 + COSTS["weight_element"] * g.elements
     if g.gradient:
         of_filter = COSTS["filter_element"] * g.elements
     return products + transforms + filters * of_filter
@@ -179,8 +184,9 @@ def cost(geometry: Geometry) -> float:
 def direct_cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
     g = geometry
-    of_filter = DIRECT_COSTS["gradient" if g.gradient else "weights"]
-    return g.channels * g.outputs * (g.batch * prod(g.target_size) * g.taps**2 / DIRECT_COSTS["products"] + of_filter)
+    taps = g.taps**2
+    of_filter = DIRECT_COSTS["gradient"] if g.gradient else DIRECT_COSTS["weights"] * taps
+    return g.channels * g.outputs * (g.batch * prod(g.target_size) * taps / DIRECT_COSTS["products"] + of_filter)
 
 
 def choose(problem: ConvProblem) -> Geometry:

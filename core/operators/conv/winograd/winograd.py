@@ -115,7 +115,8 @@ class _Builder:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
-        self.defines = {**register.defines(), "ROWS": self.rows_at_once, **geometry.defines(), **STRUCTS}
+        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "WC": geometry.chunk}
+        self.defines.update({**geometry.defines(), **STRUCTS})
         self.defines.update(epilogue_defines(epilogue))
         self.last = epilogue_arguments(epilogue, problem.dtype)
         self.blocks = ceil_div(geometry.outputs, register.columns)
@@ -169,7 +170,7 @@ class _Builder:
         tiles = self.padded_tiles(split.block_rows)
         slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
         if split.own_weights:
-            slice_size += winograd_tiles.CHUNK * columns + PAD
+            slice_size += g.chunk * columns + PAD
         items = split.items(g, self.blocks)
         slices = self.layout.take(items[0] * items[1] * g.elements * slice_size * 4)
         launches.append(
