@@ -1,4 +1,4 @@
-"""Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) on GPUs: 3 x 3 kernels with stride 1 in all directions.
+"""Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on GPUs: stride 1, all directions.
 
 The transforms are launches of their own, with the transformed tiles in the workspace; the products between them run on
 the micro kernel and the tiles of ``gpu_gemm``. Where the workspace would be too large, tiles are taken in chunks, one
