@@ -1,0 +1,172 @@
+// The gradient of max pooling on CPU devices: a work-item takes a run of rows of dx, in bands.
+//
+// x, dx  (planes, ih, iw)    y, dy  (planes, oh, ow)
+//
+// For the windows that a band meets, it first notes which tap gets the gradient: the first one that equals the maximum.
+// Then each element of the band's rows adds up the windows that chose it, in order of their rows and from the last
+// window of a row to the first. Bands are of several rows, so that what is written to local memory has arrived there
+// when it is read with another alignment.
+//
+// Element c of a row is element c / SW of phase c % SW. Tap j of window v is element SW * (v + back) + j + SHIFT, with
+// back and SHIFT from the padding: SW * back + SHIFT = -pw. Local memory holds
+//   rows       the latest X_ROWS rows of x by phases, each from element -back on, with NaN on both sides
+//   chosen     the latest SLOTS rows of windows, each from window LEFT on: the tap, row * TAP_PITCH + column, or -1
+//   gradients  the same of dy
+//
+// KH, KW, SH, SW  window and stride
+// SHIFT           -pw modulo SW
+// BAND            cells of a stride in the height of a band
+// SLOTS, X_ROWS   rows of windows that a band meets, rows of x that they hold
+// VL              lanes
+
+#include "common/prefetch.cl"
+#include "common/lanes.cl"
+
+#ifndef KH
+#define KH 2
+#define KW 2
+#define SH 2
+#define SW 2
+#endif
+#ifndef SHIFT
+#define SHIFT 0
+#endif
+#ifndef BAND
+#define BAND 4
+#define SLOTS 5
+#define X_ROWS 10
+#endif
+
+#define TAP_PITCH (KW + SW)  // more than the columns of a window
+#define LEFT ((KW + SW - 2) / SW)
+
+// VL elements from p + i on, of which only those before `end` may be read; what the others are does not matter.
+#define LOAD_BEFORE(p, i, end) ((i) + VL <= (end) ? VLOAD(p, i) : load_some(p, i, (end) - (i), 0))
+
+// Copies a row of x by phases; elements from `iw` on become NaN.
+void stage(local real *row, global const stored *xs, const long at, const long end, const int iw, const int phase_pitch,
+           const realv lanes) {
+#if SW <= 2
+    for (int w = 0; w * SW < iw; w += VL) {
+        const long i = at + w * SW;
+        const realv nothing = NAN, first = LOAD_BEFORE(xs, i, end);
+#if SW == 1
+        PUT(row, w, w + VL <= iw ? first : lanes < (realv)(real)(iw - w) ? first : nothing);
+#else
+        const realv second = LOAD_BEFORE(xs, i + VL, end);
+        const realv even = (realv)(first.even, second.even), odd = (realv)(first.odd, second.odd);
+        const realv evens = (realv)(real)((iw - 2 * w + 1) / 2), odds = (realv)(real)((iw - 2 * w) / 2);
+        PUT(row, w, lanes < evens ? even : nothing);
+        PUT(row + phase_pitch, w, lanes < odds ? odd : nothing);
+#endif
+    }
+#else
+    for (int c = 0; c < iw; c++) row[c % SW * phase_pitch + c / SW] = LOAD(xs, at + c);
+#endif
+}
+
+// The windows that hold row r.
+#define FIRST_WINDOW(r) (max((r) + ph - KH + SH, 0) / SH)
+#define LAST_WINDOW(r) (min(((r) + ph) / SH, oh - 1))
+
+SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
+                                     const long rows, const int item_rows, const int ih, const int iw, const int oh,
+                                     const int ow, const int ph, const int back, const int phase_pitch,
+                                     const int kept_pitch, local real *x_rows, local real *chosen,
+                                     local real *gradients) {
+    const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
+    const long x_end = rows * iw, y_end = rows / ih * oh * ow, run_end = last * iw;
+    const int x_pitch = SW * phase_pitch;
+    real numbers[VL];
+    for (int i = 0; i < VL; i++) numbers[i] = i;
+    const realv lanes = GET(numbers, 0);
+    for (int i = 0; i < X_ROWS * x_pitch; i++) x_rows[i] = NAN;
+    for (int i = 0; i < SLOTS * kept_pitch; i++) chosen[i] = -1;
+    for (int i = 0; i < SLOTS * kept_pitch; i++) gradients[i] = 0;
+    int staged = 0, done = 0;  // rows of x and of windows that come next
+    for (long at = first; at < last;) {
+        const long plane = at / ih;
+        const int begin = (int)(at - plane * ih), end = (int)min(min((long)begin + BAND * SH, (long)ih), begin + last - at);
+        if (begin == 0 || at == first) {
+            done = FIRST_WINDOW(begin);
+            staged = max(done * SH - ph, 0);
+        }
+        const int high = LAST_WINDOW(end - 1);
+        for (; staged < min(high * SH - ph + KH, ih); staged++) {
+            const long from = (plane * ih + staged) * iw;
+            // hardware does not foresee the next band's rows, because it sees others being written
+            for (int c = 0; c < iw; c += CACHE_LINE / sizeof(stored)) PREFETCH(OPEN(x) + from + BAND * SH * iw + c);
+            stage(x_rows + (int)((uint)staged % X_ROWS) * x_pitch - back, OPEN(x), from, x_end, iw, phase_pitch, lanes);
+        }
+        for (; done <= high; done++) {
+            const int r0 = done * SH - ph, slot = (int)((uint)done % SLOTS) * kept_pitch + LEFT;
+            const long windows = (plane * oh + done) * ow;
+            const int top = max(-r0, 0), bottom = min(KH, ih - r0) - 1;
+            for (int v = 0; v < ow; v += VL) {
+                const realv result = LOAD_BEFORE(OPEN(y), windows + v, y_end);
+                realv tap = -1;
+                for (int i = bottom; i >= top; i--) {
+                    local const real *row = x_rows + (int)((uint)(r0 + i) % X_ROWS) * x_pitch + v;
+#pragma unroll
+                    for (int j = KW - 1; j >= 0; j--) {
+                        const realv value = GET(row, (j + SHIFT) % SW * phase_pitch + (j + SHIFT) / SW);
+                        tap = value == result ? (realv)(real)(i * TAP_PITCH + j) : tap;
+                    }
+                }
+                PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
+                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
+            }
+        }
+        for (int r = begin; r < end; r++, at++) {
+            const int from = FIRST_WINDOW(r), to = LAST_WINDOW(r);
+            for (int w = 0; w * SW < iw; w += VL) {
+                realv phases[SW];
+#pragma unroll
+                for (int p = 0; p < SW; p++) {
+                    realv sum = 0;
+                    for (int u = from; u <= to; u++) {
+                        const int slot = (int)((uint)u % SLOTS) * kept_pitch + LEFT + w - back;
+                        const int tap = (r + ph - u * SH) * TAP_PITCH;
+#pragma unroll
+                        for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
+                            const int window = slot - (j + SHIFT - p) / SW;
+                            sum += GET(chosen, window) == (realv)(real)(tap + j) ? GET(gradients, window) : (realv)(0);
+                        }
+                    }
+                    phases[p] = sum;
+                }
+                const long i = at * iw + w * SW;
+                const int left = iw - w * SW;
+#if SW <= 2
+                realv parts[SW];
+#if SW == 1
+                parts[0] = phases[0];
+#else
+                parts[0].even = phases[0].lo;
+                parts[0].odd = phases[1].lo;
+                parts[1].even = phases[0].hi;
+                parts[1].odd = phases[1].hi;
+#endif
+                // what lies beyond a row is written again with the next row
+                if (!accumulate && i + SW * VL <= run_end) {
+#pragma unroll
+                    for (int p = 0; p < SW; p++) VSTORE(OPEN(dx), i + p * VL, parts[p]);
+                } else {
+#pragma unroll
+                    for (int p = 0; p < SW; p++)
+                        store_some(OPEN(dx), i + p * VL, left - p * VL, parts[p], accumulate);
+                }
+#else
+                for (int p = 0; p < SW; p++) {
+                    real results[VL];
+                    PUT(results, 0, phases[p]);
+                    for (int lane = 0; lane < VL && lane * SW + p < left; lane++) {
+                        const long place = i + lane * SW + p;
+                        STORE(OPEN(dx), place, results[lane] + (accumulate ? LOAD(OPEN(dx), place) : 0));
+                    }
+                }
+#endif
+            }
+        }
+    }
+}
