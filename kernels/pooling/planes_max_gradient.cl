@@ -9,9 +9,10 @@
 //
 // Element c of a row is element c / SW of phase c % SW. Tap j of window v is element SW * (v + back) + j + SHIFT, with
 // back and SHIFT from the padding: SW * back + SHIFT = -pw. Local memory holds
-//   rows       the latest X_ROWS rows of x by phases, each from element -back on, with NaN on both sides
-//   chosen     the latest SLOTS rows of windows, each from window LEFT on: the tap, row * TAP_PITCH + column, or -1
+//   x_rows     the latest X_ROWS rows of x by phases, each from element back on, with NaN on both sides
+//   chosen     the latest SLOTS rows of windows, each with its first window at LEFT: the tap, row * KW + column, or -1
 //   gradients  the same of dy
+// Both x_rows and chosen have one row more, in which nothing is ever chosen.
 //
 // KH, KW, SH, SW  window and stride
 // SHIFT           -pw modulo SW
@@ -37,8 +38,15 @@
 #define X_ROWS 10
 #endif
 
-#define TAP_PITCH (KW + SW)  // more than the columns of a window
+#define MEETING ((KH - 1) / SH + 1)  // rows of windows that hold a row, at most
 #define LEFT ((KW + SW - 2) / SW)
+
+// Short loops over taps are unrolled, so that their numbers are constants.
+#if KH * KW <= 49
+#define TAPS _Pragma("unroll")
+#else
+#define TAPS
+#endif
 
 // VL elements from p + i on, of which only those before `end` may be read; what the others are does not matter.
 #define LOAD_BEFORE(p, i, end) ((i) + VL <= (end) ? VLOAD(p, i) : load_some(p, i, (end) - (i), 0))
@@ -69,6 +77,8 @@ void stage(local real *row, global const stored *xs, const long at, const long e
 #define FIRST_WINDOW(r) (max((r) + ph - KH + SH, 0) / SH)
 #define LAST_WINDOW(r) (min(((r) + ph) / SH, oh - 1))
 
+#define SLOT(row, count) ((int)((uint)(row) % (count)))
+
 SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
                                      const long rows, const int item_rows, const int ih, const int iw, const int oh,
                                      const int ow, const int ph, const int back, const int phase_pitch,
@@ -76,13 +86,13 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                                      local real *gradients) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long x_end = rows * iw, y_end = rows / ih * oh * ow, run_end = last * iw;
-    const int x_pitch = SW * phase_pitch;
+    const int x_pitch = SW * phase_pitch, kept = (SLOTS + 1) * kept_pitch;
     real numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const realv lanes = GET(numbers, 0);
-    for (int i = 0; i < X_ROWS * x_pitch; i++) x_rows[i] = NAN;
-    for (int i = 0; i < SLOTS * kept_pitch; i++) chosen[i] = -1;
-    for (int i = 0; i < SLOTS * kept_pitch; i++) gradients[i] = 0;
+    for (int i = 0; i < (X_ROWS + 1) * x_pitch; i++) x_rows[i] = NAN;
+    for (int i = 0; i < kept; i++) chosen[i] = -1;
+    for (int i = 0; i < kept; i++) gradients[i] = 0;
     int staged = 0, done = 0;  // rows of x and of windows that come next
     for (long at = first; at < last;) {
         const long plane = at / ih;
@@ -96,21 +106,21 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
             const long from = (plane * ih + staged) * iw;
             // hardware does not foresee the next band's rows, because it sees others being written
             for (int c = 0; c < iw; c += CACHE_LINE / sizeof(stored)) PREFETCH(OPEN(x) + from + BAND * SH * iw + c);
-            stage(x_rows + (int)((uint)staged % X_ROWS) * x_pitch - back, OPEN(x), from, x_end, iw, phase_pitch, lanes);
+            stage(x_rows + SLOT(staged, X_ROWS) * x_pitch - back, OPEN(x), from, x_end, iw, phase_pitch, lanes);
         }
         for (; done <= high; done++) {
-            const int r0 = done * SH - ph, slot = (int)((uint)done % SLOTS) * kept_pitch + LEFT;
+            const int r0 = done * SH - ph, slot = SLOT(done, SLOTS) * kept_pitch + LEFT;
             const long windows = (plane * oh + done) * ow;
-            const int top = max(-r0, 0), bottom = min(KH, ih - r0) - 1;
+            local const real *lines[KH];
+            TAPS for (int i = 0; i < KH; i++)
+                lines[i] = x_rows + (r0 + i >= 0 && r0 + i < ih ? SLOT(r0 + i, X_ROWS) : X_ROWS) * x_pitch;
             for (int v = 0; v < ow; v += VL) {
                 const realv result = LOAD_BEFORE(OPEN(y), windows + v, y_end);
                 realv tap = -1;
-                for (int i = bottom; i >= top; i--) {
-                    local const real *row = x_rows + (int)((uint)(r0 + i) % X_ROWS) * x_pitch + v;
-#pragma unroll
-                    for (int j = KW - 1; j >= 0; j--) {
-                        const realv value = GET(row, (j + SHIFT) % SW * phase_pitch + (j + SHIFT) / SW);
-                        tap = value == result ? (realv)(real)(i * TAP_PITCH + j) : tap;
+                TAPS for (int i = KH - 1; i >= 0; i--) {
+                    TAPS for (int j = KW - 1; j >= 0; j--) {
+                        const realv value = GET(lines[i], v + (j + SHIFT) % SW * phase_pitch + (j + SHIFT) / SW);
+                        tap = value == result ? (realv)(real)(i * KW + j) : tap;
                     }
                 }
                 PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
@@ -118,19 +128,24 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
             }
         }
         for (int r = begin; r < end; r++, at++) {
-            const int from = FIRST_WINDOW(r), to = LAST_WINDOW(r);
+            // from the first row of windows to the last: row r is row `row` + SH * h of window `below` - h
+            const int below = (r + ph) / SH, row = (r + ph) % SH;
+            int slots[MEETING];
+            TAPS for (int h = 0; h < MEETING; h++) {
+                const bool holds = below - h >= 0 && below - h < oh && row + SH * h < KH;
+                slots[h] = (holds ? SLOT(below - h, SLOTS) : SLOTS) * kept_pitch + LEFT - back;
+            }
+            const realv row_taps = (realv)(real)(row * KW);
             for (int w = 0; w * SW < iw; w += VL) {
                 realv phases[SW];
 #pragma unroll
                 for (int p = 0; p < SW; p++) {
                     realv sum = 0;
-                    for (int u = from; u <= to; u++) {
-                        const int slot = (int)((uint)u % SLOTS) * kept_pitch + LEFT + w - back;
-                        const int tap = (r + ph - u * SH) * TAP_PITCH;
-#pragma unroll
-                        for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
-                            const int window = slot - (j + SHIFT - p) / SW;
-                            sum += GET(chosen, window) == (realv)(real)(tap + j) ? GET(gradients, window) : (realv)(0);
+                    TAPS for (int h = MEETING - 1; h >= 0; h--) {
+                        TAPS for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
+                            const int window = slots[h] + w - (j + SHIFT - p) / SW;
+                            const realv tap = row_taps + (real)(h * SH * KW + j);
+                            sum += GET(chosen, window) == tap ? GET(gradients, window) : (realv)(0);
                         }
                     }
                     phases[p] = sum;

@@ -132,7 +132,7 @@ def _max_gradient(problem: PoolProblem, lanes: int, band: int) -> _Work:
     kept_pitch = (kw + sw - 2) // sw + max(cells - back, windows)
     macros = {"KH": kh, "KW": kw, "SH": sh, "SW": sw, "SHIFT": shift, "BAND": band, "SLOTS": slots, "X_ROWS": x_rows}
     sizes = (ih, iw, oh, ow, ph, back, phase_pitch, kept_pitch)
-    scratch = (x_rows * sw * phase_pitch, slots * kept_pitch, slots * kept_pitch)
+    scratch = ((x_rows + 1) * sw * phase_pitch, (slots + 1) * kept_pitch, (slots + 1) * kept_pitch)
     return _Work("pooling/planes_max_gradient.cl", "pool_planes_max_gradient", ih, macros, sizes, scratch)
 
 
