@@ -19,6 +19,7 @@
 // BAND            cells of a stride in the height of a band
 // SLOTS, X_ROWS   rows of windows that a band meets, rows of x that they hold
 // VL              lanes
+// PAST_CACHES     dx is too large to be found in a cache again, and rows are whole vectors
 
 #include "common/prefetch.cl"
 #include "common/lanes.cl"
@@ -46,6 +47,18 @@
 #define TAPS _Pragma("unroll")
 #else
 #define TAPS
+#endif
+
+// Vectors whose places differ by at most FURTHEST elements are cut out of two neighbours: a load that crosses a cache
+// line takes longer than a shuffle. Narrower vectors cross fewer lines.
+#define FURTHEST ((KW - 1 + SHIFT) / SW)
+#if VL == 16 && FURTHEST <= 2 && KH * KW <= 25
+#define CUT
+realv cut(const realv a, const realv b, const int n) {
+    if (n == 1) return (realv)(a.s1234, a.s5678, a.s9abc, a.sdef, b.s0);
+    if (n == 2) return (realv)(a.s2345, a.s6789, a.sabcd, a.sef, b.s01);
+    return a;
+}
 #endif
 
 // VL elements from p + i on, of which only those before `end` may be read; what the others are does not matter.
@@ -79,24 +92,28 @@ void stage(local real *row, global const stored *xs, const long at, const long e
 
 #define SLOT(row, count) ((int)((uint)(row) % (count)))
 
-SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
-                                     const long rows, const int item_rows, const int ih, const int iw, const int oh,
-                                     const int ow, const int ph, const int back, const int phase_pitch,
-                                     const int kept_pitch, local real *x_rows, local real *chosen,
-                                     local real *gradients) {
+SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx),
+                                     const int accumulate, const long rows, const int item_rows, const int ih,
+                                     const int iw, const int oh, const int ow, const int ph, const int back,
+                                     const int phase_pitch, const int kept_pitch, local real *x_rows,
+                                     local real *chosen, local real *gradients) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long x_end = rows * iw, y_end = rows / ih * oh * ow, run_end = last * iw;
     const int x_pitch = SW * phase_pitch, kept = (SLOTS + 1) * kept_pitch;
     real numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const realv lanes = GET(numbers, 0);
+#ifdef PAST_CACHES
+    const bool past = ((ulong)OPEN(dx) & (sizeof(realv) - 1)) == 0 && !accumulate;
+#endif
     for (int i = 0; i < (X_ROWS + 1) * x_pitch; i++) x_rows[i] = NAN;
     for (int i = 0; i < kept; i++) chosen[i] = -1;
     for (int i = 0; i < kept; i++) gradients[i] = 0;
     int staged = 0, done = 0;  // rows of x and of windows that come next
     for (long at = first; at < last;) {
         const long plane = at / ih;
-        const int begin = (int)(at - plane * ih), end = (int)min(min((long)begin + BAND * SH, (long)ih), begin + last - at);
+        const int begin = (int)(at - plane * ih);
+        const int end = (int)min(min((long)begin + BAND * SH, (long)ih), begin + last - at);
         if (begin == 0 || at == first) {
             done = FIRST_WINDOW(begin);
             staged = max(done * SH - ph, 0);
@@ -114,14 +131,31 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
             local const real *lines[KH];
             TAPS for (int i = 0; i < KH; i++)
                 lines[i] = x_rows + (r0 + i >= 0 && r0 + i < ih ? SLOT(r0 + i, X_ROWS) : X_ROWS) * x_pitch;
+#ifdef CUT
+            realv values[KH][SW];
+            TAPS for (int i = 0; i < KH; i++)
+                TAPS for (int p = 0; p < SW; p++) values[i][p] = GET(lines[i], p * phase_pitch);
+#endif
             for (int v = 0; v < ow; v += VL) {
                 const realv result = LOAD_BEFORE(OPEN(y), windows + v, y_end);
                 realv tap = -1;
                 TAPS for (int i = KH - 1; i >= 0; i--) {
+#ifdef CUT
+                    realv next[SW];
+                    TAPS for (int p = 0; p < SW; p++) next[p] = GET(lines[i], v + VL + p * phase_pitch);
+#endif
                     TAPS for (int j = KW - 1; j >= 0; j--) {
-                        const realv value = GET(lines[i], v + (j + SHIFT) % SW * phase_pitch + (j + SHIFT) / SW);
+                        const int p = (j + SHIFT) % SW, n = (j + SHIFT) / SW;
+#ifdef CUT
+                        const realv value = cut(values[i][p], next[p], n);
+#else
+                        const realv value = GET(lines[i], v + p * phase_pitch + n);
+#endif
                         tap = value == result ? (realv)(real)(i * KW + j) : tap;
                     }
+#ifdef CUT
+                    TAPS for (int p = 0; p < SW; p++) values[i][p] = next[p];
+#endif
                 }
                 PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
                 PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
@@ -136,20 +170,46 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                 slots[h] = (holds ? SLOT(below - h, SLOTS) : SLOTS) * kept_pitch + LEFT - back;
             }
             const realv row_taps = (realv)(real)(row * KW);
+#ifdef CUT
+            realv taps[MEETING], flows[MEETING];
+            TAPS for (int h = 0; h < MEETING; h++) {
+                taps[h] = GET(chosen, slots[h] - FURTHEST);
+                flows[h] = GET(gradients, slots[h] - FURTHEST);
+            }
+#endif
             for (int w = 0; w * SW < iw; w += VL) {
                 realv phases[SW];
+#ifdef CUT
+                realv next_taps[MEETING], next_flows[MEETING];
+                TAPS for (int h = 0; h < MEETING; h++) {
+                    next_taps[h] = GET(chosen, slots[h] - FURTHEST + w + VL);
+                    next_flows[h] = GET(gradients, slots[h] - FURTHEST + w + VL);
+                }
+#endif
 #pragma unroll
                 for (int p = 0; p < SW; p++) {
                     realv sum = 0;
                     TAPS for (int h = MEETING - 1; h >= 0; h--) {
                         TAPS for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
-                            const int window = slots[h] + w - (j + SHIFT - p) / SW;
+                            const int n = (j + SHIFT - p) / SW;
                             const realv tap = row_taps + (real)(h * SH * KW + j);
-                            sum += GET(chosen, window) == tap ? GET(gradients, window) : (realv)(0);
+#ifdef CUT
+                            const realv taken = cut(taps[h], next_taps[h], FURTHEST - n);
+                            const realv flow = cut(flows[h], next_flows[h], FURTHEST - n);
+#else
+                            const realv taken = GET(chosen, slots[h] + w - n), flow = GET(gradients, slots[h] + w - n);
+#endif
+                            sum += taken == tap ? flow : (realv)(0);
                         }
                     }
                     phases[p] = sum;
                 }
+#ifdef CUT
+                TAPS for (int h = 0; h < MEETING; h++) {
+                    taps[h] = next_taps[h];
+                    flows[h] = next_flows[h];
+                }
+#endif
                 const long i = at * iw + w * SW;
                 const int left = iw - w * SW;
 #if SW <= 2
@@ -162,14 +222,21 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                 parts[1].even = phases[0].hi;
                 parts[1].odd = phases[1].hi;
 #endif
-                // what lies beyond a row is written again with the next row
-                if (!accumulate && i + SW * VL <= run_end) {
 #pragma unroll
-                    for (int p = 0; p < SW; p++) VSTORE(OPEN(dx), i + p * VL, parts[p]);
-                } else {
-#pragma unroll
-                    for (int p = 0; p < SW; p++)
-                        store_some(OPEN(dx), i + p * VL, left - p * VL, parts[p], accumulate);
+                for (int p = 0; p < SW; p++) {
+                    const long place = i + p * VL;
+                    if (p * VL >= left) continue;
+#ifdef PAST_CACHES
+                    if (past) {
+                        __builtin_nontemporal_store(parts[p], (global realv *)(OPEN(dx) + place));
+                        continue;
+                    }
+#endif
+                    // what lies beyond a row is written again with the next row
+                    if (!accumulate && place + VL <= run_end)
+                        VSTORE(OPEN(dx), place, parts[p]);
+                    else
+                        store_some(OPEN(dx), place, left - p * VL, parts[p], accumulate);
                 }
 #else
                 for (int p = 0; p < SW; p++) {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.pointwise.generate import outgrows_caches
 from clgraft.core.operators.pooling.elements import bind, ends
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
@@ -16,7 +17,7 @@ from clgraft.core.planning.launches import Constant, Launch, Launches, Local, in
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "planes"
-FILE = "pooling/planes.cl"
+FILE, GRADIENT_FILE = "pooling/planes.cl", "pooling/planes_max_gradient.cl"
 
 LARGEST_TAPS = 16  # the taps of a row are unrolled
 LARGEST_STRIDE = 8  # and so are the phases of its stride
@@ -60,7 +61,11 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
         work = _sum_gradient(problem, lanes)
     if sum(work.scratch) > most:
         raise Declined(f"needs {sum(work.scratch) * itemsize} bytes of local memory")
-    kernel = planner.kernel(work.file, work.kernel, {**work.macros, "VL": lanes}, problem.dtype)
+    macros = {**work.macros, "VL": lanes}
+    result = problem.arguments()[-1]
+    if work.file == GRADIENT_FILE and problem.dtype != "float16" and problem.in_size[-1] % lanes == 0:
+        macros.update({"PAST_CACHES": 1} if outgrows_caches(planner, result.nbytes) else {})
+    kernel = planner.kernel(work.file, work.kernel, macros, problem.dtype)
     rows = problem.batch * problem.channels * work.plane_rows
     if chosen:
         item_rows = max(1, rows // (device.compute_units * chosen["items"]))
@@ -69,8 +74,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
         item_rows = max(1, rows // (device.compute_units * ITEMS_PER_UNIT), least)
     arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), *ints(item_rows, *work.sizes)]
     arguments += [Local(count * itemsize) for count in work.scratch]
-    output = problem.arguments()[-1].name
-    return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), (output,)),))
+    return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), (result.name,)),))
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,14 @@ def _max_gradient(problem: PoolProblem, lanes: int, band: int) -> _Work:
     slots = band + ceil_div(kh - 1, sh)  # rows of windows that a band meets
     x_rows = (slots - 1) * sh + kh
     cells, windows = round_up(ceil_div(iw, sw), lanes), round_up(ow, lanes)
-    phase_pitch = max(cells - back, windows + (kw - 1 + shift) // sw)
-    kept_pitch = (kw + sw - 2) // sw + max(cells - back, windows)
+    # vectors are read beyond the last ones: for taps, or as their neighbours
+    beyond = max(lanes, (kw - 1 + shift) // sw)
+    phase_pitch = max(cells - back, windows + beyond)
+    kept_pitch = (kw + sw - 2) // sw + max(cells - back + beyond, windows)
     macros = {"KH": kh, "KW": kw, "SH": sh, "SW": sw, "SHIFT": shift, "BAND": band, "SLOTS": slots, "X_ROWS": x_rows}
     sizes = (ih, iw, oh, ow, ph, back, phase_pitch, kept_pitch)
     scratch = ((x_rows + 1) * sw * phase_pitch, (slots + 1) * kept_pitch, (slots + 1) * kept_pitch)
-    return _Work("pooling/planes_max_gradient.cl", "pool_planes_max_gradient", ih, macros, sizes, scratch)
+    return _Work(GRADIENT_FILE, "pool_planes_max_gradient", ih, macros, sizes, scratch)
 
 
 def _check(problem: PoolProblem, is_cpu: bool) -> None:
