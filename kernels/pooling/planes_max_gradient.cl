@@ -43,7 +43,7 @@
 #define LEFT ((KW + SW - 2) / SW)
 
 // Short loops over taps are unrolled, so that their numbers are constants.
-#if KH * KW <= 49
+#if KH * KW <= 49 && SH <= 8
 #define TAPS _Pragma("unroll")
 #else
 #define TAPS
@@ -161,94 +161,97 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                 PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
             }
         }
-        for (int r = begin; r < end; r++, at++) {
-            // from the first row of windows to the last: row r is row `row` + SH * h of window `below` - h
-            const int below = (r + ph) / SH, row = (r + ph) % SH;
+        // by cells of SH rows: row r of a cell is row r + SH * h of window `below` - h
+        for (int below = (begin + ph) / SH; below * SH - ph < end; below++) {
             int slots[MEETING];
             TAPS for (int h = 0; h < MEETING; h++) {
-                const bool holds = below - h >= 0 && below - h < oh && row + SH * h < KH;
-                slots[h] = (holds ? SLOT(below - h, SLOTS) : SLOTS) * kept_pitch + LEFT - back;
+                const bool is_there = below - h >= 0 && below - h < oh;
+                slots[h] = (is_there ? SLOT(below - h, SLOTS) : SLOTS) * kept_pitch + LEFT - back;
             }
-            const realv row_taps = (realv)(real)(row * KW);
+            TAPS for (int r = 0; r < SH; r++) {
+                const int row = below * SH - ph + r;
+                if (row < begin || row >= end) continue;
 #ifdef CUT
-            realv taps[MEETING], flows[MEETING];
-            TAPS for (int h = 0; h < MEETING; h++) {
-                taps[h] = GET(chosen, slots[h] - FURTHEST);
-                flows[h] = GET(gradients, slots[h] - FURTHEST);
-            }
-#endif
-            for (int w = 0; w * SW < iw; w += VL) {
-                realv phases[SW];
-#ifdef CUT
-                realv next_taps[MEETING], next_flows[MEETING];
+                realv taps[MEETING], flows[MEETING];
                 TAPS for (int h = 0; h < MEETING; h++) {
-                    next_taps[h] = GET(chosen, slots[h] - FURTHEST + w + VL);
-                    next_flows[h] = GET(gradients, slots[h] - FURTHEST + w + VL);
+                    taps[h] = GET(chosen, slots[h] - FURTHEST);
+                    flows[h] = GET(gradients, slots[h] - FURTHEST);
                 }
 #endif
-#pragma unroll
-                for (int p = 0; p < SW; p++) {
-                    realv sum = 0;
-                    TAPS for (int h = MEETING - 1; h >= 0; h--) {
-                        TAPS for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
-                            const int n = (j + SHIFT - p) / SW;
-                            const realv tap = row_taps + (real)(h * SH * KW + j);
+                for (int w = 0; w * SW < iw; w += VL) {
 #ifdef CUT
-                            const realv taken = cut(taps[h], next_taps[h], FURTHEST - n);
-                            const realv flow = cut(flows[h], next_flows[h], FURTHEST - n);
-#else
-                            const realv taken = GET(chosen, slots[h] + w - n), flow = GET(gradients, slots[h] + w - n);
+                    realv next_taps[MEETING], next_flows[MEETING];
+                    TAPS for (int h = 0; h < MEETING; h++) {
+                        next_taps[h] = GET(chosen, slots[h] - FURTHEST + w + VL);
+                        next_flows[h] = GET(gradients, slots[h] - FURTHEST + w + VL);
+                    }
 #endif
-                            sum += taken == tap ? flow : (realv)(0);
+                    realv phases[SW];
+#pragma unroll
+                    for (int p = 0; p < SW; p++) {
+                        realv sum = 0;
+                        TAPS for (int h = (KH - 1 - r + SH) / SH - 1; h >= 0; h--) {
+                            TAPS for (int j = (p + SW - SHIFT) % SW; j < KW; j += SW) {
+                                const int n = (j + SHIFT - p) / SW;
+#ifdef CUT
+                                const realv tap = cut(taps[h], next_taps[h], FURTHEST - n);
+                                const realv flow = cut(flows[h], next_flows[h], FURTHEST - n);
+#else
+                                const realv tap = GET(chosen, slots[h] + w - n);
+                                const realv flow = GET(gradients, slots[h] + w - n);
+#endif
+                                sum += tap == (realv)(real)((r + SH * h) * KW + j) ? flow : (realv)(0);
+                            }
+                        }
+                        phases[p] = sum;
+                    }
+                    const long i = (plane * ih + row) * iw + w * SW;
+                    const int left = iw - w * SW;
+#if SW <= 2
+                    realv parts[SW];
+#if SW == 1
+                    parts[0] = phases[0];
+#else
+                    parts[0].even = phases[0].lo;
+                    parts[0].odd = phases[1].lo;
+                    parts[1].even = phases[0].hi;
+                    parts[1].odd = phases[1].hi;
+#endif
+#pragma unroll
+                    for (int p = 0; p < SW; p++) {
+                        const long place = i + p * VL;
+                        if (p * VL >= left) continue;
+#ifdef PAST_CACHES
+                        if (past) {
+                            __builtin_nontemporal_store(parts[p], (global realv *)(OPEN(dx) + place));
+                            continue;
+                        }
+#endif
+                        // what lies beyond a row is written again with the next row
+                        if (!accumulate && place + VL <= run_end)
+                            VSTORE(OPEN(dx), place, parts[p]);
+                        else
+                            store_some(OPEN(dx), place, left - p * VL, parts[p], accumulate);
+                    }
+#else
+                    for (int p = 0; p < SW; p++) {
+                        real results[VL];
+                        PUT(results, 0, phases[p]);
+                        for (int lane = 0; lane < VL && lane * SW + p < left; lane++) {
+                            const long place = i + lane * SW + p;
+                            STORE(OPEN(dx), place, results[lane] + (accumulate ? LOAD(OPEN(dx), place) : 0));
                         }
                     }
-                    phases[p] = sum;
-                }
+#endif
 #ifdef CUT
-                TAPS for (int h = 0; h < MEETING; h++) {
-                    taps[h] = next_taps[h];
-                    flows[h] = next_flows[h];
-                }
-#endif
-                const long i = at * iw + w * SW;
-                const int left = iw - w * SW;
-#if SW <= 2
-                realv parts[SW];
-#if SW == 1
-                parts[0] = phases[0];
-#else
-                parts[0].even = phases[0].lo;
-                parts[0].odd = phases[1].lo;
-                parts[1].even = phases[0].hi;
-                parts[1].odd = phases[1].hi;
-#endif
-#pragma unroll
-                for (int p = 0; p < SW; p++) {
-                    const long place = i + p * VL;
-                    if (p * VL >= left) continue;
-#ifdef PAST_CACHES
-                    if (past) {
-                        __builtin_nontemporal_store(parts[p], (global realv *)(OPEN(dx) + place));
-                        continue;
+                    TAPS for (int h = 0; h < MEETING; h++) {
+                        taps[h] = next_taps[h];
+                        flows[h] = next_flows[h];
                     }
 #endif
-                    // what lies beyond a row is written again with the next row
-                    if (!accumulate && place + VL <= run_end)
-                        VSTORE(OPEN(dx), place, parts[p]);
-                    else
-                        store_some(OPEN(dx), place, left - p * VL, parts[p], accumulate);
                 }
-#else
-                for (int p = 0; p < SW; p++) {
-                    real results[VL];
-                    PUT(results, 0, phases[p]);
-                    for (int lane = 0; lane < VL && lane * SW + p < left; lane++) {
-                        const long place = i + lane * SW + p;
-                        STORE(OPEN(dx), place, results[lane] + (accumulate ? LOAD(OPEN(dx), place) : 0));
-                    }
-                }
-#endif
             }
         }
+        at += end - begin;
     }
 }
