@@ -60,7 +60,8 @@ def some(settings: Iterator[Mapping[str, Any]], count: int) -> list[Mapping[str,
 def product_samples(context: Any, problem: ConvProblem, count: int, rounds: int) -> Iterator[Sample]:
     """Measure forward convolutions in some splits."""
     grid = forward_grid(problem)
-    for settings in some(gemm.candidates(problem, context.planner), count):
+    gathering = (item for item in gemm.candidates(problem, context.planner) if "dense" not in item)
+    for settings in some(gathering, count):
         chosen = {name: int(value) for name, value in settings.items()}
 
         def estimate(chosen: Mapping[str, int] = chosen) -> float:

@@ -73,11 +73,11 @@ def bound(context: core.Context, problem: core.Problem) -> tuple[Callable[[], No
                 values.append(np.dtype(item.dtype).type(1e-3))
             elif isinstance(item, Local):
                 values.append(cl.LocalMemory(item.nbytes))
-        launch.kernel.set_args(*values)
+        launch.kernel.built.set_args(*values)
 
     def enqueue() -> None:
         for launch in steps.launches:
-            cl.enqueue_nd_range_kernel(context.queue, launch.kernel, launch.global_size, launch.local_size)
+            cl.enqueue_nd_range_kernel(context.queue, launch.kernel.built, launch.global_size, launch.local_size)
 
     return enqueue, (buffers, workspace)
 

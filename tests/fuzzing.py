@@ -6,6 +6,7 @@ import resource
 import shutil
 from pathlib import Path
 
+REPEATABLE = "-seed=1"  # with a number of runs: every machine tries the same inputs
 MEMORY = 2048  # MiB that a fuzzed program may take
 CLANG = shutil.which("clang") or shutil.which("clang-14")
 

@@ -104,6 +104,7 @@ _V0_FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "mirror": ("mirror", _TRANSFORM),
 }
 _V1_TRANSFORM = {"DATA": "data_param", "IMAGE_DATA": "image_data_param", "WINDOW_DATA": "window_data_param"}
+_V0_OUTSIDE = ("layer", "bottom", "top")  # what Caffe reads of a V0 layer outside of its inner brackets
 _PARAM_PARTS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 
@@ -129,12 +130,12 @@ def upgrade(text: str) -> Upgraded:
         return Upgraded(text, [], [document.place(layer.start)[0] for layer in document.root.messages("layer")])
     check(document, schema.descriptor("NetParameter"))
     _expect_upgradable(document, old)
-    flat, oldest = _unwrap(document)
+    flat, oldest, dropped = _unwrap(document)
     lines = [document.place(item.start)[0] for item in old]
     document = Document(flat)
     edits = Edits(flat)
     form = "V0" if oldest else "V1"
-    notes = [f"{len(old)} layers of the older form {form} were upgraded first, as Caffe does on loading"]
+    notes = [f"{len(old)} layers of the older form {form} were upgraded first, as Caffe does on loading", *dropped]
     padding = _padding(document, oldest)
     kept = []
     for index, item in enumerate(document.root.all("layers")):
@@ -177,15 +178,20 @@ def _expect_upgradable(document: Document, old: Sequence[Field]) -> None:
             raise document.lines.error(f"got type {kind!r}, expected a type of Caffe's oldest form", place[0])
 
 
-def _unwrap(document: Document) -> tuple[str, set[int]]:
-    """Remove V0's inner brackets and their indentation; return the text and which layers had them."""
+def _unwrap(document: Document) -> tuple[str, set[int], list[str]]:
+    """Remove V0's inner brackets and their indentation; return the text, which layers had them, and notes."""
     edits = Edits(document.text)
     oldest = set()
+    notes = []
     for index, layer in enumerate(document.root.messages("layers")):
         for holder in layer.all("layer"):
             inner = holder.values[0]
             assert isinstance(inner, Message)
             oldest.add(index)
+            for item in layer.fields:
+                if item.name not in _V0_OUTSIDE:
+                    notes.append(f"{inner.text('name')}: {item.name} outside of its layer is dropped, as Caffe does")
+                    edits.remove(item.start, item.after)
             edits.remove(holder.start, inner.start + 1)
             edits.remove(inner.end - 1, max(holder.after, inner.end))
             outside = indent_of(document.text, holder.start)
@@ -199,7 +205,7 @@ def _unwrap(document: Document) -> tuple[str, set[int]]:
             for match in re.finditer(r"(?m)^" + re.escape(inside), document.text[first_line:last_line]):
                 start = first_line + match.start()
                 edits.replace(start + len(outside), start + len(inside), "")
-    return edits.apply(), oldest
+    return edits.apply(), oldest, notes
 
 
 @dataclass

@@ -437,6 +437,16 @@ def test_v0_fields_without_meaning_are_dropped_with_a_note():
     assert any("kernelsize means nothing to type relu" in note for note in report.notes)
 
 
+def test_v0_fields_outside_of_the_layer_are_dropped_with_a_note():
+    text = 'layers { type: CONVOLUTION layer { name: "r" type: "relu" } relu_param { } bottom: "x" top: "y" }'
+    swapped, report = swap_net(text, types=[])
+    (layer,) = layers_of(swapped)
+    assert (layer.type, list(layer.bottom), list(layer.top)) == ("ReLU", ["x"], ["y"])
+    assert not layer.HasField("relu_param")
+    for name in ("type", "relu_param"):
+        assert f"r: {name} outside of its layer is dropped, as Caffe does" in report.notes
+
+
 def test_v0_every_data_field_finds_its_place():
     text = """layers { layer { name: "d" type: "images" source: "s" meanfile: "m" batchsize: 2 cropsize: 3 mirror: true
       scale: 0.5 rand_skip: 4 shuffle_images: true new_height: 5 new_width: 6 } top: "a" }

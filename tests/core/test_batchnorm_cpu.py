@@ -1,4 +1,4 @@
-"""The training batch norm of CPU devices in one launch: against float64, at the edge of memory, and what it declines."""
+"""The training batch norm of CPU devices in one launch: against float64, at the edge of memory, where it declines."""
 
 from __future__ import annotations
 

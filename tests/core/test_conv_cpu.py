@@ -62,11 +62,43 @@ STRIDED = {name: text for name, text in LINES.items() if max(core.parse(text).st
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
 @pytest.mark.parametrize("name", STRIDED)
 def test_phases_of_a_stride(name: str, merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_gemm, "dense_pays", lambda problem: False)
     monkeypatch.setattr(cpu_gemm, "merging_pays", lambda merged, apart: merge)
     problem = core.parse(STRIDED[name]).with_direction("backward_data")
     context = fresh_context()
     check(context, problem, "cpu_gemm")
     check(context, problem, "cpu_gemm", accumulate=True)
+
+
+def random_one_tap(seed: int) -> core.ConvProblem:
+    """Return a convolution with a kernel of one tap, a stride and padding, in one to three dimensions."""
+    rng = np.random.default_rng(seed)
+    ndim, groups = 1 + seed % 3, int(rng.choice([1, 1, 3]))
+    return core.ConvProblem(
+        direction=("forward", "backward_data")[seed % 2],
+        batch=int(rng.integers(0, 5)),
+        in_channels=groups * int(rng.integers(1, 40)),
+        out_channels=groups * int(rng.integers(1, 40)),
+        groups=groups,
+        in_size=tuple(rng.integers(1, (400, 40, 12)[ndim - 1], ndim)),
+        kernel=(1,) * ndim,
+        stride=(int(rng.integers(2, 5)), *rng.integers(1, 5, ndim - 1)),
+        pad_begin=tuple(rng.integers(0, 4, ndim)),
+        pad_end=tuple(rng.integers(0, 4, ndim)),
+        dtype=("float32", "float64", "float16")[seed // 3 % 3],
+        bias=bool(seed % 4 // 2),
+    )
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_strides_that_are_taken_out_of_the_product(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_gemm, "dense_pays", cpu_gemm.can_be_dense)
+    problem, context = random_one_tap(seed), fresh_context()
+    check(context, problem, "cpu_gemm", accumulate=bool(seed // 2 % 2), seed=seed)
+    names = {launch.kernel.function_name for launch in context.choose(problem, "cpu_gemm").launches.launches}
+    forward = problem.direction == "forward"
+    assert ("collect" in names) == (forward and problem.batch > 0)
+    assert ("spread" in names) == (not forward and problem.dtype != "float16" and problem.batch > 0)
 
 
 def random_problem(seed: int) -> core.ConvProblem:

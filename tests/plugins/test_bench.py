@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from clgraft.core import parse
 from clgraft.core.tuning import problem_sets, rows
-from clgraft.plugins.command_line.bench import operators, peaks, peers, report, timing
+from clgraft.plugins.command_line.bench import operators, peaks, peers, report, threads, timing
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
 from clgraft.plugins.command_line.bench.named import LoneCase, named
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
@@ -283,3 +284,52 @@ def test_wrong_numbers_are_said_in_words(words, capfd):
         main(["bench", *words])
     message = capfd.readouterr().err
     assert "expected" in message and "invalid" not in message
+
+
+def on_cores(count, seconds, peers_seconds):
+    """Results whose rows take so many seconds."""
+    rows = [replace(row(name, 1.0), ours=ours, native=peers_seconds) for name, ours in seconds.items()]
+    return replace(results(rows), threads=count)
+
+
+def test_speed_by_number_of_cores():
+    runs = [on_cores(4, {"a": 2.0, "b": 1.0, "c": 9.0}, 2.0), on_cores(1, {"a": 4.0, "b": 4.0}, 3.0)]
+    assert threads.speeds(runs) == {("3x3", "forward", "mxnet"): {1: (1.0, 1.0), 4: (pytest.approx(8**0.5), 1.5)}}
+    assert "Speed against that with 1 core: ours / the peer's." in threads.lines(runs)
+    assert "| 3x3 stride 1 convolution | forward | mxnet | 1.00x / 1.00x | 2.83x / 1.50x |" in threads.lines(runs)
+    text = report.markdown(runs)
+    assert "mxnet: device, 4 cores" in text and "mxnet: device, 1 core |" in text and "2.83x / 1.50x" in text
+    assert threads.lines(runs[:1]) == []
+
+
+def test_cores_are_those_of_this_process():
+    assert sorted(threads.cores()) == sorted(os.sched_getaffinity(0))
+
+
+def test_each_number_of_cores_has_a_process(tmp_path, capfd):
+    file = tmp_path / "figures.json"
+    words = [
+        "bench",
+        "dense n8 i16 o16",
+        "--peers",
+        "numpy",
+        "--threads",
+        "1",
+        "--seconds",
+        "0.01",
+        "--json",
+        str(file),
+    ]
+    assert main(words) == 0
+    assert "1 of " in capfd.readouterr().out
+    found = Results.read(tmp_path / "figures-1.json")
+    assert found.threads == 1 and found.rows and found.command.startswith("clgraft bench")
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [(["--threads", "4096"], "got 4096 threads, expected at most"), (["-", "--threads", "1"], "got -")],
+)
+def test_cores_that_cannot_be_had_are_refused(words, expected, capfd):
+    assert main(["bench", *words]) == 1
+    assert expected in capfd.readouterr().err

@@ -83,6 +83,11 @@ class Grid:
         fields = {"size": "target", "stride": "target_stride", "begin": "target_begin", "pixels": "size"}
         return TARGET.pack({name: self.values(field) for name, field in fields.items()})
 
+    def source_argument(self) -> StructConstant:
+        """Return the kernels' Target of the source of a grid of one tap: where pixel u is in it."""
+        fields = {"size": "source", "stride": "stride", "begin": "begin", "pixels": "size"}
+        return TARGET.pack({name: self.values(field) for name, field in fields.items()})
+
     def taps_argument(self, kernel: tuple[int, int, int]) -> StructConstant:
         """Return the kernels' Taps: which taps of a kernel of this size are met."""
         fields = {"taps": "taps", "first": "first_tap", "step": "tap_step"}
@@ -171,6 +176,13 @@ def backward_data_grids(problem: ConvProblem) -> list[Grid]:
             phases.append(axis)
         per_axis.append(phases)
     return [Grid(problem.batch, (outer, middle, inner)) for outer, middle, inner in product(*per_axis)]
+
+
+def dense_grid(problem: ConvProblem) -> Grid:
+    """Return the grid of y's pixels over themselves: that of a kernel of one tap, once its stride is taken out."""
+    pixels = prod(problem.out_size)
+    one, row = GridAxis(size=1, source=1, target=1, taps=1), GridAxis(size=pixels, source=pixels, target=pixels, taps=1)
+    return Grid(problem.batch, (one, one, row))
 
 
 def merged_data_grid(problem: ConvProblem) -> Grid:

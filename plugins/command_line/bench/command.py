@@ -6,14 +6,13 @@ import argparse
 import os
 import platform
 import re
-import shlex
 import sys
 from pathlib import Path
 
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.command_line.bench import peers
 from clgraft.plugins.command_line.bench.peaks import Peaks
-from clgraft.plugins.command_line.bench.results import Results
+from clgraft.plugins.command_line.bench.results import Results, command_line
 from clgraft.plugins.plugin import PluginError
 
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
@@ -51,8 +50,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     bench.add_argument(
         "--seconds", type=arguments.seconds, default=1.0, metavar="S", help="for each row (default: 1; nets 20 times)"
     )
-    bench.add_argument("--json", type=Path, metavar="FILE", help="keep all figures")
-    bench.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a roofline and the ratios")
+    bench.add_argument(
+        "--threads",
+        type=arguments.counts,
+        metavar="N,N",
+        help="measure on so many cores, each number in a process of its own, and say what both sides gain",
+    )
+    bench.add_argument("--json", type=Path, metavar="FILE", help="keep all figures; with --threads in FILE-N")
+    bench.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a roofline, the ratios, the gain from cores")
     bench.add_argument("--table", type=Path, metavar="FILE", help="write the table as Markdown")
     bench.add_argument(
         "--from",
@@ -68,22 +73,33 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or read what was measured, and write what was asked for."""
-    from clgraft.plugins.command_line.bench import plots, report
+    from clgraft.plugins.command_line.bench import plots, report, threads
 
     if options.earlier:
         runs = [Results.read(path) for path in options.earlier]
         for one in runs:
             report.print_sums(one, sys.stdout)
+    elif options.threads:
+        runs = []
+        for one in threads.measure(options):
+            runs.append(one)
+            if options.json:
+                path = options.json.with_name(f"{options.json.stem}-{one.threads}{options.json.suffix}")
+                path.write_text(one.to_json())
     else:
         runs = [_measure(options)]
         if options.json:
             options.json.write_text(runs[0].to_json())
+    print(*threads.lines(runs), sep="\n", end="")
     if options.table:
         options.table.write_text(report.markdown(runs))
     if options.plots:
         for i, one in enumerate(runs):
             for path in plots.draw(one, options.plots / str(i) if len(runs) > 1 else options.plots):
                 print(path)
+        gain = threads.speeds(runs) if len({one.threads for one in runs}) > 1 else {}
+        if gain:
+            print(plots.draw_gain(gain, options.plots))
     return 0 if all(one.rows for one in runs) else 1
 
 
@@ -110,7 +126,7 @@ def _measure(options: argparse.Namespace) -> Results:
     found = peaks.measure()
     results = Results(
         device,
-        "clgraft bench " + shlex.join(sys.argv[2:]),
+        command_line(),
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         found.flops,
         found.bandwidth,

@@ -1,4 +1,4 @@
-"""Results as pictures: a roofline of our operators, and the ratios to each peer as bars."""
+"""Results as pictures: a roofline of our operators, the ratios to each peer as bars, and the gain from cores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import Results, summaries
+from clgraft.plugins.command_line.bench.threads import Speeds
 from clgraft.plugins.plugin import PluginError
 
 
@@ -19,13 +20,48 @@ def draw(results: Results, folder: Path) -> list[Path]:
     PluginError
         If matplotlib is not installed.
     """
+    _prepare(folder)
+    return [_roofline(results, folder / "roofline.png"), _ratios(results, folder / "ratios.png")]
+
+
+def draw_gain(speeds: Speeds, folder: Path) -> Path:
+    """Write ``threads.png``: the speed of ours and of each peer by number of cores, against that with the least.
+
+    Raises
+    ------
+    PluginError
+        If matplotlib is not installed.
+    """
+    _prepare(folder)
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 6), layout="constrained")
+    for index, ((group, direction, peer), by_count) in enumerate(speeds.items()):
+        title = f"{GROUPS.get(group, 'whole nets')}, {direction}"
+        counts = list(by_count)
+        for side, (name, style) in enumerate((("clgraft", "o-"), (peer, "x--"))):
+            gains = [found[side] for found in by_count.values()]
+            axes.loglog(counts, gains, style, base=2, color=f"C{index % 10}", label=f"{title}: {name}")
+    axes.loglog(counts, [count / counts[0] for count in counts], "k:", base=2, label="as many times as cores")
+    axes.set_xlabel("cores")
+    axes.set_ylabel(f"speed against that with {counts[0]}, geometric mean")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}x")
+    axes.grid(True, which="both", alpha=0.2)
+    axes.legend(fontsize=6)
+    path = folder / "threads.png"
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _prepare(folder: Path) -> None:
     try:
         import matplotlib
     except ImportError:
         raise PluginError('[bench] got no matplotlib, expected it for plots: pip install "clgraft[bench]"') from None
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
-    return [_roofline(results, folder / "roofline.png"), _ratios(results, folder / "ratios.png")]
 
 
 def _roofline(results: Results, path: Path) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from clgraft.plugins.command_line import terminal
+from clgraft.plugins.command_line.bench import threads
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
@@ -81,9 +82,10 @@ def sums(rows: Iterable[Row]) -> str:
 
 
 def markdown(runs: Sequence[Results]) -> str:
-    """Return the tables of one or more runs: what was measured where, the groups, and the whole nets.
+    """Return the tables of one or more runs: what was measured where, the groups, the whole nets, the gain from cores.
 
-    A cell of the groups is ``forward / backward (worst)``; a column stands for a peer and a runtime.
+    A cell of the groups is ``forward / backward (worst)``; a column stands for a peer and a runtime, and for a number
+    of cores where the runs differ in it.
     """
     parts = ["| device | processor, cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
@@ -91,8 +93,14 @@ def markdown(runs: Sequence[Results]) -> str:
         parts.append(f"| {run.device} | {run.processor or '-'}, {run.threads} | {peaks} | {peers} | `{run.command}` |")
     measured = [f"Measured on {text}." for text in dict.fromkeys(run.conditions() for run in runs)]
     layouts = _layouts(runs)
-    tables = [[*measured, *layouts, "", *table] for table in (_groups(runs), _nets(runs)) if table]
+    tables = [[*measured, *layouts, "", *table] for table in (_groups(runs), _nets(runs), threads.lines(runs)) if table]
     return "\n".join([*parts, "", *(line for table in tables for line in table)])
+
+
+def _where(run: Results, runs: Sequence[Results]) -> str:
+    """Return what tells a run from the others: its runtime, and its cores where they differ."""
+    same = len({one.threads for one in runs}) == 1
+    return run.runtime if same else f"{run.runtime}, {run.cores}"
 
 
 def _layouts(runs: Sequence[Results]) -> list[str]:
@@ -113,7 +121,7 @@ def _groups(runs: Sequence[Results]) -> list[str]:
     for run in runs:
         for (group, direction, peer), found in summaries(run.rows).items():
             if group in GROUPS:
-                columns.setdefault((peer, run.runtime), {})[group, direction] = found
+                columns.setdefault((peer, _where(run, runs)), {})[group, direction] = found
     if not columns:
         return []
     order = sorted(columns, key=lambda column: [peer for run in runs for peer in run.peers].index(column[0]))
@@ -132,9 +140,9 @@ def _groups(runs: Sequence[Results]) -> list[str]:
 
 
 def _nets(runs: Sequence[Results]) -> list[str]:
-    names = list(dict.fromkeys(run.runtime for run in runs))
+    names = list(dict.fromkeys(_where(run, runs) for run in runs))
     found = {
-        (row.peer, row.name, row.direction, run.runtime): row
+        (row.peer, row.name, row.direction, _where(run, runs)): row
         for run in runs
         for row in run.rows
         if row.group not in GROUPS and row.peer != NO_PEER

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +62,11 @@ class Row:
         return self.native / self.ours
 
 
+def command_line() -> str:
+    """Return the command that this process runs."""
+    return "clgraft bench " + shlex.join(sys.argv[2:])
+
+
 @dataclass
 class Results:
     """All rows of a run, and the machine on which they were measured.
@@ -94,9 +101,14 @@ class Results:
         """Return the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
         return self.device.split(" ", 1)[-1].split(" /")[0]
 
+    @property
+    def cores(self) -> str:
+        """Return the number of cores in words."""
+        return f"{self.threads} core{'s' * (self.threads != 1)}"
+
     def conditions(self) -> str:
         """Return where and how it was measured: what every table of its figures says."""
-        where = f"{self.processor or 'processor not recorded'}, {self.threads} cores; {self.runtime}; float32"
+        where = f"{self.processor or 'processor not recorded'}, {self.cores}; {self.runtime}; float32"
         return "; ".join([where, *(f"{peer}: {mode}" for peer, mode in self.modes.items() if mode)])
 
     def to_json(self) -> str:

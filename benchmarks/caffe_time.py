@@ -1,0 +1,88 @@
+"""Times whole nets by Caffe's own command, with its own layers and with clgraft's in their place.
+
+    python benchmarks/caffe_time.py resnet18 mobilenet --batch 8 --device pocl
+
+Runs `caffe time` and `clgraft caffe time` in turns, each in a process of its own, so that no side's idle threads take
+the other one's cores. Prints the medians of Caffe's averages: forward, backward, and both; and which layers stay
+Caffe's own. Needs the command `caffe` and what the C++ layers need (docs/caffe.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("GLOG_minloglevel", "2")
+
+AVERAGE = re.compile(r"Average (Forward pass|Backward pass|Forward-Backward): ([0-9.e+]+) ms")
+SIDES = {
+    "Caffe": ["caffe"],
+    "clgraft": [sys.executable, "-m", "clgraft.plugins.command_line", "caffe"],
+}
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", default=["resnet18", "mobilenet"], help="of `clgraft bench --nets`")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=224, help="of the images")
+    parser.add_argument("--iterations", type=int, default=10, help="of each process")
+    parser.add_argument("--runs", type=int, default=5, help="processes of each side")
+    parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
+    return parser.parse_args()
+
+
+def average(side: str, model: Path, iterations: int) -> tuple[dict[str, float], list[str]]:
+    """Return Caffe's averages of one process in milliseconds, and what it says of layers that stay Caffe's own.
+
+    Raises
+    ------
+    RuntimeError
+        When the command fails; says what it printed.
+    """
+    command = [*SIDES[side], "time", "-model", str(model), "-iterations", str(iterations)]
+    environment = {**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    found = {name: float(value) for name, value in AVERAGE.findall(done.stderr)}
+    if done.returncode or len(found) != 3:
+        reason = done.stderr[-2000:]
+        raise RuntimeError(f"[caffe time] got exit code {done.returncode} of {side}, expected 0 and times:\n{reason}")
+    return found, re.findall(r"clgraft: layer .* stays Caffe's own.*", done.stderr)
+
+
+def main() -> None:
+    """Print a line for each net and each of Caffe's averages."""
+    options = parse()
+    if options.device:
+        os.environ["CLGRAFT_DEVICE"] = options.device
+    from clgraft import core
+    from clgraft.plugins.caffe.bench_nets import NETS
+
+    print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} processes")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.nets:
+            model = Path(folder) / f"{name}.prototxt"
+            model.write_text(NETS[name](options.batch, True, options.size))
+            _, kept = average("clgraft", model, 1)  # builds kernels
+            print(*kept, sep="\n", end="\n" * bool(kept))
+            runs: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+            for _ in range(options.runs):
+                for side, found in runs.items():
+                    found.append(average(side, model, options.iterations)[0])
+            for what in runs["Caffe"][0]:
+                own, ours = ([run[what] for run in runs[side]] for side in SIDES)
+                ratios = sorted(a / b for a, b in zip(own, ours))
+                times = f"Caffe {statistics.median(own):8.1f} ms  clgraft {statistics.median(ours):8.1f} ms"
+                spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+                print(f"{name:10} {what:17} {times}  ratio {statistics.median(ratios):.2f} ({spread})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
