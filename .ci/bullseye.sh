@@ -55,7 +55,7 @@ fi
 
 rm -rf "$dir/clgraft"
 mkdir "$dir/clgraft"
-tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude=./.bullseye --exclude='./.*_cache' --exclude=./.hypothesis \
+tar -C "$tree" --exclude=./.git --exclude='./.venv*' --exclude='./.bullseye*' --exclude='./.*_cache' --exclude=./.hypothesis \
     --exclude=./build --exclude=./dist --exclude='./*.egg-info' --exclude='*.so' --exclude='*.o' --exclude='__pycache__' \
     -cf - . |
     tar -C "$dir/clgraft" -xf -

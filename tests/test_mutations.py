@@ -67,8 +67,8 @@ FAULTS = {
     ),
     "kernels of Winograd's backward data not turned": (
         "conv/winograd_gpu/transforms.cl",
-        "(flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])",
-        "(taps[(i) * 3 + (j)])",
+        "(flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])",
+        "(taps[(i) * TAPS + (j)])",
         "core/test_conv_gpu_winograd.py::test_matches_float64[4-plain-3x3-backward_data]",
     ),
     "an epilogue's vector read at channel 0": (

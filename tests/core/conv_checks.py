@@ -13,6 +13,19 @@ OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
 
+# 5 x 5 kernels with stride 1, which suites of Winograd's method run beside the named problems
+FIVES = {
+    "plain": "conv n2 ic3 ih9 iw8 oc5 kh5 kw5 ph2 pw2",
+    "bias": "conv n2 ic70 ih13 iw15 oc67 kh5 kw5 ph2 pw2 b1",
+    "no-pad": "conv n3 ic16 ih5 iw7 oc24 kh5 kw5",
+    "pad-4": "conv n1 ic20 ih9 iw10 oc12 kh5 kw5 ph4 pw4",
+    "pad-above-kernel": "conv n1 ic2 ih4 iw5 oc3 kh5 kw5 ph5 pw6",
+    "asymmetric-pad": "conv n2 ic5 ih10 iw9 oc7 kh5 kw5 ph0 pw4 qh3 qw1",
+    "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh5 kw5 ph2 pw2",
+    "wide-row": "conv n1 ic2 ih3 iw331 oc3 kh5 kw5 ph2 pw2",
+    "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh5 kw5 ph2 pw2 b1",
+}
+
 
 def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:
     """Return the choice of a tile and a number of parts of the depth, whatever the device and the estimates say."""

@@ -19,6 +19,7 @@ from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     DIRECTIONS,
+    FIVES,
     OUTPUTS,
     check,
     expect_little_more_error,
@@ -32,6 +33,7 @@ from tests.problem_sets import problem_lines
 
 
 def served(text: str) -> bool:
+    """Return whether a problem has 3 x 3 kernels that the method serves; those of 5 x 5 are `FIVES`."""
     problem = core.parse(text)
     return (
         problem.kernel == (3, 3)
@@ -205,7 +207,8 @@ def test_nan_stays_in_its_tiles(context: Context, tile: int, direction: str) -> 
         "conv n2 ic4 ih11 iw10 oc5 kh3 kw3 ph2 pw2 dh2 dw2",
         "conv n2 ic4 ih11 iw13 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
         "conv n0 ic3 ih5 iw5 oc4 kh3 kw3 ph1 pw1",
-        "conv n2 ic3 ih9 iw8 oc5 kh5 kw5 ph2 pw2",
+        "conv n2 ic3 ih9 iw8 oc5 kh5 kw3 ph2 pw2",
+        "conv n2 ic3 ih19 iw18 oc5 kh7 kw7 ph3 pw3",
         "conv n70000 ic1 ih200 iw200 oc1 kh3 kw3",
     ],
 )
@@ -299,3 +302,51 @@ def test_products_keep_float32_accuracy(direction: str, monkeypatch: pytest.Monk
     with pytest.raises(Declined, match="TF32"):
         settings = {"tile": 4, "product": rounding[0], "parts": 1, "chunks": 1}
         gpu_winograd.plan(problem, context, settings)
+
+
+@pytest.fixture(scope="module")
+def context_of_fives() -> Context:
+    """A context that plans for a GPU of many compute units, and runs on this device."""
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=128, device_class="gpu")
+    return context
+
+
+@pytest.fixture
+def fives(context_of_fives: Context, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A context for 5 x 5 kernels, which have tiles of 2 x 2 outputs alone."""
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "2")
+    return context_of_fives
+
+
+GROUPS = {"groups-2": "conv g2 n2 ic6 ih7 iw8 oc10 kh5 kw5 ph2 pw2 b1"}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", [*FIVES, *GROUPS])
+def test_five_taps_match_float64(fives: Context, name: str, direction: str) -> None:
+    problem = core.parse({**FIVES, **GROUPS}[name]).with_direction(direction)
+    check(fives, problem, "gpu_winograd", spread=SPREAD)
+    check(fives, problem, "gpu_winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_five_taps_err_at_most_ten_times_as_much(fives: Context, direction: str, mean: float) -> None:
+    problem = core.parse("conv n4 ic64 ih27 iw27 oc48 kh5 kw5 ph2 pw2").with_direction(direction)
+    expect_little_more_error(fives, problem, "gpu_winograd", "gpu_gemm", mean)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_five_taps_where_channels_pay_for_the_transforms(direction: str) -> None:
+    """Estimates for an H200."""
+    device = replace(
+        core.context().device,
+        **{"device_class": "nvidia", "compute_capability": 90, "compute_units": 132, "max_work_group_size": 1024},
+        local_memory=48 * 1024,
+    )
+    many = core.parse("conv n64 ic64 ih27 iw27 oc192 kh5 kw5 ph2 pw2").with_direction(direction)
+    few = core.parse("conv n64 ic3 ih32 iw32 oc16 kh5 kw5 ph2 pw2").with_direction(direction)
+    for problem, gains in ((many, True), (few, False)):
+        shape = costs.Shape.of(problem, 2)
+        assert (costs.cost(shape, device) < costs.direct_cost(problem, device)) == gains

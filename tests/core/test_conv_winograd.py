@@ -14,11 +14,12 @@ from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, check, expect_little_more_error
+from tests.core.conv_checks import DIRECTIONS, FIVES, check, expect_little_more_error
 from tests.problem_sets import problem_lines
 
 
 def served(text: str) -> bool:
+    """Return whether a problem has 3 x 3 kernels that the method serves; those of 5 x 5 are `FIVES`."""
     problem = core.parse(text)
     return (
         problem.kernel == (3, 3)
@@ -142,4 +143,67 @@ def test_the_switch_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("winograd", "CLGRAFT_WINOGRAD is off") in plan.declined
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "3")
     with pytest.raises(ArgumentError, match="got CLGRAFT_WINOGRAD='3', expected one of"):
-        winograd_tiles.allowed_tiles()
+        winograd_tiles.allowed_tiles(3)
+
+
+@pytest.fixture(scope="module")
+def context_of_fives() -> Context:
+    return Context.on(None)
+
+
+@pytest.fixture
+def fives(context_of_fives: Context, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A context for 5 x 5 kernels, which have tiles of 2 x 2 outputs alone."""
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "2")
+    monkeypatch.setenv("CLGRAFT_TUNE", "off")
+    return context_of_fives
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", FIVES)
+def test_five_taps_match_float64(fives: Context, name: str, direction: str) -> None:
+    problem = core.parse(FIVES[name]).with_direction(direction)
+    check(fives, problem, "winograd", spread=SPREAD)
+    check(fives, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("changes", [{"compute_units": 64}, {"vector_width": 8}], ids=["64 cores", "256-bit vectors"])
+def test_five_taps_on_other_machines(fives: Context, changes: dict[str, int]) -> None:
+    context = Context.on(None)
+    context.device = replace(context.device, **changes)
+    for direction in DIRECTIONS:
+        check(context, core.parse(FIVES["bias"]).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("own_weights", [True, False])
+def test_who_transforms_five_taps(fives: Context, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=1)
+    for direction in ("forward", "backward_data"):
+        check(context, core.parse(FIVES["bias"]).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_five_taps_err_at_most_ten_times_as_much(fives: Context, direction: str, mean: float) -> None:
+    problem = core.parse("conv n2 ic128 ih14 iw14 oc128 kh5 kw5 ph2 pw2").with_direction(direction)
+    expect_little_more_error(fives, problem, "winograd", "cpu_gemm", mean)
+
+
+def test_tiles_of_five_taps(fives: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = core.parse("conv forward n8 ic64 ih27 iw27 oc192 kh5 kw5 ph2 pw2")
+    tiles = {settings["tile"] for settings in winograd.candidates(problem, fives.planner) if settings}
+    assert tiles == {2}
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "4")
+    with pytest.raises(Declined, match="CLGRAFT_WINOGRAD is 4, 5 x 5 kernels have tiles"):
+        winograd.plan(problem, fives.planner)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_five_taps_where_channels_pay_for_the_transforms(fives: Context, direction: str) -> None:
+    many = core.parse("conv n8 ic64 ih27 iw27 oc192 kh5 kw5 ph2 pw2").with_direction(direction)
+    few = core.parse("conv n8 ic3 ih32 iw32 oc16 kh5 kw5 ph2 pw2").with_direction(direction)
+    for problem, gains in ((many, True), (few, False)):
+        geometry = winograd_tiles.Geometry.of(problem, 2)
+        assert (winograd_tiles.cost(geometry) < winograd_tiles.direct_cost(geometry)) == gains

@@ -112,10 +112,14 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                         const int w0 = column * target.stride_w + target.begin_w;
                         length = min(columns - at, grid.size_w - column);
                         for (int i = 0; i < m_rows; i++) {
-                            const int phase = (m + i) / outputs, output = (m + i) % outputs;
-                            const int d = d0 + phase / target.stride_w / target.stride_h;
-                            const int h = h0 + phase / target.stride_w % target.stride_h;
-                            const int w = w0 + phase % target.stride_w;
+                            int output = m + i, d = d0, h = h0, w = w0;
+                            if (m_count != outputs) {  // divisions for each row and run would take as long as a tap
+                                const int phase = output / outputs;
+                                output -= phase * outputs;
+                                d += phase / target.stride_w / target.stride_h;
+                                h += phase / target.stride_w % target.stride_h;
+                                w += phase % target.stride_w;
+                            }
                             if (d >= target.size_d || h >= target.size_h || w >= target.size_w) continue;
                             const int step = target.stride_w;
                             store_run(images + output * row_size + ((long)d * target.size_h + h) * target.size_w + w,

@@ -1,4 +1,4 @@
-// Winograd's backward filter F(TILE x TILE, 3x3) on CPU devices: 3 x 3 kernels, stride 1.
+// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS): stride 1.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //
@@ -83,37 +83,35 @@ SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
     const int m = get_global_id(0) * VL, first = get_global_id(1) * CHANNELS, count = min(channels - first, CHANNELS);
     const int m_blocks = (m_count + COLS - 1) / COLS, lanes = min(m_count - m, VL);
     const long e_size = (long)m_blocks * channels * COLS + PAD;
-    real taps[VL * (CHANNELS * 9 + VL)];  // [output][channel, tap]
-    const int pitch = CHANNELS * 9 + VL;
+    real taps[VL * (CHANNELS * FILTER_TAPS + VL)];  // [output][channel, tap]
+    const int pitch = CHANNELS * FILTER_TAPS + VL;
     for (int c = 0; c < count; c++) {
         global const real *element = OPEN(M) + ((long)(m / COLS) * channels + first + c) * COLS + m % COLS;
-        realv a[VL < 9 ? 16 : VL], b[VL];
+        realv a[(FILTER_TAPS + VL - 1) / VL * VL], b[VL];
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * e_size)
-#define PUT(i, j, value) a[(i) * 3 + (j)] = value;
-        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, 3, PRODUCT, PUT)
+#define PUT(i, j, value) a[(i) * TAPS + (j)] = value;
+        TRANSFORM_2D(TRANSFORM_FILTER, SIDE, TAPS, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
-#if VL == 16
 #pragma unroll
-        for (int i = 9; i < VL; i++) a[i] = 0;
-        TRANSPOSE(a, b, VL)
+        for (int tap = 0; tap < FILTER_TAPS; tap += VL) {
 #pragma unroll
-        for (int i = 0; i < VL; i++) STORE_REALS(taps + i * pitch + c * 9, a[i]);
-#else
-        real turned[9 * VL];
+            for (int i = FILTER_TAPS - tap; i < VL; i++) a[tap + i] = 0;
+            TRANSPOSE((a + tap), b, VL)
 #pragma unroll
-        for (int i = 0; i < 9; i++) STORE_REALS(turned + i * VL, a[i]);
-        for (int i = 0; i < VL * 9; i++) taps[i / 9 * pitch + c * 9 + i % 9] = turned[i % 9 * VL + i / 9];
-#endif
+            for (int i = 0; i < VL; i++) STORE_REALS(taps + i * pitch + c * FILTER_TAPS + tap, a[tap + i]);
+        }
     }
     for (int i = 0; i < lanes; i++) {
-        global stored *to = OPEN(dw) + ((long)(m + i) * channels + first) * 9;
-        for (int at = 0; at < count * 9; at += VL) {
-            if (at + VL <= count * 9) {
+        global stored *to = OPEN(dw) + ((long)(m + i) * channels + first) * FILTER_TAPS;
+        for (int at = 0; at < count * FILTER_TAPS; at += VL) {
+            if (at + VL <= count * FILTER_TAPS) {
                 const realv value = LOAD_REALS(taps + i * pitch + at);
                 VSTORE(to, at, accumulate ? value + VLOAD(to, at) : value);
             } else {
-                for (int l = at; l < count * 9; l++) STORE(to, l, taps[i * pitch + l] + (accumulate ? LOAD(to, l) : 0));
+                for (int l = at; l < count * FILTER_TAPS; l++) {
+                    STORE(to, l, taps[i * pitch + l] + (accumulate ? LOAD(to, l) : 0));
+                }
             }
         }
     }

@@ -1,11 +1,12 @@
 // The parts that Winograd's convolutions on CPU devices share: their layouts, the transforms, and pixels in and out.
 //
-// F(2x2, 3x3) has the points 0, 1, -1, F(4x4, 3x3) 0, P, -P, Q, -Q; both have the one at infinity as well. The
-// transforms of one axis are written out for both; all else follows from TILE. The register tile's rows are tiles, or
+// The transforms of one axis are in axes.cl; all else follows from TILE and TAPS. The register tile's rows are tiles, or
 // channels in the backward filter; its vectors are output channels.
 
 #define PAD 48  // elements between a transform's elements, so that they do not share the sets of a cache
-#define WC 64  // channels of a row of V; a constant, so that a register tile's rows need one address
+#ifndef WC
+#define WC 64  // channels of a row of V, a multiple of VL; a constant, so that a register tile's rows need one address
+#endif
 
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
@@ -70,7 +71,7 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 // [first_channel, last_channel). `tiles` is V's number of tiles.
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
                       const int first_channel, const int last_channel, const int tiles, const int first, const int count) {
-    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + 2;
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + TAPS - 1;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
@@ -80,7 +81,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             const int group = min(min(count - row, tile_h - h), ROWS);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
-                        h * TILE + grid.begin_h, grid.begin_w, group * TILE + 2, columns);
+                        h * TILE + grid.begin_h, grid.begin_w, group * TILE + TAPS - 1, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
                 local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
                 global real *element = to + (row * tile_w + tile) * WC;

@@ -1,6 +1,7 @@
-// Winograd's convolution F(TILE x TILE, 3x3) on CPU devices: forward and backward data of 3 x 3 kernels, stride 1.
+// Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS): forward and backward data, stride 1.
 //
-// Every tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16 instead of 36.
+// With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
+// instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100.
 // Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in
 // and out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
 //
@@ -12,7 +13,7 @@
 // Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a
 // slice of the workspace of its own, which stays in the cache. Where there is too little work for that,
 // winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
-// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for 4 x 4.
+// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for SIDE 6.
 
 #include "common/epilogue.cl"
 #include "conv/winograd/transforms.cl"
@@ -59,35 +60,36 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     TILE_STORE(acc, M, COLS)
 }
 
-// U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, 3, 3) and its kernels are
-// turned by 180 degrees, as backward data needs them; else it is (m_count, channels, 3, 3). U points to the first of
-// them, e_size elements lie between the transform's elements.
+// U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its kernels
+// are turned by 180 degrees, as backward data needs them; else it is (m_count, channels, TAPS, TAPS). U points to the
+// first of them, e_size elements lie between the transform's elements.
 void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
                        const int flip, const int m, const int first, const int last) {
     const int lanes = min(m_count - m, VL);
-    const long all = (long)m_count * channels * 9;
-    const long m_size = flip ? 9 : (long)channels * 9, channel_size = flip ? (long)m_count * 9 : 9;
+    const long all = (long)m_count * channels * FILTER_TAPS;
+    const long m_size = (flip ? 1 : (long)channels) * FILTER_TAPS;
+    const long channel_size = (flip ? (long)m_count : 1) * FILTER_TAPS;
     for (int channel = first; channel < last; channel++) {
-        realv taps[9];
+        realv taps[FILTER_TAPS];
 #pragma unroll
-        for (int half_of = 0; half_of < (VL < 9 ? 2 : 1); half_of++) {
-            const int skip = half_of ? 9 - VL : 0;
+        for (int tap = 0; tap < FILTER_TAPS; tap += VL) {
+            const int skip = min(tap, max(FILTER_TAPS - VL, 0));  // the last vector overlaps the one in front of it
             realv a[VL], b[VL];
 #pragma unroll
             for (int i = 0; i < VL; i++) {
                 const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
-                a[i] = load_row(w + at, all - at, 9);
+                a[i] = load_row(w + at, all - at, FILTER_TAPS);
             }
             TRANSPOSE(a, b, VL)
 #pragma unroll
             for (int i = 0; i < VL; i++) {
-                if (i + skip < 9) taps[i + skip] = a[i];
+                if (i + skip < FILTER_TAPS) taps[i + skip] = a[i];
             }
         }
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
-#define TAP(i, j) (flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])
+#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])
 #define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE + (j)) * e_size, value);
-        TRANSFORM_2D(TRANSFORM_WEIGHTS, 3, SIDE, TAP, PUT)
+        TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
 #undef TAP
 #undef PUT
     }

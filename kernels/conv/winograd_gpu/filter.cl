@@ -28,11 +28,11 @@ kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int ou
 
 // dw of the products, which are [part][element][group][padded rows][padded columns]; the parts are added in order. A
 // work-group takes CHANNELS channels of one output: a work-item adds up a column of elements and transforms it, then
-// three of SIDE transform a row. Global: work-items of all blocks of channels, outputs, groups.
+// TAPS of SIDE transform a row. Global: work-items of all blocks of channels, outputs, groups.
 kernel __attribute__((reqd_work_group_size(CHANNELS * SIDE, 1, 1)))
 void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels,
                      const int padded_rows, const int padded_columns, const int parts) {
-    local real columns[3 * SIDE * CHANNELS], taps[9 * CHANNELS];
+    local real columns[TAPS * SIDE * CHANNELS], taps[FILTER_TAPS * CHANNELS];
     const int id = get_local_id(0), at = id % CHANNELS, side = id / CHANNELS;
     const int first = get_group_id(0) * CHANNELS, count = min(channels - first, CHANNELS);
     const int output = get_global_id(1), outputs = get_global_size(1), group = get_global_id(2), groups = get_global_size(2);
@@ -40,7 +40,7 @@ void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accu
     if (at < count) {
         global const real *from = OPEN(products) + side * next +
                                   ((long)group * padded_rows + output) * padded_columns + first + at;
-        real sums[SIDE], out[3];
+        real sums[SIDE], out[TAPS];
 #pragma unroll
         for (int i = 0; i < SIDE; i++) sums[i] = from[i * SIDE * next];
         for (int part = 1; part < parts; part++) {
@@ -50,20 +50,20 @@ void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accu
         }
         TRANSFORM_FILTER(sums, out)
 #pragma unroll
-        for (int i = 0; i < 3; i++) columns[(i * SIDE + side) * CHANNELS + at] = out[i];
+        for (int i = 0; i < TAPS; i++) columns[(i * SIDE + side) * CHANNELS + at] = out[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (at < count && side < 3) {
-        real row[SIDE], out[3];
+    if (at < count && side < TAPS) {
+        real row[SIDE], out[TAPS];
 #pragma unroll
         for (int j = 0; j < SIDE; j++) row[j] = columns[(side * SIDE + j) * CHANNELS + at];
         TRANSFORM_FILTER(row, out)
 #pragma unroll
-        for (int j = 0; j < 3; j++) taps[at * 9 + side * 3 + j] = out[j];
+        for (int j = 0; j < TAPS; j++) taps[at * FILTER_TAPS + side * TAPS + j] = out[j];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    global stored *to = OPEN(dw) + (((long)group * outputs + output) * channels + first) * 9;
-    for (int i = id; i < count * 9; i += CHANNELS * SIDE) {
+    global stored *to = OPEN(dw) + (((long)group * outputs + output) * channels + first) * FILTER_TAPS;
+    for (int i = id; i < count * FILTER_TAPS; i += CHANNELS * SIDE) {
         real value = taps[i];
         if (accumulate) value += LOAD(to, i);
         STORE(to, i, value);

@@ -1,4 +1,4 @@
-// Winograd's convolution F(TILE x TILE, 3x3) on GPUs: the transforms of weights, source and products.
+// Winograd's convolution F(TILE x TILE, TAPS x TAPS) on GPUs: the transforms of weights, source and products.
 //
 // Forward and backward data are four launches: winograd_weights, winograd_source, the products
 // (conv_gemm of conv/gemm_gpu/gemm.cl), winograd_result; backward filter has its own last one (conv/winograd_gpu/filter.cl).
@@ -34,8 +34,8 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
 }
 
 // U of w. Global: outputs, channels, groups. A group of U has `padded` channels, zeros from `channels` on, of
-// `padded_outputs`. With `flip`, w is (channels, outputs, 3, 3) in each group and its kernels are turned by 180 degrees, as
-// backward data needs them; else it is (outputs, channels, 3, 3).
+// `padded_outputs`. With `flip`, w is (channels, outputs, TAPS, TAPS) in each group and its kernels are turned by
+// 180 degrees, as backward data needs them; else it is (outputs, channels, TAPS, TAPS).
 kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int outputs, const int padded,
                              const int padded_outputs, const int flip) {
     const int output = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
@@ -43,14 +43,14 @@ kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
     const long next = (long)get_global_size(2) * padded * padded_outputs;
     const long row = flip ? ((long)group * channels + channel) * outputs + output
                           : ((long)group * outputs + output) * channels + channel;
-    global const stored *from = OPEN(w) + (channel < channels ? row * 9 : 0);
+    global const stored *from = OPEN(w) + (channel < channels ? row * FILTER_TAPS : 0);
     global real *to = OPEN(U) + ((long)group * padded + channel) * padded_outputs + output;
-    real taps[9];
+    real taps[FILTER_TAPS];
 #pragma unroll
-    for (int i = 0; i < 9; i++) taps[i] = channel < channels ? LOAD(from, i) : 0;
-#define TAP(i, j) (flip ? taps[8 - (i) * 3 - (j)] : taps[(i) * 3 + (j)])
+    for (int i = 0; i < FILTER_TAPS; i++) taps[i] = channel < channels ? LOAD(from, i) : 0;
+#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
-    TRANSFORM_2D(TRANSFORM_WEIGHTS, 3, SIDE, TAP, PUT)
+    TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
 #undef TAP
 #undef PUT
 }

@@ -8,7 +8,7 @@ from typing import Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TILE_ROWS
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd.tiles import CHUNK, PAD, Geometry, group_rows, winograd_tile
+from clgraft.core.operators.conv.winograd.tiles import PAD, Geometry, group_rows, winograd_tile
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
@@ -40,8 +40,15 @@ def plan_filter(
     g = geometry
     tile = winograd_tile(planner, g.outputs)
     rows_at_once, pixel_bytes = group_rows(planner, g, tile.lanes)
-    defines = {**tile.defines(), "ROWS": rows_at_once, "TILE": g.tile, **GRID.defines(), **TILE_ROWS.defines()}
-    blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // CHUNK
+    defines = {
+        **tile.defines(),
+        "ROWS": rows_at_once,
+        "WC": g.chunk,
+        **g.defines(),
+        **GRID.defines(),
+        **TILE_ROWS.defines(),
+    }
+    blocks, chunks = ceil_div(g.outputs, tile.columns), g.padded_channels // g.chunk
     row_bytes = g.elements * 4 * (g.padded_channels + blocks * tile.columns) * g.tile_w
     if parts is None:
         parts = min(ceil_div(g.rows * row_bytes, PART_BYTES * planner.device.compute_units), MOST_PARTS, g.rows)
@@ -52,7 +59,7 @@ def plan_filter(
     part_rows = ceil_div(g.rows, parts)
     tiles = part_rows * g.tile_w
     layout = WorkspaceLayout()
-    source = layout.take(g.elements * (chunks * tiles * CHUNK + PAD) * 4)
+    source = layout.take(g.elements * (chunks * tiles * g.chunk + PAD) * 4)
     gradient = layout.take(g.elements * (blocks * tiles * tile.columns + PAD) * 4)
     product = layout.take(g.elements * (blocks * g.channels * tile.columns + PAD) * 4)
 

@@ -17,10 +17,11 @@ from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, round_up
 
 VARIABLE = "CLGRAFT_WINOGRAD"
-TILES = (4, 2)  # outputs of a tile along an axis
-ALLOWED = {"": TILES, "on": TILES, "off": (), "0": (), "2": (2,), "4": (4,)}
+TILES = {3: (4, 2), 5: (2,)}  # outputs of a tile along an axis, for so many taps; each has 6 or 4 elements of source
+KERNELS = tuple((taps, taps) for taps in TILES)
+ALLOWED = {"": (4, 2), "on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
 COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
-CHUNK = 64  # channels of a row of V, the kernels' WC
+CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
@@ -35,6 +36,8 @@ class Geometry:
     ----------
     tile : int
         Outputs of a tile along an axis, 2 or 4.
+    taps : int
+        Taps of the kernel along an axis, 3 or 5.
     begin : tuple of int
         Source position of the first output pixel's first tap.
     gradient : bool
@@ -42,6 +45,7 @@ class Geometry:
     """
 
     tile: int
+    taps: int
     batch: int
     channels: int
     outputs: int
@@ -52,29 +56,42 @@ class Geometry:
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
-        """Return a problem's geometry; `problem` has two spatial axes and a 3 x 3 kernel."""
-        p = problem
+        """Return a problem's geometry; `problem` has two spatial axes and as many taps along both."""
+        p, taps = problem, problem.kernel[0]
         if p.direction == "backward_data":
-            begin = tuple(pad - 2 for pad in p.pad_begin)
-            return cls(tile, p.batch, p.out_channels, p.in_channels, p.out_size, p.in_size, begin)
+            begin = tuple(pad - (taps - 1) for pad in p.pad_begin)
+            return cls(tile, taps, p.batch, p.out_channels, p.in_channels, p.out_size, p.in_size, begin)
         begin = tuple(-pad for pad in p.pad_begin)
-        return cls(
-            tile, p.batch, p.in_channels, p.out_channels, p.in_size, p.out_size, begin, p.direction == "backward_filter"
-        )
+        gradient = p.direction == "backward_filter"
+        return cls(tile, taps, p.batch, p.in_channels, p.out_channels, p.in_size, p.out_size, begin, gradient)
 
     def argument(self) -> StructConstant:
         """Return the kernels' Grid: the target's pixels over the source."""
         return GRID.pack(
             {
                 **{"batch": self.batch, "size": (1, *self.target_size), "source": (1, *self.source_size)},
-                **{"taps": (1, 3, 3), "stride": (1, 1, 1), "begin": (0, *self.begin), "step": (1, 1, 1)},
+                **{
+                    "taps": (1, self.taps, self.taps),
+                    "stride": (1, 1, 1),
+                    "begin": (0, *self.begin),
+                    "step": (1, 1, 1),
+                },
             }
         )
+
+    def defines(self) -> dict[str, int]:
+        """Return what kernels/conv/winograd/axes.cl is compiled for."""
+        return {"TILE": self.tile, "TAPS": self.taps}
+
+    @property
+    def side(self) -> int:
+        """Elements of a transformed tile along an axis."""
+        return self.tile + self.taps - 1
 
     @property
     def elements(self) -> int:
         """Elements of a transformed tile."""
-        return (self.tile + 2) ** 2
+        return self.side**2
 
     @property
     def tile_h(self) -> int:
@@ -92,8 +109,13 @@ class Geometry:
         return self.batch * self.tile_h
 
     @property
+    def chunk(self) -> int:
+        """Channels of a row of the transformed source."""
+        return next((chunk for chunk in CHUNKS if self.channels <= chunk), CHUNKS[-1])
+
+    @property
     def padded_channels(self) -> int:
-        return round_up(self.channels, CHUNK)
+        return round_up(self.channels, self.chunk)
 
 
 def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
@@ -106,9 +128,9 @@ def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
 
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
     """Return how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
-    tile = geometry.tile
+    tile, more = geometry.tile, geometry.taps - 1
     for rows in (16 // tile, 8 // tile, 4 // tile, 1):
-        nbytes = ((rows * tile + 2) * (geometry.tile_w * tile + 2) + lanes) * lanes * 4
+        nbytes = ((rows * tile + more) * (geometry.tile_w * tile + more) + lanes) * lanes * 4
         if nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2) or rows == 1:
             break
     if nbytes > planner.device.local_memory - 4096:
@@ -118,13 +140,13 @@ def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, i
     return rows, nbytes
 
 
-def allowed_tiles() -> tuple[int, ...]:
-    """Return the tiles that the environment variable ``CLGRAFT_WINOGRAD`` allows.
+def allowed_tiles(taps: int) -> tuple[int, ...]:
+    """Return the tiles for so many taps that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
 
     Raises
     ------
     Declined
-        If it is ``off``.
+        If it is ``off``, or allows only tiles that these taps do not have.
     ArgumentError
         If it holds an unknown word.
     """
@@ -133,7 +155,11 @@ def allowed_tiles() -> tuple[int, ...]:
         raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
     if not ALLOWED[word]:
         raise Declined(f"{VARIABLE} is off")
-    return ALLOWED[word]
+    tiles = TILES.get(taps, ())
+    allowed = tuple(tile for tile in tiles if tile in ALLOWED[word])
+    if tiles and not allowed:
+        raise Declined(f"{VARIABLE} is {word}, {taps} x {taps} kernels have tiles {tiles}")
+    return allowed
 
 
 def cost(geometry: Geometry) -> float:
@@ -149,7 +175,7 @@ def cost(geometry: Geometry) -> float:
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
     )
     transforms = tiles * (g.channels + g.outputs) * g.elements**2 / COSTS["transforms"]
-    of_filter = COSTS["weights"] + COSTS["weight_element"] * g.elements
+    of_filter = COSTS["weights"] * g.taps**2 + COSTS["weight_element"] * g.elements
     if g.gradient:
         of_filter = COSTS["filter_element"] * g.elements
     return products + transforms + filters * of_filter
@@ -158,8 +184,9 @@ def cost(geometry: Geometry) -> float:
 def direct_cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
     g = geometry
-    of_filter = DIRECT_COSTS["gradient" if g.gradient else "weights"]
-    return g.channels * g.outputs * (g.batch * prod(g.target_size) * 9 / DIRECT_COSTS["products"] + of_filter)
+    taps = g.taps**2
+    of_filter = DIRECT_COSTS["gradient"] if g.gradient else DIRECT_COSTS["weights"] * taps
+    return g.channels * g.outputs * (g.batch * prod(g.target_size) * taps / DIRECT_COSTS["products"] + of_filter)
 
 
 def choose(problem: ConvProblem) -> Geometry:
@@ -170,7 +197,7 @@ def choose(problem: ConvProblem) -> Geometry:
     Declined
         If the direct method costs less.
     """
-    best = min((Geometry.of(problem, tile) for tile in allowed_tiles()), key=cost)
+    best = min((Geometry.of(problem, tile) for tile in allowed_tiles(problem.kernel[0])), key=cost)
     if not worthwhile(best):
         raise Declined("its transforms would cost more than they save")
     return best

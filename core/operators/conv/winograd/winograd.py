@@ -1,6 +1,6 @@
-"""Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) on CPU devices: 3 x 3 kernels with stride 1 in all directions.
+"""Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, all directions.
 
-Four ninths or a quarter of the multiplications of the direct method, at its rounding error or up to five times that.
+A quarter to four ninths of the multiplications of the direct method, at its rounding error or up to five times that.
 Lavin and Gray, Fast algorithms for convolutional neural networks, 2015. ``CLGRAFT_WINOGRAD`` chooses or forbids.
 """
 
@@ -18,7 +18,7 @@ from clgraft.core.operators.conv.winograd import backward_filter as winograd_fil
 from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.split import TileSplit
-from clgraft.core.operators.conv.winograd.tiles import PAD, Geometry, allowed_tiles, group_rows, winograd_tile
+from clgraft.core.operators.conv.winograd.tiles import KERNELS, PAD, Geometry, allowed_tiles, group_rows, winograd_tile
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
@@ -35,13 +35,13 @@ NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 def _check(problem: ConvProblem, planner: Planner) -> None:
     """Decline what the method does not serve."""
-    allowed_tiles()
+    allowed_tiles(problem.kernel[0])
     if not planner.device.is_cpu or planner.device.vector_width < 8:
         raise Declined("made for CPU devices with vectors of 8 or more")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if problem.kernel != (3, 3) or problem.stride != (1, 1) or problem.dilate != (1, 1) or problem.groups != 1:
-        raise Declined("serves 3 x 3 kernels with stride 1, no dilation, no groups")
+    if problem.kernel not in KERNELS or problem.stride != (1, 1) or problem.dilate != (1, 1) or problem.groups != 1:
+        raise Declined("serves 3 x 3 and 5 x 5 kernels with stride 1, no dilation, no groups")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -57,7 +57,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     """
     _check(problem, planner)
     yield {}
-    for tile in allowed_tiles():
+    for tile in allowed_tiles(problem.kernel[0]):
         geometry = Geometry.of(problem, tile)
         if winograd_tiles.cost(geometry) > SEARCHED * winograd_tiles.direct_cost(geometry):
             continue
@@ -83,9 +83,9 @@ def plan(
     _check(problem, planner)
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if chosen:
-        tile = chosen.pop("tile", 0)
-        if tile not in allowed_tiles():
-            raise Declined(f"got tile {tile}, expected one of {allowed_tiles()}")
+        tile, allowed = chosen.pop("tile", 0), allowed_tiles(problem.kernel[0])
+        if tile not in allowed:
+            raise Declined(f"got tile {tile}, expected one of {allowed}")
         geometry = Geometry.of(problem, tile)
     else:
         geometry = winograd_tiles.choose(problem)
@@ -115,7 +115,8 @@ class _Builder:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
-        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "TILE": geometry.tile, **STRUCTS}
+        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "WC": geometry.chunk}
+        self.defines.update({**geometry.defines(), **STRUCTS})
         self.defines.update(epilogue_defines(epilogue))
         self.last = epilogue_arguments(epilogue, problem.dtype)
         self.blocks = ceil_div(geometry.outputs, register.columns)
@@ -169,7 +170,7 @@ class _Builder:
         tiles = self.padded_tiles(split.block_rows)
         slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
         if split.own_weights:
-            slice_size += winograd_tiles.CHUNK * columns + PAD
+            slice_size += g.chunk * columns + PAD
         items = split.items(g, self.blocks)
         slices = self.layout.take(items[0] * items[1] * g.elements * slice_size * 4)
         launches.append(

@@ -159,7 +159,7 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     filters = shape.groups * shape.channels * shape.outputs
     pixels = g.batch * (g.channels * prod(g.source_size) + g.outputs * prod(g.target_size))
     nbytes = 4 * pixels + shape.tiles * shape.tile_bytes
-    nbytes += 4 * filters * (9 + g.elements * (products.parts * chunks if g.gradient else 1))
+    nbytes += 4 * filters * (g.taps**2 + g.elements * (products.parts * chunks if g.gradient else 1))
     rate = costs(device.device_class).rate * device.compute_units
     return chunks * (products.cycles + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + nbytes / rate
 
@@ -168,12 +168,13 @@ def direct_cost(problem: ConvProblem, device: DeviceInfo) -> float:
     """Estimate the time of the direct product, with one launch that packs the weights."""
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
+    taps = prod(problem.kernel)
     if problem.direction == "backward_filter":
-        product = ProductShape(outer, inner * 9, problem.batch * prod(problem.out_size), groups)
+        product = ProductShape(outer, inner * taps, problem.batch * prod(problem.out_size), groups)
     elif problem.direction == "forward":
-        product = ProductShape(outer, problem.batch * prod(problem.out_size), inner * 9, groups, inner)
+        product = ProductShape(outer, problem.batch * prod(problem.out_size), inner * taps, groups, inner)
     else:
-        product = ProductShape(inner, problem.batch * prod(problem.in_size), outer * 9, groups, outer)
+        product = ProductShape(inner, problem.batch * prod(problem.in_size), outer * taps, groups, outer)
     return choose(product, device, 4).cycles + 2 * LAUNCH_CYCLES
 
 
@@ -190,7 +191,9 @@ def choose_shape(problem: ConvProblem, device: DeviceInfo) -> Shape:
     Declined
         If the direct method costs less.
     """
-    best = min((Shape.of(problem, tile) for tile in allowed_tiles()), key=lambda shape: cost(shape, device))
+    best = min(
+        (Shape.of(problem, tile) for tile in allowed_tiles(problem.kernel[0])), key=lambda shape: cost(shape, device)
+    )
     if not worthwhile(problem, best, device):
         raise Declined("its transforms would cost more than they save")
     return best

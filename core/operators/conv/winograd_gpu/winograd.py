@@ -1,4 +1,4 @@
-"""Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) on GPUs: 3 x 3 kernels with stride 1 in all directions.
+"""Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on GPUs: stride 1, all directions.
 
 The transforms are launches of their own, with the transformed tiles in the workspace; the products between them run on
 the micro kernel and the tiles of ``gpu_gemm``. Where the workspace would be too large, tiles are taken in chunks, one
@@ -17,7 +17,7 @@ from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FI
 from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd.tiles import allowed_tiles
+from clgraft.core.operators.conv.winograd.tiles import KERNELS, allowed_tiles
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu.costs import MOST_BYTES, Shape
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -40,11 +40,11 @@ WEIGHTS_ITEMS = (16, 16, 1)  # the same where the channels' weights are side by 
 
 def _check(problem: ConvProblem) -> None:
     """Decline what the method does not serve."""
-    allowed_tiles()
+    allowed_tiles(problem.kernel[0])
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if problem.kernel != (3, 3) or problem.stride != (1, 1) or problem.dilate != (1, 1):
-        raise Declined("serves 3 x 3 kernels with stride 1, no dilation")
+    if problem.kernel not in KERNELS or problem.stride != (1, 1) or problem.dilate != (1, 1):
+        raise Declined("serves 3 x 3 and 5 x 5 kernels with stride 1, no dilation")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -65,7 +65,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     for chunks in CHUNKS:
         for parts in PARTS if problem.direction == "backward_filter" else (1,):
             for product in (tile for tile in tiles_for(planner.device, 4) if not tile.tf32):
-                for tile in allowed_tiles():
+                for tile in allowed_tiles(problem.kernel[0]):
                     if chunks <= Shape.of(problem, tile).tiles:
                         yield {"tile": tile, "product": product.name, "parts": parts, "chunks": chunks}
 
@@ -93,8 +93,8 @@ def plan(
         if set(settings) != SETTINGS:
             raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
         tile, parts, chunks = (int(settings[name]) for name in ("tile", "parts", "chunks"))
-        if tile not in allowed_tiles():
-            raise Declined(f"got tile {tile}, expected one of {allowed_tiles()}")
+        if tile not in allowed_tiles(problem.kernel[0]):
+            raise Declined(f"got tile {tile}, expected one of {allowed_tiles(problem.kernel[0])}")
         shape = Shape.of(problem, tile)
         if not 1 <= chunks <= shape.tiles or (parts != 1 and not gradient):
             raise Declined(f"got {parts} parts, {chunks} chunks, expected 1 to {shape.tiles} chunks, parts for filters")
@@ -130,7 +130,7 @@ class _Builder:
         device = planner.device
         most = device.max_work_group_size
         self.items = TRANSFORM_ITEMS if most >= 128 else (most, 1, 1)
-        self.filter_channels = min(FILTER_CHANNELS, most // (shape.geometry.tile + 2))
+        self.filter_channels = min(FILTER_CHANNELS, most // shape.geometry.side)
         # Intel's compiler for CPUs must not make vectors of work-items (conv/gemm_gpu/gemm.cl)
         self.scalar_items = int(device.is_cpu and "Intel" in device.platform)
 
@@ -150,15 +150,15 @@ class _Builder:
         self, file: str, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()
     ) -> Launch:
         """Return the launch of a transform over `size` and the groups."""
-        tile = self.shape.geometry.tile
-        defines = {"TILE": tile, "VL": tile, "SCALAR_ITEMS": self.scalar_items}
+        g = self.shape.geometry
+        defines = {**g.defines(), "VL": g.tile, "SCALAR_ITEMS": self.scalar_items}
         defines.update({**GRID.defines(), **TILE_PART.defines()})
         local: tuple[int, ...] = self.items
         if name == "winograd_weights" and self.problem.direction == "forward":
             local = WEIGHTS_ITEMS if self.planner.device.max_work_group_size >= 256 else local
         if name == "winograd_filter":
             defines["CHANNELS"] = self.filter_channels
-            local = (self.filter_channels * (tile + 2), 1, 1)
+            local = (self.filter_channels * g.side, 1, 1)
         if name == "winograd_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel(f"conv/winograd_gpu/{file}", name, defines, self.problem.dtype)
@@ -260,7 +260,7 @@ class _Builder:
                 ),
                 self.product(gradient, source, own, (rows, columns, depth), (parts, self.choice.chunks)),
             ]
-        items = self.filter_channels * (shape.geometry.tile + 2)
+        items = self.filter_channels * shape.geometry.side
         launches.append(
             self.transform(
                 "filter.cl",
