@@ -43,7 +43,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     first = join_wide(sums);
     second = join_wide(squares);
     sum_group(&first, &second, firsts, seconds);
-    const real d = first * share, spread = fmax(second * share - d * d, REAL(0.0));
+    const real d = first * share, variance = second * share - d * d, spread = variance < 0 ? 0 : variance;
     const real factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
     const real level = LOAD(OPEN(beta), channel) - d * factor;
     if (get_local_id(0) == 0) {

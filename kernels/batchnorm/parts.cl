@@ -96,7 +96,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
         first += fma(count * apart, apart, of_channel[THREE * p + 2]);
     }
     sum_group(&first, &second, firsts, seconds);
-    const real spread = fmax(first * share, REAL(0.0)), factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
+    const real spread = first * share, factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
     const real level = LOAD(OPEN(beta), channel) - d * factor;
     if (part == 0 && get_local_id(0) == 0) {
         PUT_VALUE(stored, mean, channel, middle + d)
