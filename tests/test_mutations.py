@@ -89,6 +89,18 @@ FAULTS = {
         "#define LAST_WINDOW(r) (min(((r) + ph) / sh + 1, oh - 1))",
         "core/test_pooling.py::test_matches_float64[inception-branch-backward-this one]",
     ),
+    "a maximum given to the last": (
+        "pooling/planes_max_gradient.cl",
+        "TAPS for (int j = KW - 1; j >= 0; j--)",
+        "TAPS for (int j = 0; j < KW; j++)",
+        "core/test_pooling.py::test_a_tie_goes_to_the_first",
+    ),
+    "a row's rest in the sums twice": (
+        "batchnorm/channels_cpu.cl",
+        "(lanes >= (realv)(VL - (real)((count) % VL)) ? (value) : (realv)(0))",
+        "(value)",
+        "core/test_batchnorm.py::test_matches_float64[planes-7x7-this one-forward_training]",
+    ),
     "padding in the divisor": (
         "pooling/operators.cl",
         "return max(count_padding ?",

@@ -43,12 +43,12 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     first = join_wide(sums);
     second = join_wide(squares);
     sum_group(&first, &second, firsts, seconds);
-    const real d = first * share, spread = fmax(second * share - d * d, REAL(0.0));
+    const real d = first * share, variance = second * share - d * d, spread = variance < 0 ? 0 : variance;
     const real factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
     const real level = LOAD(OPEN(beta), channel) - d * factor;
     if (get_local_id(0) == 0) {
-        PUT(stored, mean, channel, middle + d)
-        PUT(stored, var, channel, spread)
+        PUT_VALUE(stored, mean, channel, middle + d)
+        PUT_VALUE(stored, var, channel, spread)
         PUT_KEPT(middle, factor, level)
     }
     if (!y_base) return;
@@ -94,8 +94,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     sum_group(&first, &second, firsts, seconds);
     second *= inverse;
     if (get_local_id(0) == 0) {
-        PUT(stored, dgamma, channel, second)
-        PUT(stored, dbeta, channel, first)
+        PUT_VALUE(stored, dgamma, channel, second)
+        PUT_VALUE(stored, dbeta, channel, first)
     }
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;

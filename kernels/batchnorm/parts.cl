@@ -96,11 +96,11 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
         first += fma(count * apart, apart, of_channel[THREE * p + 2]);
     }
     sum_group(&first, &second, firsts, seconds);
-    const real spread = fmax(first * share, REAL(0.0)), factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
+    const real spread = first * share, factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
     const real level = LOAD(OPEN(beta), channel) - d * factor;
     if (part == 0 && get_local_id(0) == 0) {
-        PUT(stored, mean, channel, middle + d)
-        PUT(stored, var, channel, spread)
+        PUT_VALUE(stored, mean, channel, middle + d)
+        PUT_VALUE(stored, var, channel, spread)
         PUT_KEPT(middle, factor, level)
     }
     if (!y_base) return;
@@ -179,8 +179,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
     sum_group(&first, &second, firsts, seconds);
     second *= inverse;
     if (part == 0 && get_local_id(0) == 0) {
-        PUT(stored, dgamma, channel, second)
-        PUT(stored, dbeta, channel, first)
+        PUT_VALUE(stored, dgamma, channel, second)
+        PUT_VALUE(stored, dbeta, channel, first)
     }
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;

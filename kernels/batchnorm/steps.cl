@@ -3,9 +3,8 @@
 // A channel is `batch` rows of `pixels` elements; a step is WIDE neighbours of a row. Rounds of a work-group are EACH *
 // GROUP steps, of which a work-item takes every GROUP-th.
 //
-// ACTIVATE   y0 from x0, the norm's value; FLOW: y0, the gradient of the norm's value, from x0, y's, and x1, the value;
-//            both only where an activation follows. SCALARS(F): its scalars
-#include "pointwise/value.cl"
+// Macros of an activation are described in batchnorm/activation.cl.
+#include "batchnorm/activation.cl"
 #include "pointwise/quads.cl"
 
 #ifndef GROUP
@@ -17,15 +16,6 @@
 #ifndef WIDE
 #define WIDE 4  // 4 or 1
 #endif
-#ifndef SCALARS
-#define SCALARS(F)
-#endif
-#define SCALAR_LAST(name) , const real p_##name
-#define PASS_SCALAR(name) , p_##name
-
-#define OUTPUT_OF(type, name) TENSOR_OF(type, name), const int accumulate_##name
-#define PUT(kind, name, at, value) \
-    if (name##_base) STORE_##kind(OPEN(name), at, accumulate_##name ? LOAD_##kind(OPEN(name), at) + (value) : (value));
 
 // Where step `step` of a channel lies: rows of `per_row` steps, one row in each image.
 #define PLACE(step) ((ulong)((step) / per_row * (uint)channels + channel) * (uint)pixels + (step) % per_row * WIDE)
@@ -96,47 +86,3 @@ real join_wide(const real *sums) {
     return sums[0];
 #endif
 }
-
-real activated(const real norm SCALARS(SCALAR_LAST)) {
-#ifdef ACTIVATE
-    const VALUE x0 = norm;
-    VALUE y0;
-    ACTIVATE
-    return y0;
-#else
-    return norm;
-#endif
-}
-
-real flow(const real dy, const real norm SCALARS(SCALAR_LAST)) {
-#ifdef FLOW
-    const VALUE x0 = dy, x1 = norm;
-    VALUE y0;
-    FLOW
-    return y0;
-#else
-    return dy;
-#endif
-}
-
-// The gradient of the norm of `value`: shift, factor and level are those that forward kept.
-#ifdef FLOW
-#define KEPT_INPUTS TENSOR_OF(const real, shift), TENSOR_OF(const real, scale), TENSOR_OF(const real, offset),
-#define OPEN_KEPT \
-    const real middle = OPEN(shift)[channel], factor = OPEN(scale)[channel], level = OPEN(offset)[channel];
-#define FLOWING(dy, value) flow(dy, ((value) - middle) * factor + level SCALARS(PASS_SCALAR))
-#else
-#define KEPT_INPUTS
-#define OPEN_KEPT
-#define FLOWING(dy, value) (dy)
-#endif
-#ifdef ACTIVATE
-#define KEPT_OUTPUTS OUTPUT_OF(real, shift), OUTPUT_OF(real, scale), OUTPUT_OF(real, offset),
-#define PUT_KEPT(middle, factor, level) \
-    PUT(real, shift, channel, middle)   \
-    PUT(real, scale, channel, factor)   \
-    PUT(real, offset, channel, level)
-#else
-#define KEPT_OUTPUTS
-#define PUT_KEPT(middle, factor, level)
-#endif

@@ -16,11 +16,22 @@
 
 #define WHOLE_SHAPE const long planes, const long item_planes, const long pixels, const long divisor
 
+#include "common/lanes.cl"
+
 #define FIRST (get_global_id(0) * item_planes)
+
+#if OPERATOR == 0
+#define JOIN_LANES largest_lane
+#else
+#define JOIN_LANES sum_of_lanes
+#endif
 
 #if !BACKWARD
 kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, WHOLE_SHAPE) {
     global stored *ys = OPEN(y);
+    real numbers[VL];
+    for (int i = 0; i < VL; i++) numbers[i] = i;
+    const realv again = (realv)(VL - (real)(pixels % VL)), lanes = GET(numbers, 0);
     for (long number = FIRST; number < min((long)FIRST + item_planes, planes); number++) {
         global const stored *plane = OPEN(x) + number * pixels;
         realv some = START, others = START;
@@ -30,11 +41,18 @@ kernel void pool_whole_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate,
             some = JOIN(some, RAISE(value));
             others = JOIN(others, RAISE(next));
         }
-        some = JOIN(some, others);
-        real lanes[VL];
-        CAT(vstore, VL)(some, 0, lanes);
-        real result = START;
-        for (int lane = 0; lane < VL; lane++) result = JOIN(result, lanes[lane]);
+        if (i + VL <= pixels) {
+            const realv value = VLOAD(plane, i);
+            some = JOIN(some, RAISE(value));
+            i += VL;
+        }
+        if (i > 0 && i < pixels) {
+            // the last vector overlaps the others
+            const realv value = VLOAD(plane, pixels - VL), fresh = lanes >= again ? RAISE(value) : (realv)(START);
+            others = JOIN(others, fresh);
+            i = pixels;
+        }
+        real result = JOIN_LANES(JOIN(some, others));
         for (; i < pixels; i++) {
             const real value = LOAD(plane, i);
             result = JOIN(result, RAISE(value));

@@ -57,6 +57,18 @@ def test_activations(line: str, direction: str, activation: str) -> None:
     check(results, exact, problem.dtype, 300)
 
 
+@pytest.mark.parametrize("line", ["n2 c3 s49", "n5 c3 s10000"])
+def test_nan_stays_in_its_channel(line: str) -> None:
+    problem = parse(f"batchnorm {line}", "forward_training")
+    arrays = random_arrays(problem)
+    arrays["x"][1, 1, 48] = np.nan
+    results = run_into_nan(problem, arrays)
+    for name in ("y", "mean", "var"):
+        found = np.isnan(results[name] if name != "y" else results[name].transpose(1, 0, 2))
+        assert found[1].all()
+        assert not found[[0, 2]].any()
+
+
 @pytest.mark.parametrize(("mean", "outlier"), [(1000.0, None), (-3e4, None), (1000.0, 0.0), (1000.0, 1e4)])
 @pytest.mark.parametrize("line", ["n32 c2 s100", "n33 c1 s2001", "n16 c1 s4096"])
 def test_large_means_keep_their_digits(line: str, mean: float, outlier: float | None) -> None:

@@ -9,17 +9,15 @@ keeps digits where the mean is large.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.batchnorm.generated import activated_text, flow_text
-from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
-from clgraft.core.operators.pointwise.expression import read_program
+from clgraft.core.operators.batchnorm.problem import BatchNormProblem
+from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
+from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
 from clgraft.core.problem import ceil_div
 
 NAME = "channels"
@@ -61,39 +59,14 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     return norm.whole(group) if group else norm.parts()
 
 
-@dataclass
-class _Norm:
+class _Norm(TrainingKernels):
     """What the kernels of a problem have in common."""
 
-    problem: BatchNormProblem
-    planner: Planner
-    defines: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        problem = self.problem
-        self.forward = problem.direction == "forward_training"
+    def __init__(self, problem: BatchNormProblem, planner: Planner) -> None:
+        super().__init__(problem, planner)
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
-        self.real = "float64" if problem.dtype == "float64" else "float32"
-        self.inputs: tuple[str, ...] = ("x", "gamma", "beta") if self.forward else ("x", "dy", "gamma", "mean", "var")
-        self.outputs: tuple[str, ...] = ("y", "mean", "var") if self.forward else ("dx", "dgamma", "dbeta")
-        self.kept: tuple[str, ...] = ()
         self.defines["WIDE"] = self.wide
-        if not problem.activation:
-            return
-        self.kept, scalars = tuple(KEPT.split()), problem.activation_scalars
-        self.defines["SCALARS(F)"] = " ".join(f"F({name})" for name in scalars)
-        if self.forward:
-            self.outputs += self.kept
-            text = f"{activated_text(problem.activation, 'x0')} y0 = y;"
-            self.defines["ACTIVATE"] = read_program(text, 1, scalars).c_text((0,))
-        else:
-            self.inputs += self.kept
-            leading, flow = flow_text(problem.activation, "x1")
-            self.defines["FLOW"] = read_program(f"real dy = x0; {leading}y0 = {flow};", 2, scalars).c_text((0,))
-
-    def number(self, value: float) -> Constant:
-        return Constant(np.dtype(self.real).type(value))
 
     def launch(
         self,
@@ -111,8 +84,7 @@ class _Norm:
 
     def result(self, *numbers: Any, partial: Sequence[Any] = ()) -> list[Any]:
         """Return the arguments of a kernel that writes the results, with `numbers` after the sizes."""
-        bound: list[Any] = [Buffer(name) for name in self.inputs]
-        bound += [argument for name in self.outputs for argument in (Buffer(name), Accumulate(name))]
+        bound = self.tensors()
         bound += [*partial, *ints(self.problem.channels, self.problem.pixels), *numbers]
         share = self.number(1 / (self.steps * self.wide))
         return [*bound, share, *(Scalar(name, self.real) for name in self.problem.scalars())]

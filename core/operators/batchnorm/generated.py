@@ -39,6 +39,14 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     return Launches(tuple(builder.launches), builder.workspace)
 
 
+def sample_size(problem: BatchNormProblem) -> tuple[int, int]:
+    """Return how many images make the shift, and how many pixels of each: some whole images, or a part of one."""
+    batch, _, pixels = problem.shape
+    images = ceil_div(batch, SAMPLE)
+    part = min(pixels, max(LEAST_SAMPLE, ceil_div(pixels * batch, SAMPLE))) if images == 1 else pixels
+    return images, part
+
+
 def activated_text(name: str, norm: str) -> str:
     """Return the text of y, an activation of the norm's value; without a name, y is that value."""
     if not name:
@@ -136,9 +144,7 @@ class _Builder:
 
     def forward_training(self) -> None:
         batch, channels, pixels = shape = self.problem.shape
-        # a sixteenth of the data: some whole images, or a part of one
-        images = ceil_div(batch, SAMPLE)
-        part = min(pixels, max(LEAST_SAMPLE, ceil_div(pixels * batch, SAMPLE))) if images == 1 else pixels
+        images, part = sample_size(self.problem)
         sampled = {"sampled": 1.0 / max(1, images * part)}
         share = {"share": 1.0 / max(1, batch * pixels)}
         both = (0, 2)

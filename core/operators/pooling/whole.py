@@ -17,6 +17,7 @@ from clgraft.core.problem import ceil_div
 NAME = "whole"
 
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
+ITEM_ELEMENTS = 8192  # fewer are not worth a work-item's start
 GROUP = 128  # work-items of a GPU's work-group
 LANE_PIXELS = 8  # of a work-item there, at least
 LARGEST = 2**31 - 1
@@ -44,9 +45,11 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         kernel = planner.kernel("pooling/whole.cl", name, {**macros, "GROUP": GROUP, "LANES": lanes}, problem.dtype)
         arguments += [Constant(np.int64(size)) for size in (planes, pixels, divisor)]
         return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), tuple(arguments), (output,)),))
-    lanes = max(2, planner.device.vector_width // (2 if problem.dtype == "float64" else 1))
+    widest = planner.device.vector_width // (2 if problem.dtype == "float64" else 1)
+    lanes = max(2, min(widest, 1 << (pixels.bit_length() - 1)))
     macros.update(VL=lanes, BACKWARD=int(problem.direction == "backward"))
     kernel = planner.kernel("pooling/whole.cl", f"pool_whole_{problem.direction}", macros, problem.dtype)
-    item_planes = max(1, planes // (planner.device.compute_units * ITEMS_PER_UNIT))
+    share = planes // (planner.device.compute_units * ITEMS_PER_UNIT)
+    item_planes = max(1, share, min(planes, ITEM_ELEMENTS // pixels))
     arguments += [Constant(np.int64(v)) for v in (planes, item_planes, pixels, divisor)]
     return Launches((Launch(kernel, (ceil_div(planes, item_planes),), (1,), tuple(arguments), (output,)),))

@@ -1,0 +1,11 @@
+// A hint to load memory early, where a compiler knows the builtin. NO_PREFETCH is for checkers that do not.
+
+#if defined(__has_builtin) && !defined(NO_PREFETCH)
+#if __has_builtin(__builtin_prefetch)
+#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#endif
+#endif
+#ifndef PREFETCH
+#define PREFETCH(p)
+#endif
+#define CACHE_LINE 64
