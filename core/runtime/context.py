@@ -125,10 +125,11 @@ class DeviceContext:
         lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
         if not any(word in self.device.platform.lower() for word in WITH_PREFETCH):
             lines["__builtin_prefetch(...)"] = "((void)0)"
-        source = "".join(f"#define {key} {value}\n" for key, value in lines.items())
+        macros = "".join(f"#define {key} {value}\n" for key, value in lines.items())
+        named = sources.functions(file).intersection(sources.WORD.findall(macros))
         outlined = self._outlines and "VL" in lines and "SCALAR_ITEMS" not in lines
-        source += outlined_source(file, name) if outlined else sources.kernel_source(file, name)
-        return PlannedKernel(self.programs, source, ("-cl-std=CL1.2", *options), name)
+        source = (outlined_source if outlined else sources.kernel_source)(file, name, named)
+        return PlannedKernel(self.programs, macros + source, ("-cl-std=CL1.2", *options), name)
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.

@@ -22,7 +22,7 @@ LOCAL_ARRAY = re.compile(r"^\s*(__)?local\b[^*=;]*;", re.M)
 
 
 @cache
-def outlined_source(file: str, name: str) -> str:
+def outlined_source(file: str, name: str, named: frozenset[str] = frozenset()) -> str:
     """Return the text of `sources.kernel_source` with the kernel's body in a function that is not inlined.
 
     For kernels that run in work-groups of one item. Lines keep their numbers. The text stays as it is where the body
@@ -32,7 +32,7 @@ def outlined_source(file: str, name: str) -> str:
     def split(found: re.Match[str]) -> str:
         return (_split(*found.groups()) if found[2] == name else None) or found[0]
 
-    return KERNEL.sub(split, kernel_source(file, name))
+    return KERNEL.sub(split, kernel_source(file, name, named))
 
 
 def _split(word: str, name: str, parameters: str, body: str) -> str | None:

@@ -2,11 +2,12 @@
 //
 // Outputs are contiguous. A work-item takes UNROLL times four neighbouring elements, and all its loads are on their way
 // at once. Work-groups go from the end to the beginning: caches hold the end of what was just written, or summed.
-// Programs say by each input's `unit` how it is read: 0: one element serves all four, 1: four neighbours of a row,
-// 2: an element of its own for each, 3: the input is contiguous as outputs are.
+// Programs say by each input's `unit` how it is read: 3: it is contiguous as outputs are. 2: the argument way_n says so,
+// which is 0 where one element serves a whole row of `length` elements, 1 where it walks along rows, 3 where it is
+// contiguous. All inputs are of unit 3 or all are of unit 2: one program serves all broadcasts.
 //
-// PER_ELEMENT   four elements may be of different rows: their positions are computed one by one (units 2 and 3).
-//               Without it, rows are of `length` elements, a multiple of four, and so are strides of inputs of unit 1.
+// in_rows   every four elements are of one row, and rows of inputs that walk begin at multiples of four; else positions
+//           are computed one by one
 #include "pointwise/value.cl"
 #include "pointwise/quads.cl"
 
@@ -20,10 +21,12 @@
 #define START(n, kind, unit) ulong from_##n = 0;
 #define ADVANCE(n, a) from_##n += (ulong)at_##a * stride_##n##_##a;
 
-#define ALIGNED_INPUT_0(n, kind)
-#define ALIGNED_INPUT_1(n, kind) && QUAD_ALIGNED_##kind(xs##n)
-#define ALIGNED_INPUT_2(n, kind)
-#define ALIGNED_INPUT_3(n, kind) ALIGNED_INPUT_1(n, kind)
+#define WAY_PARAMETER_2(n) const int way_##n,
+#define WAY_PARAMETER_3(n)
+#define WAY_PARAMETER(n, kind, unit) WAY_PARAMETER_##unit(n)
+
+#define ALIGNED_INPUT_2(n, kind) && (way_##n == 0 || QUAD_ALIGNED_##kind(xs##n))
+#define ALIGNED_INPUT_3(n, kind) && QUAD_ALIGNED_##kind(xs##n)
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
 #define ALIGNED_OUTPUT(n, kind) && QUAD_ALIGNED_##kind(ys##n)
 
@@ -34,26 +37,17 @@
     } else {                                                                                             \
         for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_##kind(p, e) : 0;    \
     }
-#define READ_ROW_0(n, kind)                                   \
-    {                                                         \
-        const real held = LOAD_##kind(xs##n, from_##n);       \
+#define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
+#define READ_WHERE_FLAT(n, kind, unit) if (way_##n == 3) READ_FLAT(n, kind, unit)
+#define READ_ROW(n, kind, unit)                                \
+    if (way_##n == 0) {                                        \
+        const real held = LOAD_##kind(xs##n, from_##n);        \
         for (int e = 0; e < 4; e++) all_##n[4 * u + e] = held; \
+    } else {                                                   \
+        READ_WHOLE(n, kind, (xs##n + from_##n + column))       \
     }
-#define READ_ROW_1(n, kind) READ_WHOLE(n, kind, (xs##n + from_##n + column))
-#define READ_ROW_2(n, kind)
-#define READ_ROW_3(n, kind) READ_WHOLE(n, kind, (xs##n + element))
-#define READ_ROW(n, kind, unit) READ_ROW_##unit(n, kind)
-
-#define READ_FLAT_0(n, kind) READ_ROW_0(n, kind)
-#define READ_FLAT_1(n, kind)
-#define READ_FLAT_2(n, kind)
-#define READ_FLAT_3(n, kind) READ_ROW_3(n, kind)
-#define READ_FLAT(n, kind, unit) READ_FLAT_##unit(n, kind)
-#define READ_ELEMENT_0(n, kind)
-#define READ_ELEMENT_1(n, kind)
-#define READ_ELEMENT_2(n, kind) all_##n[4 * u + e] = LOAD_##kind(xs##n, from_##n);
-#define READ_ELEMENT_3(n, kind)
-#define READ_ELEMENT(n, kind, unit) READ_ELEMENT_##unit(n, kind)
+#define READ_ELEMENT(n, kind, unit) \
+    if (way_##n != 3) all_##n[4 * u + e] = LOAD_##kind(xs##n, from_##n + (way_##n ? column : 0));
 
 #define DECLARE_ALL(n, kind, unit) real all_##n[4 * UNROLL];
 #define DECLARE_RESULTS(n, kind) real results_##n[4];
@@ -71,8 +65,8 @@
         }                                                                                           \
     }
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(PARAMETERS const ulong length,
-                                                                               const ulong total) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
+    PARAMETERS INPUTS(WAY_PARAMETER) const int in_rows, const ulong length, const ulong total) {
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
     const bool quads = true INPUTS(ALIGNED_INPUT) OUTPUTS(ALIGNED_OUTPUT);
@@ -83,26 +77,28 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(P
     for (int u = 0; u < UNROLL; u++) {
         const INDEX element = begin + u * (GROUP * 4);
         if (element >= total) break;
-#ifdef PER_ELEMENT
-        {
+#ifndef BROADCASTS
+        INPUTS(READ_FLAT)
+#else
+        if (in_rows) {
+            INDEX rest = element / (INDEX)length;
+            const INDEX column = element % (INDEX)length;
             INPUTS(START)
-            INPUTS(READ_FLAT)
+            ROW_AXES(SPLIT_AXIS, LAST_AXIS)
+            STRIDES(ADVANCE)
+            INPUTS(READ_ROW)
+            continue;
         }
+        INPUTS(READ_WHERE_FLAT)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            INDEX rest = min(element + e, (INDEX)(total - 1));
+            const INDEX place = min(element + e, (INDEX)(total - 1)), column = place % (INDEX)length;
+            INDEX rest = place / (INDEX)length;
             INPUTS(START)
             ROW_AXES(SPLIT_AXIS, LAST_AXIS)
             STRIDES(ADVANCE)
             INPUTS(READ_ELEMENT)
         }
-#else
-        INDEX rest = element / (INDEX)length;
-        const INDEX column = element % (INDEX)length;
-        INPUTS(START)
-        ROW_AXES(SPLIT_AXIS, LAST_AXIS)
-        STRIDES(ADVANCE)
-        INPUTS(READ_ROW)
 #endif
     }
 #pragma unroll

@@ -6,7 +6,7 @@
 //   reduce_rows      CPUs, innermost axis folded: VL running results per lane, joined at the end
 //   reduce_columns   CPUs, innermost axis kept: VL results at a time
 //   reduce_elements  a work-item per result and part, any axes
-//   reduce_groups    GPUs: LANES of a work-group's GROUP work-items per result and part
+//   reduce_groups    GPUs: team_size of a work-group's GROUP work-items per result and part
 //   reduce_finish    folds the parts; on GPUs a work-group of GROUP per result does (reduce_finish_groups)
 // Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0, every
 // BLOCK of them to level 1, every BLOCK of those to level 2.
@@ -21,9 +21,6 @@
 #endif
 #ifndef GROUP
 #define GROUP 256
-#endif
-#ifndef LANES
-#define LANES GROUP  // work-items that share a result's part
 #endif
 #ifndef WIDE
 #define WIDE 1  // neighbouring values that a work-item of reduce_groups reads at once: 4 or 1
@@ -212,12 +209,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
         OUTPUTS(FOLD)                   \
     }
 
-// The sum of LANES neighbouring work-items' values, as a tree.
+// The sum of team_size neighbouring work-items' values, as a tree.
 #define JOIN_GROUP(n, kind)                                                                      \
     local real *mine_##n = shared_values + get_local_id(0);                                      \
     *mine_##n = y##n;                                                                            \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                \
-    for (int half_way = LANES / 2; half_way > 0; half_way /= 2) {                                \
+    for (int half_way = team_size / 2; half_way > 0; half_way /= 2) {                            \
         if (lane < half_way) *mine_##n = COMBINE_##n(*mine_##n, mine_##n[half_way]);             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                            \
     }                                                                                            \
@@ -255,9 +252,12 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #include "pointwise/quads.cl"
 
 // A work-item reads UNROLL times WIDE neighbouring values at once, and keeps row and column instead of dividing. Each of
-// the WIDE has a level 0 of its own.
-#define ALIGNED_INPUT_0(n, kind)
+// the WIDE has a level 0 of its own. Inputs are of unit 1, or all of unit 2: walks_n says which walk along rows.
+#define WALKS_PARAMETER_1(n)
+#define WALKS_PARAMETER_2(n) const int walks_##n,
+#define WALKS_PARAMETER(n, kind, unit) WALKS_PARAMETER_##unit(n)
 #define ALIGNED_INPUT_1(n, kind) && QUAD_ALIGNED_##kind(xs##n + kept_##n)
+#define ALIGNED_INPUT_2(n, kind) && (!walks_##n || QUAD_ALIGNED_##kind(xs##n + kept_##n))
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
 #define DECLARE_ALL(n, kind, unit) real all_##n[UNROLL * WIDE];
 #define DECLARE_WIDE(n, kind)                                      \
@@ -278,6 +278,10 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #else
 #define READ_1(n, kind) all_##n[u] = LOAD_##kind(xs##n, from_##n + column);
 #endif
+#define READ_2(n, kind)      \
+    if (walks_##n) {         \
+        READ_1(n, kind)      \
+    } else READ_0(n, kind)
 #define READ(n, kind, unit) READ_##unit(n, kind)
 #define FETCH(n, kind, unit) const VALUE x##n = all_##n[WIDE * u + e];
 #define FOLD_WIDE(n, kind) wide_##n[e] = COMBINE_##n(wide_##n[e], y##n);
@@ -289,14 +293,15 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     FLUSH_0(n, kind)
 #define JOIN_TWO_LEVELS(n, kind) VALUE y##n = COMBINE_##n(a2_##n, a1_##n);
 
-// LANES work-items share a result's part; a work-group has GROUP / LANES of such teams.
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PARAMETERS const ulong kept, const ulong rows,
-                                                                             const ulong length, const ulong parts) {
+// team_size work-items share a result's part; a work-group has GROUP / team_size of such teams.
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
+    PARAMETERS INPUTS(WALKS_PARAMETER) const int team_size, const ulong kept, const ulong rows, const ulong length,
+    const ulong parts) {
     local real shared_values[GROUP];
     INPUTS(OPEN_INPUT)
     OUTPUTS(OPEN_OUTPUT)
-    const int lane = get_local_id(0) % LANES;
-    const INDEX team = get_group_id(0) * (INDEX)(GROUP / LANES) + get_local_id(0) / LANES;
+    const int lane = get_local_id(0) % team_size;
+    const INDEX team = get_group_id(0) * (INDEX)(GROUP / team_size) + get_local_id(0) / team_size;
     const INDEX result = team % (INDEX)kept, part = team / (INDEX)kept;
     INDEX rest = result;
     INPUTS(START_KEPT)
@@ -307,7 +312,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
     const ulong steps = rows * steps_of_row;
     INDEX step = steps * part / parts + lane;
     const INDEX end = part < parts ? steps * (part + 1) / parts : 0;
-    const INDEX row_step = LANES / steps_of_row, column_step = LANES % steps_of_row * WIDE;
+    const INDEX row_step = team_size / steps_of_row, column_step = team_size % steps_of_row * WIDE;
     INDEX row = step / steps_of_row, column = step % steps_of_row * WIDE;
     OUTPUTS(DECLARE_WIDE)
     int flushes = 0;
@@ -324,7 +329,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
                     ROW_STRIDES(ADVANCE)
                     INPUTS(READ)
                 }
-                step += LANES;
+                step += team_size;
                 row += row_step;
                 column += column_step;
                 if (column >= length) {
@@ -334,7 +339,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(PAR
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                if (first + u * LANES < end) {
+                if (first + u * team_size < end) {
 #pragma unroll
                     for (int e = 0; e < WIDE; e++) {
                         INPUTS(FETCH)
@@ -368,7 +373,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_finish_gro
                                                                                     const ulong parts) {
     local real shared_values[GROUP];
     const ulong result = get_group_id(0);
-    const int lane = get_local_id(0), step = GROUP;
+    const int lane = get_local_id(0), step = GROUP, team_size = GROUP;
 #else
 kernel void reduce_finish(PARAMETERS const ulong kept, const ulong parts) {
     const ulong result = get_global_id(0);

@@ -24,8 +24,9 @@ FILES = sorted(path.relative_to(sources.KERNELS).as_posix() for path in sources.
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_kernel_of_a_file_can_be_had(file):
-    begun = set(re.findall(r"^(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)", sources.file_source(file), re.M))
-    for name in begun:
+    # words in capitals are macros for `kernel` with attributes
+    begun = re.findall(r"^(?:kernel|[A-Z]+)\b[^;{]*?\bvoid\s+(\w+)\(", sources.file_source(file), re.M)
+    for name in {name for name in begun if not name.isupper()}:
         assert re.search(rf"\bvoid\s+{name}\s*\(", sources.kernel_source(file, name))
 
 
@@ -35,6 +36,32 @@ def test_a_kernel_comes_without_its_files_other_kernels():
     assert [found[1] for found in sources.DEFINITION.finditer(alone)] == ["winograd_weights"]
     assert alone.count("\n") == whole.count("\n")  # a compiler's messages name the file's own lines
     assert "void transform_weights(" in alone
+
+
+def test_a_kernel_comes_without_the_functions_that_only_others_call():
+    file = "conv/winograd/winograd.cl"
+    alone = sources.kernel_source(file, "winograd_weights")
+    assert "void transform_weights(" in alone and "realv load_row(" in alone
+    for name in ("multiply", "multiply_tile", "transform_source", "load_pixels", "store_pixels", "transform_products"):
+        assert name in sources.functions(file)
+        assert f"void {name}(" not in alone
+    named = sources.kernel_source(file, "winograd_weights", frozenset({"multiply"}))
+    assert "void multiply(" in named and "void multiply_tile(" in named  # a macro in front of the source calls it
+    assert "void store_pixels(" not in named
+
+
+def test_functions_whose_names_macros_put_together_stay():
+    text = (
+        "int put_far(int a) {\n    return a;\n}\n"
+        "int unused(int a) {\n    return unused_too(a);  // put_far, called\n}\n"
+        "int unused_too(int a) {\n    return a;\n}\n"
+        "int called(int a) {\n    return a;\n}\n"
+        "#define PUT(where) put_##where\n"
+        "kernel void f(global int *a) {\n    a[0] = called(PUT(far)(1));\n}\n"
+    )
+    left = sources._without_unused(text, frozenset())
+    assert [found[1] for found in sources.FUNCTION.finditer(left)] == ["put_far", "called", "f"]
+    assert left.count("\n") == text.count("\n")
 
 
 @pytest.mark.parametrize(

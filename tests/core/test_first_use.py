@@ -11,8 +11,12 @@ from dataclasses import replace
 import pytest
 
 from clgraft import core
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.winograd import winograd
+from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.runtime import program_cache
 from clgraft.core.runtime.programs import Programs
+from clgraft.core.session.planner import DevicePlanner
 from clgraft.core.tuning import problem_sets
 
 KERNEL = re.compile(r"^(?:\} )?(?:kernel|SINGLE)\b[^;{]*?\bvoid\s+(\w+)\s*\(", re.M)
@@ -91,6 +95,23 @@ def test_a_gpu_builds_each_kernel_of_a_convolution_once(batch, device_class, mon
                 names = [name for name, *_ in programs]
                 most = 4 if algorithm == "gpu_winograd" else 3  # three transforms and the product
                 assert len(names) == len(set(names)) <= most, (problem.with_direction(direction), algorithm, units)
+
+
+def test_winograds_programs_serve_all_widths_and_epilogues(context):
+    """Neither an image's width nor what follows makes another program of a kernel that stores no results."""
+    found: dict[str, set[bytes]] = {}
+    planner = DevicePlanner(context, lambda problem: None)
+    for width in (8, 20, 56, 120, 300):
+        problem = core.parse(f"conv forward n2 ic64 ih24 iw{width} oc64 kh3 kw3 ph1 pw1")
+        for epilogue in (None, Epilogue("y0 = -x0;")):
+            try:
+                launches = winograd.plan(problem, planner, {"tile": 4, "spread": 1}, epilogue)
+            except Declined as reason:
+                pytest.skip(str(reason))
+            for launch in launches.launches:
+                found.setdefault(launch.kernel.function_name, set()).add(launch.kernel.key)
+    one = dict.fromkeys(("winograd_weights", "winograd_source", "winograd_product"), 1)
+    assert {name: len(keys) for name, keys in found.items()} == {**one, "winograd_result": 2}
 
 
 def test_a_second_process_compiles_nothing():

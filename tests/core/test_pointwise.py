@@ -317,7 +317,7 @@ def test_kernels_are_shared_between_shapes() -> None:
 def test_kernels_are_shared_between_broadcasts(context, monkeypatch) -> None:
     """Operands that are broadcast on other axes, of other numbers of axes, need no other program on CPUs."""
     if not context.device.is_cpu:
-        pytest.skip("on GPUs the kernels' axes are those of the shape")
+        pytest.skip("test_pointwise_gpu.py has those of GPUs")
     shapes = [
         ((64, 1), (3, 64, 40)),
         ((1, 1), (1, 7, 33)),
@@ -340,7 +340,7 @@ def test_kernels_are_shared_between_broadcasts(context, monkeypatch) -> None:
 def test_kernels_of_three_operands_are_shared_between_broadcasts(context, rng) -> None:
     """As of two operands, whichever of them walk the innermost axis."""
     if not context.device.is_cpu:
-        pytest.skip("on GPUs the kernels' axes are those of the shape")
+        pytest.skip("test_pointwise_gpu.py has those of GPUs")
     keys = set()
     for shapes in (
         ((3, 5, 40), (5, 1), (5, 1)),

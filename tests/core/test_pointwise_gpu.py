@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clgraft import core
+from clgraft.core import PointwiseProblem, Reduction
 from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
 
 GPU = MACHINES[1]
@@ -100,3 +101,55 @@ def test_folds(text: str, dtype: str, offset: int) -> None:
     allowed = 12 * arithmetic * np.abs(exact).sum(axes) + 2 * ROUNDING[problem.dtype] * np.abs(exact.sum(axes))
     assert (np.abs(results["y0"] - exact.sum(axes)) <= allowed).all()
     np.testing.assert_allclose(results["y1"], exact.max(axes), rtol=2 * ROUNDING[problem.dtype])
+
+
+def keys_of(context: core.Context, problem: core.Problem, kernel: str) -> set[bytes]:
+    """Return the programs of a problem's launches of a kernel."""
+    launches = [launch for launch in context.choose(problem).launches.launches if launch.kernel.function_name == kernel]
+    assert launches, (problem, kernel)
+    return {launch.kernel.key for launch in launches}
+
+
+def test_maps_of_all_broadcasts_share_a_program() -> None:
+    """Shapes, rows that four elements divide or not, operands that walk rows or not: one program; another for none."""
+    broadcast, same = set(), set()
+    with planning_for(GPU) as context:
+        for first, second in SHAPES.values():
+            problem = PointwiseProblem((first, second), "y0 = x0 * x1 - 2;")
+            (same if first == second else broadcast).update(keys_of(context, problem, "pointwise_quads"))
+        same |= keys_of(context, PointwiseProblem(((9, 11, 13),) * 2, "y0 = x0 * x1 - 2;"), "pointwise_quads")
+    assert (len(broadcast), len(same)) == (1, 1)
+    assert broadcast != same
+
+
+# shapes of two operands, and the axes that are summed: other numbers of work-items share a result in each
+SUMS = (
+    ((6, 3, 260), (3, 1), (0, 2)),
+    ((5, 7, 400), (7, 1), (0, 2)),
+    ((5, 7, 400), (1, 1), (0, 2)),
+    ((5, 1, 36), (7, 1), (0, 2)),
+    ((9, 2, 60), (60,), (0, 2)),
+    ((4, 6, 80), (4, 1, 80), (0, 2)),
+)
+
+
+def test_folds_of_all_broadcasts_share_a_program() -> None:
+    shared, whole = set(), set()
+    rng = np.random.default_rng(4)
+    with planning_for(GPU) as context:
+        for first, second, axes in SUMS:
+            reduction = Reduction("sum", axes)
+            problem = PointwiseProblem((first, second), "y0 = x0 * x1;", (reduction,))
+            walking = len(second) > 0 and second[-1] > 1
+            (whole if walking else shared).update(keys_of(context, problem, "reduce_groups"))
+            x, w = rng.integers(-4, 5, first).astype("float32"), rng.integers(-4, 5, second).astype("float32")
+            np.testing.assert_array_equal(run(context, problem, {"x0": x, "x1": w})["y0"], (x * w).sum(axes))
+    assert (len(shared), len(whole)) == (1, 1)
+
+
+def test_small_maps_of_all_broadcasts_share_a_program() -> None:
+    keys = set()
+    with planning_for(GPU) as context:
+        for shapes in (((3, 4), (4,)), ((5, 1), (1, 3)), ((2, 3, 4), (3, 1)), ((7,), (7,)), ((6, 2), ())):
+            keys |= keys_of(context, PointwiseProblem(shapes, "y0 = x0 + 3 * x1;"), "pointwise_elements")
+    assert len(keys) == 1

@@ -17,8 +17,8 @@ from typing import Any
 from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
 from clgraft.core.operators.pointwise.expression import read_program
 from clgraft.core.operators.pointwise.formulas import activation
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Launch, Launches, Workspace

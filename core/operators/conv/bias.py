@@ -7,8 +7,8 @@ import math
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.pointwise.expression import read_program
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Launches

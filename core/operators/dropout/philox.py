@@ -9,8 +9,8 @@ import numpy as np
 
 from clgraft.core.operators.dropout.problem import DropoutProblem
 from clgraft.core.operators.pointwise.expression import read_program
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result, broadcast_strides
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
 from clgraft.core.problem import ceil_div, round_up

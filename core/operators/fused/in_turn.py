@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.operators.fused.problem import FusedProblem
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result, broadcast_strides
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Workspace
 from clgraft.core.planning.workspace import WorkspaceLayout

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from clgraft.core.operators.pointwise.expression import read_program
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core.operators.pointwise.expression import Program
-from clgraft.core.operators.pointwise.loop import Axis, Operand, Result, collapse, count
+from clgraft.core.operators.pointwise.loop import Axis, Loop, collapse, count
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace
+from clgraft.core.planning.launches import Accumulate, Constant, Launch, Scalar, Workspace, ints
 from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
@@ -31,45 +30,14 @@ LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than the
 MOST_PARTS = 1024
 ITEMS_OF_ELEMENTS = 64  # per compute unit of a GPU: up to so many elements, each is a work-item's
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
-SHARED = (0, 2, 4, 8)  # axes besides the innermost one that a CPU's kernels are made for
+# Axes besides the innermost one that kernels are made for. A GPU's folds have one without divisions, which would be
+# most of their work; its kernels of few elements, which take no time, have all axes.
+SHARED = (0, 2, 4, 8)
+SHARED_IN_FOLDS = (0, 1, 2, 4, 8)
+SHARED_OF_FEW = (4, 8)
 MOST_SHARED = SHARED[-1]
+FLAT = 3  # how pointwise_quads reads what is contiguous; else 1 where an input walks along rows, 0 where not
 SMALL = 2**32 - SPAN  # so many positions are counted in 32 bits, a stride past the end included
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A program over a shape.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        The broadcast shape.
-    program : Program
-    inputs : mapping of int to Operand
-        x0, x1, ... by number; the ones that the wanted outputs do not read may be missing.
-    outputs : mapping of int to Result
-        The outputs to compute, by number. All of them have a fold or none.
-    folded : tuple of int
-        The axes that are folded.
-    scalars : tuple of str
-        Names that every run gives.
-    constants : mapping of str to float
-        Names whose values are known now but must not become part of the kernel's text.
-    alpha, beta : str
-        C text of the factors of value and old output; empty for 1 and 0.
-    dtype : str
-    """
-
-    shape: tuple[int, ...]
-    program: Program
-    inputs: Mapping[int, Operand]
-    outputs: Mapping[int, Result]
-    folded: tuple[int, ...] = ()
-    scalars: tuple[str, ...] = ()
-    constants: Mapping[str, float] = field(default_factory=dict)
-    alpha: str = ""
-    beta: str = ""
-    dtype: str = "float32"
 
 
 @dataclass
@@ -114,6 +82,8 @@ class _Generator:
         self.inner = self.axes[-1]
         self.walked = all(stride in (0, 1) for stride in self.inner.strides)
         self.is_cpu = bool(planner.device.is_cpu)
+        self.one = Axis(1, False, (0,) * len(self.inputs))
+        self.row_counts: tuple[int, ...] = SHARED_IN_FOLDS if loop.folded and not self.is_cpu else SHARED
         self.units = int(planner.device.compute_units)
         self.real = "float64" if loop.dtype == "float64" else "float32"
         self.itemsize = np.dtype(self.real).itemsize
@@ -132,24 +102,24 @@ class _Generator:
         lanes: int = 0,
         partial: bool = False,
         any_inner: bool = False,
-        units: Sequence[int] = (),
+        unit: int | None = None,
     ) -> dict[str, Any]:
         """Write the macros of one kernel; `inner` is the axis that it walks itself, by `lanes` if there are any.
 
-        With `any_inner` an argument says of every input whether it walks that axis; `units` say how a GPU's kernel
-        reads each input.
+        `unit` says how all inputs are read, where `inner` does not. With `any_inner` there are the loops of a CPU's
+        kernel to which an argument says of every input whether it walks that axis.
         """
         places = list(self.inputs)
-        rows, kept = self.shared(rows), self.shared(kept, len(self.axes) + MOST_SHARED)
+        rows = self.shared(rows, 0, self.row_counts)
+        kept = self.shared(kept, max(len(rows), MOST_SHARED))
         defines: dict[str, Any] = {}
         if lanes:
             defines["VL"] = lanes
         defines["INDEX"] = "uint" if count(self.axes) < SMALL else "ulong"
-        units = units or [
-            2 if any_inner else int(inner is not None and inner.strides[i] != 0) for i in range(len(places))
-        ]
+        walked = [int(stride != 0) for stride in inner.strides] if inner else [0] * len(places)
+        units = walked if unit is None else [unit] * len(places)
         defines["INPUTS(F)"] = " ".join(
-            f"F({n}, {operand.kind}, {unit})" for (n, operand), unit in zip(self.inputs.items(), units)
+            f"F({n}, {operand.kind}, {way})" for (n, operand), way in zip(self.inputs.items(), units)
         )
         defines["OUTPUTS(F)"] = " ".join(
             f"F({n}, {'real' if partial else self.loop.outputs[n].kind})" for n in self.numbers
@@ -160,12 +130,7 @@ class _Generator:
             numbers = [axis.number for axis in group]
             split = " ".join(f"S({a})" for a in reversed(numbers[1:]))
             defines[f"{name}_AXES(S, L)"] = f"{split} L({numbers[0]})" if numbers else ""
-            defines[f"{name}_STRIDES(F)"] = " ".join(
-                f"F({n}, {axis.number})"
-                for axis in group
-                for i, n in enumerate(places)
-                if self.is_cpu or axis.strides[i]
-            )
+            defines[f"{name}_STRIDES(F)"] = " ".join(f"F({n}, {axis.number})" for axis in group for n in places)
         defines["STRIDES(F)"] = "ROW_STRIDES(F) KEPT_STRIDES(F)"
         if any_inner:
             defines["STRIDES(F)"] += "".join(f" F({n}, inner)" for n in places)
@@ -203,24 +168,21 @@ class _Generator:
                 bound += [result.binding, Accumulate(result.name) if result.name else Constant(np.int32(0))]
         bound += [Scalar(name, self.real) for name in self.loop.scalars]
         bound += [Constant(np.dtype(self.real).type(value)) for value in self.loop.constants.values()]
-        rows, kept = self.shared(rows), self.shared(kept)
+        rows, kept = self.shared(rows, 0, self.row_counts), self.shared(kept)
         bound += _ulongs(*(axis.size for axis in (*kept, *rows)))
         for group in (rows, kept):
             for axis in group:
-                bound += _ulongs(*(stride for stride in axis.strides if self.is_cpu or stride))
+                bound += _ulongs(*axis.strides)
         return bound
 
-    def shared(self, group: Sequence[Axis], first: int = 0) -> Sequence[Axis]:
+    def shared(self, group: Sequence[Axis], first: int = 0, counts: Sequence[int] = SHARED) -> Sequence[Axis]:
         """Return axes as kernels see them, numbered from `first` on.
 
-        On CPUs there are axes of size 1 in front of them, up to the next of `SHARED`, and strides of 0 are arguments,
-        too: kernels then serve shapes and broadcasts of all kinds. A GPU's work-item walks one element, for which
-        more axes are more work.
+        There are axes of size 1 in front of them, up to the next of `counts`, and strides of 0 are arguments, too:
+        kernels then serve shapes and broadcasts of all kinds.
         """
-        if not self.is_cpu:
-            return group
-        missing = next((count - len(group) for count in SHARED if count >= len(group)), 0)
-        ones = [Axis(1, False, (0,) * len(self.inputs))] * missing
+        missing = next((count - len(group) for count in counts if count >= len(group)), 0)
+        ones = [self.one] * missing
         return [replace(axis, number=first + number) for number, axis in enumerate((*ones, *group))]
 
     def launch(
@@ -248,7 +210,7 @@ class _Generator:
     def map_vectors(self) -> Launch:
         outer = self.axes[:-1]
         if not outer and not all(self.inner.strides):
-            outer = (Axis(1, False, (0,) * len(self.inputs)),)  # one row, in the kernel of other broadcasts
+            outer = (self.one,)  # one row, in the kernel of other broadcasts
         rows, length = count(outer), self.inner.size
         items = max(1, min(ITEMS_PER_UNIT[True] * self.units, rows * length // VALUES_PER_ITEM))
         pieces, rows_per_item = 1, ceil_div(rows, items)
@@ -258,36 +220,38 @@ class _Generator:
         inner_strides = self.inner.strides if any_inner else ()
         arguments = [*self.arguments(outer), *_ulongs(*inner_strides, rows, length, pieces, rows_per_item)]
         size = ceil_div(rows, rows_per_item) * pieces
-        defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner)
+        unit = 2 if any_inner else None
+        defines = self.defines(outer, inner=self.inner, lanes=self.lanes, any_inner=any_inner, unit=unit)
         if self.loop.dtype != "float16" and outgrows_caches(self.planner, rows * length * self.itemsize):
             defines["PAST_CACHES"] = 1
         return self.launch("pointwise/pointwise.cl", "pointwise_vectors", defines, size, 1, arguments)
 
     def map_quads(self) -> Launch:
         """Plan a GPU's kernel: four neighbouring elements at once, of one row where rows and strides allow it."""
-        total, last = count(self.axes), len(self.axes) - 1
+        total = count(self.axes)
         flat, step = [True] * len(self.inputs), 1
         for axis in reversed(self.axes):
             flat = [is_flat and stride == step for is_flat, stride in zip(flat, axis.strides)]
             step *= axis.size
-        # what is read in the outputs' own order needs no position of its own
-        axes = [replace(axis, strides=tuple(0 if f else s for f, s in zip(flat, axis.strides))) for axis in self.axes]
-        in_rows = self.inner.size % QUAD == 0 and not any(
-            stride % QUAD for axis in axes[:last] for stride, walks in zip(axis.strides, axes[last].strides) if walks
-        )
-        if in_rows:
-            units = [3 if f else walks for f, walks in zip(flat, axes[last].strides)]
-            axes, length = axes[:last], self.inner.size
+        outer, length = self.axes[:-1], self.inner.size
+        if all(flat):
+            defines, arguments = self.defines((), unit=FLAT), [*self.arguments(()), *ints(0)]
         else:
-            used = [any(axis.strides[i] for axis in axes) for i in range(len(flat))]
-            units, length = [3 if f else 2 * walks for f, walks in zip(flat, used)], total
-        defines = self.defines(axes, units=units)
-        defines.update({"UNROLL": MAP_QUADS, **({} if in_rows else {"PER_ELEMENT": 1})})
-        arguments = [*self.arguments(axes), *_ulongs(length, total)]
+            outer = outer or (self.one,)
+            in_rows = length % QUAD == 0 and not any(
+                stride % QUAD for axis in outer for stride, walks in zip(axis.strides, self.inner.strides) if walks
+            )
+            ways = [FLAT if f and not in_rows else walks for f, walks in zip(flat, self.inner.strides)]
+            defines = {**self.defines(outer, unit=2), "BROADCASTS": 1}
+            arguments = [*self.arguments(outer), *ints(*ways, in_rows)]
+        defines["UNROLL"] = MAP_QUADS
         size = ceil_div(total, QUAD * MAP_QUADS * GROUP) * GROUP
+        arguments += _ulongs(length, total)
         return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)
 
     def map_elements(self) -> Launch:
+        if not self.is_cpu:
+            self.row_counts = SHARED_OF_FEW
         total = count(self.axes)
         arguments = [*self.arguments(self.axes), *_ulongs(total)]
         local = 64 if self.is_cpu else GROUP
@@ -334,19 +298,25 @@ class _Generator:
         target = GROUPS_PER_UNIT * self.units
         # no more parts than are busy at once: a rest of them would wait for all others
         parts = max(1, min(target // results, steps * wide // (16 * GROUP), MOST_PARTS))
-        unroll = max(1, (READS_AHEAD if in_quads else SINGLES_AHEAD) // max(1, sum(walks)))
+        # where some inputs do not walk, one does not: which ones is an argument, so that one program serves all
+        all_walk = all(walks)
+        unroll = max(1, (READS_AHEAD if in_quads else SINGLES_AHEAD) // max(1, len(walks) - (not all_walk)))
         lanes = GROUP
         while parts == 1 and lanes > FEWEST_LANES and lanes // 2 * unroll >= steps:
             lanes //= 2
         numbers = (results, count(rows), self.inner.size, parts)
         size = ceil_div(results * parts, GROUP // lanes) * GROUP
-        more = {"LANES": lanes, "WIDE": wide, "UNROLL": unroll}
-        return self.fold("reduce_groups", rows, kept, parts, size, GROUP, numbers, self.inner, more=more)
+        first, unit = ints(*(() if all_walk else walks), lanes), 1 if all_walk else 2
+        more = {"WIDE": wide, "UNROLL": unroll}
+        rows, kept = rows or [self.one], kept or [self.one]
+        return self.fold("reduce_groups", rows, kept, parts, size, GROUP, numbers, first=first, unit=unit, more=more)
 
     def fold_elements(self, kept: Sequence[Axis], rows: Sequence[Axis]) -> Launches:
         results, values = count(kept), count(rows)
         parts = _parts(ITEMS_PER_UNIT[self.is_cpu] * self.units, results, values // LEAST_PER_ITEM[self.is_cpu])
         local = None if self.is_cpu else 64
+        if not self.is_cpu:
+            rows, kept = rows or [self.one], kept or [self.one]
         return self.fold("reduce_elements", rows, kept, parts, results * parts, local, (results, values, parts))
 
     def fold(
@@ -360,15 +330,20 @@ class _Generator:
         numbers: Sequence[int],
         inner: Axis | None = None,
         lanes: int = 0,
+        first: Sequence[Any] = (),
+        unit: int | None = None,
         more: Mapping[str, int] | None = None,
     ) -> Launches:
-        """Plan one launch, with `more` macros, or with several parts a second one that folds them."""
+        """Plan one launch, or with several parts a second one that folds them.
+
+        The kernel takes arguments `first` before its `numbers`, and `more` macros; `unit` as of `defines`.
+        """
         partial = parts > 1
         results = numbers[0]
         slot = _aligned(results * parts * self.itemsize)
         places = {n: Workspace(self.offset + i * slot, self.itemsize) for i, n in enumerate(self.numbers)}
-        arguments = [*self.arguments(rows, kept, places if partial else None), *_ulongs(*numbers)]
-        defines = {**self.defines(rows, kept, inner, lanes, partial), **(more or {})}
+        arguments = [*self.arguments(rows, kept, places if partial else None), *first, *_ulongs(*numbers)]
+        defines = {**self.defines(rows, kept, inner, lanes, partial, unit=unit), **(more or {})}
         launch = self.launch("pointwise/reduce.cl", name, defines, size, local, arguments)
         if not partial:
             return Launches([launch])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clgraft.core.operators.pointwise.generate import Loop, generate
-from clgraft.core.operators.pointwise.loop import Operand, Result, broadcast_strides
+from clgraft.core.operators.pointwise.generate import generate
+from clgraft.core.operators.pointwise.loop import Loop, Operand, Result, broadcast_strides
 from clgraft.core.operators.pointwise.problem import PointwiseProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Launch, Launches

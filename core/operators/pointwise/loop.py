@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clgraft.core.operators.pointwise.expression import Node
+from clgraft.core.operators.pointwise.expression import Node, Program
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,42 @@ class Result:
     name: str = ""
     fold: Fold | None = None
     kind: str = "stored"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A program over a shape.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The broadcast shape.
+    program : Program
+    inputs : mapping of int to Operand
+        x0, x1, ... by number; the ones that the wanted outputs do not read may be missing.
+    outputs : mapping of int to Result
+        The outputs to compute, by number. All of them have a fold or none.
+    folded : tuple of int
+        The axes that are folded.
+    scalars : tuple of str
+        Names that every run gives.
+    constants : mapping of str to float
+        Names whose values are known now but must not become part of the kernel's text.
+    alpha, beta : str
+        C text of the factors of value and old output; empty for 1 and 0.
+    dtype : str
+    """
+
+    shape: tuple[int, ...]
+    program: Program
+    inputs: Mapping[int, Operand]
+    outputs: Mapping[int, Result]
+    folded: tuple[int, ...] = ()
+    scalars: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    alpha: str = ""
+    beta: str = ""
+    dtype: str = "float32"
 
 
 def broadcast_strides(shape: Sequence[int], common: Sequence[int]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
     global real *to = OPEN(Y) + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
     for (int row = 0; row < count;) {
         const int image = (part.first_row + first + row) / tile_h, h = (part.first_row + first + row) % tile_h;
-        const int group = min(min(count - row, tile_h - h), ROWS);
+        const int group = min(count - row, tile_h - h);
         const long from = ((long)image * m_count + m) * plane;
         load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, h * TILE, 0,
                     group * TILE, columns);

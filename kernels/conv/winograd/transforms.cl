@@ -54,10 +54,14 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
                     a[i] = VLOAD(x, min(i, lanes - 1) * plane + at);
                 }
             } else {
+                realv edge[VL];
+#pragma unroll 1
                 for (int i = 0; i < VL; i++) {
                     const long from = min(i, lanes - 1) * plane + at;
-                    a[i] = load_row(x + from, left - from, stop - column);
+                    edge[i] = load_row(x + from, left - from, stop - column);
                 }
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] = edge[i];
             }
             TRANSPOSE(a, b, VL)
 #pragma unroll
@@ -68,9 +72,10 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 }
 
 // Transforms the source tiles of tile rows [first, first + count), numbered over all images, into V, for the channels
-// [first_channel, last_channel). `tiles` is V's number of tiles.
+// [first_channel, last_channel), up to most_rows rows at once. `tiles` is V's number of tiles.
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
-                      const int first_channel, const int last_channel, const int tiles, const int first, const int count) {
+                      const int first_channel, const int last_channel, const int tiles, const int first, const int count,
+                      const int most_rows) {
     const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + TAPS - 1;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
@@ -78,7 +83,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
             const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-            const int group = min(min(count - row, tile_h - h), ROWS);
+            const int group = min(min(count - row, tile_h - h), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
                         h * TILE + grid.begin_h, grid.begin_w, group * TILE + TAPS - 1, columns);
@@ -87,7 +92,7 @@ void transform_source(global real *V, local real *pixels, global const stored *x
                 global real *element = to + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
-                TRANSFORM_2D(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
+                TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
 #undef PUT
             }
@@ -101,5 +106,6 @@ SINGLE void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
                             const TileRows part, local real *pixels) {
     const int row = get_global_id(0) * part.block_rows, channel = get_global_id(1) * VL;
     transform_source(OPEN(V) + (long)row * TILES_W * WC, pixels, OPEN(x), channels, grid, channel,
-                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row));
+                     min(channel + VL, channels), part.tiles, part.first_row + row, min(part.block_rows, part.rows - row),
+                     part.block_rows);
 }

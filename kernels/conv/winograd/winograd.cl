@@ -28,11 +28,20 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
 #pragma unroll
         for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(pixels + (at + i) * VL);
         TRANSPOSE(a, b, VL)
+        if (lanes == VL && !accumulate) {
 #pragma unroll
-        for (int i = 0; i < VL; i++) {
-            if (i < lanes) {
+            for (int i = 0; i < VL; i++) {
                 const long to = i * plane + at;
-                const realv value = EPILOGUE_VECTOR(a[i], channel + i, start + to);
+                VSTORE(y, to, EPILOGUE_VECTOR(a[i], channel + i, start + to));
+            }
+        } else {
+            realv values[VL];
+#pragma unroll
+            for (int i = 0; i < VL; i++) values[i] = a[i];
+#pragma unroll 1
+            for (int i = 0; i < lanes; i++) {
+                const long to = i * plane + at;
+                const realv value = EPILOGUE_VECTOR(values[i], channel + i, start + to);
                 VSTORE(y, to, accumulate ? value + VLOAD(y, to) : value);
             }
         }
@@ -75,10 +84,19 @@ void transform_weights(global real *U, const long e_size, global const stored *w
         for (int tap = 0; tap < FILTER_TAPS; tap += VL) {
             const int skip = min(tap, max(FILTER_TAPS - VL, 0));  // the last vector overlaps the one in front of it
             realv a[VL], b[VL];
+            const long from = m * m_size + channel * channel_size + skip;
+            if (from + (lanes - 1) * m_size + VL <= all) {
 #pragma unroll
-            for (int i = 0; i < VL; i++) {
-                const long at = (m + min(i, lanes - 1)) * m_size + channel * channel_size + skip;
-                a[i] = load_row(w + at, all - at, FILTER_TAPS);
+                for (int i = 0; i < VL; i++) a[i] = VLOAD(w, from + min(i, lanes - 1) * m_size);
+            } else {
+                realv edge[VL];
+#pragma unroll 1
+                for (int i = 0; i < VL; i++) {
+                    const long at = from + min(i, lanes - 1) * m_size;
+                    edge[i] = load_row(w + at, all - at, FILTER_TAPS);
+                }
+#pragma unroll
+                for (int i = 0; i < VL; i++) a[i] = edge[i];
             }
             TRANSPOSE(a, b, VL)
 #pragma unroll
@@ -119,17 +137,18 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
     }
 }
 
-// y of tile rows [first, first + count), of VL outputs from m on. M points to the first tile and to m's lane.
+// y of tile rows [first, first + count), up to most_rows at once, of VL outputs from m on. M points to the first tile
+// and to m's lane.
 void transform_products(global stored *y, global const real *M, const long m_size, local real *pixels, global const stored *bias,
                         const int has_bias, const int accumulate, const int m_count, const Grid grid, const int m,
-                        const int first, const int count TAKE_EPILOGUE) {
+                        const int first, const int count, const int most_rows TAKE_EPILOGUE) {
     const int lanes = min(m_count - m, VL), tile_h = TILES_H, tile_w = TILES_W, oh = grid.size_h, ow = grid.size_w;
     const long plane = (long)oh * ow;
     realv start = 0;
     if (has_bias) start = load_row(bias + m, m_count - m, lanes);
     for (int row = 0; row < count;) {
         const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-        const int group = min(min(count - row, tile_h - h), ROWS);
+        const int group = min(min(count - row, tile_h - h), most_rows);
         for (int tile = 0; tile < group * tile_w; tile++) {
             global const real *element = M + (row * tile_w + tile) * COLS;
             const int column = tile % tile_w * TILE;
@@ -137,7 +156,7 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
 #define PUT(i, j, value) \
     if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
-            TRANSFORM_2D(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
+            TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }
@@ -147,8 +166,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     }
 }
 
-// A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels. With own_weights it
-// transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so small that every
+// A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; `pixels` has room for
+// group_rows rows. With own_weights it transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so small that every
 // block of weights is used once. The fields are the table in core/operators/conv/arguments.py.
 typedef struct {
     TILE_SPLIT_FIELDS
@@ -173,7 +192,7 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
 
     for (int first = get_global_id(0) * split.rows; first < last_row; first += block_rows) {
         const int count = min(block_rows, last_row - first);
-        transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count);
+        transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
         for (int block = first_block; block < last_block; block++) {
             const int last_m = min((block + 1) * COLS, m_count), range = own_weights ? WC : channels;
             for (int channel = 0; channel < channels; channel += range) {
@@ -186,7 +205,7 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
             }
             for (int m = block * COLS; m < last_m; m += VL) {
                 transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
-                                   m, first, count PASS_EPILOGUE);
+                                   m, first, count, split.group_rows PASS_EPILOGUE);
             }
         }
     }
@@ -209,5 +228,5 @@ SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR
     const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
     const long m_size = (long)part.tiles * COLS + PAD;
     transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size, pixels, OPEN(bias),
-                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row) PASS_EPILOGUE);
+                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row), part.block_rows PASS_EPILOGUE);
 }

@@ -42,7 +42,6 @@ def plan_filter(
     rows_at_once, pixel_bytes = group_rows(planner, g, tile.lanes)
     defines = {
         **tile.defines(),
-        "ROWS": rows_at_once,
         "WC": g.chunk,
         **g.defines(),
         **GRID.defines(),

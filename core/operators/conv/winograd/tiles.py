@@ -127,7 +127,7 @@ def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
 
 
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
-    """Return how many tile rows are transposed at once, the kernels' ROWS, and the bytes of their pixels."""
+    """Return how many tile rows are transposed at once, and the bytes of their pixels."""
     tile, more = geometry.tile, geometry.taps - 1
     for rows in (16 // tile, 8 // tile, 4 // tile, 1):
         nbytes = ((rows * tile + more) * (geometry.tile_w * tile + more) + lanes) * lanes * 4

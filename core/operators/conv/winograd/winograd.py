@@ -23,6 +23,7 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
@@ -30,6 +31,7 @@ NAME = "winograd"
 WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
 SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
 STRUCTS = {**GRID.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
+STORING = ("winograd", "winograd_result")  # kernels with an epilogue
 NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 
@@ -115,9 +117,8 @@ class _Builder:
         self.problem, self.planner, self.geometry, self.register = problem, planner, geometry, register
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
-        self.defines = {**register.defines(), "ROWS": self.rows_at_once, "WC": geometry.chunk}
-        self.defines.update({**geometry.defines(), **STRUCTS})
-        self.defines.update(epilogue_defines(epilogue))
+        self.defines = {**register.defines(), "WC": geometry.chunk, **geometry.defines(), **STRUCTS}
+        self.epilogue_defines = epilogue_defines(epilogue)
         self.last = epilogue_arguments(epilogue, problem.dtype)
         self.blocks = ceil_div(geometry.outputs, register.columns)
         self.source, self.target = NAMES[problem.direction]
@@ -132,7 +133,9 @@ class _Builder:
 
     def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/winograd.cl"
-        kernel = self.planner.kernel(file, name, self.defines, self.problem.dtype, MAD_ENABLE)
+        # the others are the same programs for all epilogues
+        defines = {**self.defines, **(self.epilogue_defines if name in STORING else {})}
+        kernel = self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
     def weights(self) -> tuple[Launch, Workspace]:
@@ -179,11 +182,14 @@ class _Builder:
                 items,
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
-                *(*ints(g.channels, g.outputs), g.argument(), TILE_SPLIT.pack(split._asdict()), self.pixels),
+                *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split), self.pixels),
                 *self.last,
             )
         )
         return Launches(tuple(launches), self.layout.nbytes)
+
+    def split_argument(self, split: TileSplit) -> StructConstant:
+        return TILE_SPLIT.pack({**split._asdict(), "group_rows": self.rows_at_once})
 
     def spread(self) -> Launches:
         """Plan every stage as a launch of its own: work for many cores even where a problem is small."""
