@@ -18,7 +18,7 @@ SHOW = "from clgraft import core; print(core.context().device.vector_width)"
 # set -> every so many-th problem of it is run, and algorithms of which there has to be a result
 SETS = {
     "conv": (11, {"cpu_gemm", "direct", "winograd"}),
-    "depthwise": (14, {"depthwise", "depthwise_rows"}),
+    "depthwise": (15, {"depthwise", "depthwise_fixed", "depthwise_rows"}),
     "deconvolution": (14, set()),
     "dense": (7, {"cpu", "cpu_panel"}),
     "pooling": (17, {"planes"}),

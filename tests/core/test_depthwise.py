@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise import grouped_planes
+from clgraft.core.operators.conv.depthwise import cpu_fixed, grouped_planes
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
@@ -20,7 +21,8 @@ from tests.problem_sets import problem_lines
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
 SHORT = ["grouped_planes", "depthwise_flat"]  # the implementations for short rows
-ALGORITHMS = [*SHORT, "depthwise_rows", "depthwise", "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
+IN_PLACE = ["depthwise_fixed", *SHORT, "depthwise_rows", "depthwise"]  # the implementations for CPU devices
+ALGORITHMS = [*IN_PLACE, "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 
 
@@ -31,8 +33,8 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
         taken = taken and not (problem.direction == "backward_filter" and problem.kernel[-1] > 25)
     if algorithm in ("depthwise", "depthwise_gpu"):
         return taken
-    if algorithm == "grouped_planes":
-        return _planes(context, problem)
+    if algorithm in ("depthwise_fixed", "grouped_planes"):
+        return _planned(context, problem, cpu_fixed if algorithm == "depthwise_fixed" else grouped_planes)
     if algorithm == "depthwise_flat":
         return taken and problem.direction == "backward_filter" and _flat(context, problem)
     dense = max(problem.stride) == 1 or (max(problem.stride) == 2 and max(problem.dilate) == 1)
@@ -41,10 +43,10 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
     return taken and dense and both and int(np.prod(problem.kernel)) <= most
 
 
-def _planes(context: Context, problem: core.ConvProblem) -> bool:
-    """Say what it serves as `test_short_rows` pins it down."""
+def _planned(context: Context, problem: core.ConvProblem, implementation: ModuleType) -> bool:
+    """Whether it can be planned: `test_short_rows` and test_depthwise_fixed.py pin down what is served."""
     try:
-        grouped_planes.plan(problem, context)
+        implementation.plan(problem, context.planner)
     except Declined:
         return False
     return True
@@ -65,7 +67,7 @@ SERVED = [
     (algorithm, direction)
     for algorithm in ALGORITHMS
     for direction in DIRECTIONS
-    if algorithm not in SHORT or (algorithm == "depthwise_flat") == (direction == "backward_filter")
+    if algorithm not in IN_PLACE[:3] or (algorithm == "depthwise_flat") == (direction == "backward_filter")
 ]
 
 
@@ -112,8 +114,8 @@ def test_short_rows() -> None:
     ):
         text = f"conv g3 n2 ic3 ih9 iw{width} oc3 kh{kernel} kw{kernel} ph{kernel // 2} pw{kernel // 2}"
         for direction in ("forward", "backward_data"):
-            found = core.context().plan(core.parse(text).with_direction(direction)).algorithm
-            assert (found == "grouped_planes") == served, text
+            problem = core.parse(text).with_direction(direction)
+            assert _planned(core.context(), problem, grouped_planes) == served, text
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ HYPOTHESIS = settings(
 @HYPOTHESIS
 @given(problems(SOME_KERNELS, st.integers(1, 2)), st.booleans())
 def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
-    for algorithm in ALGORITHMS[: 4 if ON_CPU else 1]:  # a GPU's kernel has too many builds for a CPU's compiler
+    for algorithm in IN_PLACE[1:] if ON_CPU else ALGORITHMS:  # a GPU's kernel has too many builds for a CPU's compiler
         if serves(core.context(), problem, algorithm):
             check(core.context(), problem, algorithm, accumulate=accumulate)
 
@@ -247,7 +249,7 @@ def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str)
 @pytest.mark.skipif(not ON_CPU, reason="a GPU works on copies")
 @pytest.mark.parametrize("at_end", [False, True], ids=["page-begins", "page-ends"])
 @pytest.mark.parametrize("name", [*FEW, "batch-prime", "1d", "f16", "f64-stride-2", "pad-above-kernel", "no-pad"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS[:4])
+@pytest.mark.parametrize("algorithm", IN_PLACE)
 def test_touches_nothing_beside_its_arrays(algorithm: str, name: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     for direction in DIRECTIONS:

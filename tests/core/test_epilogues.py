@@ -27,8 +27,12 @@ LAYERS = {
     "conv forward n2 ic19 ih15 iw13 oc37 kh3 kw3 ph1 pw1 b1": ("winograd",),
     "conv forward n8 ic64 ih30 iw31 oc70 kh3 kw3 ph1 pw1": ("winograd",),
     "conv forward n3 ic64 ih15 iw13 oc37 kh5 kw5 ph2 pw2 b1": ("winograd",),
-    "conv forward g12 n2 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1": ("grouped_planes", "depthwise_rows", "depthwise"),
-    "conv forward g6 n2 ic6 ih9 iw9 oc12 kh3 kw3 sh2 sw2 ph1 pw1": ("grouped_planes", "depthwise_gpu"),
+    "conv forward g12 n2 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1": (
+        *("depthwise_fixed", "grouped_planes", "depthwise_rows", "depthwise"),
+    ),
+    "conv forward g6 n2 ic6 ih9 iw9 oc12 kh3 kw3 sh2 sw2 ph1 pw1": (
+        *("depthwise_fixed", "grouped_planes", "depthwise_gpu"),
+    ),
     "conv forward g5 n2 ic5 ih40 iw37 oc5 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("depthwise_rows", "depthwise"),
     "dense forward n5 i4130 o37 b1": ("cpu",),
     "dense forward n21 i130 o67 b1": ("cpu_panel",),

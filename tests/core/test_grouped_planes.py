@@ -37,7 +37,8 @@ def cases(names=LINES) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "direction"), cases())
 def test_matches_float64(name: str, direction: str) -> None:
     problem = core.parse(LINES[name]).with_direction(direction)
-    assert core.context().plan(problem).algorithm == NAME
+    one_channel = problem.depthwise and direction == "forward"  # another implementation stands first
+    assert core.context().plan(problem).algorithm == ("depthwise_fixed" if one_channel else NAME)
     check(core.context(), problem, NAME)
     check(core.context(), problem, NAME, accumulate=True, seed=7)
 

@@ -2,6 +2,7 @@
 
 from clgraft.core.operators.conv import bias, direct, few_channels_gpu
 from clgraft.core.operators.conv.depthwise import cpu as depthwise
+from clgraft.core.operators.conv.depthwise import cpu_fixed as depthwise_fixed
 from clgraft.core.operators.conv.depthwise import cpu_flat as depthwise_flat
 from clgraft.core.operators.conv.depthwise import cpu_rows as depthwise_rows
 from clgraft.core.operators.conv.depthwise import cpu_strided as depthwise_strided
@@ -18,6 +19,7 @@ register(
     ConvProblem,
     (
         bias,
+        depthwise_fixed,
         grouped_planes,
         depthwise_flat,
         depthwise_rows,

@@ -1,0 +1,119 @@
+"""Depthwise convolution of planes of one size on CPU devices: the compiler knows all sizes, and a row is few vectors.
+
+Without that, rows of few vectors spend more time on their borders than on sums: each vector needs other masks, and each
+block of rows asks which lines are there. Known sizes leave loads, masks that are constants, products and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, planes_per_item
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, ints
+from clgraft.core.problem import ceil_div, round_up
+
+NAME = "depthwise_fixed"
+FILE = "conv/depthwise/cpu_fixed.cl"
+MOST_TAPS, MOST_TAPS_H = 25, 7  # most taps that are unrolled, and most of a column
+LEAST_LANES = 4  # lanes of the shortest vectors
+MOST_VECTORS = 4  # vectors of a row, of the device's lanes
+ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers
+MOST_BYTES = 32 * 1024  # bytes of a plane and its results, which stay in a core's L1 cache
+
+
+def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Return the settings to search: the heuristic's (none), then ``lanes`` of a vector and ``rows`` of a block."""
+    yield {}
+    most = vector_lanes(planner.device, problem.dtype)
+    for lanes in (most, most // 2):
+        for rows in (ROWS, ROWS - 1, ROWS // 2):
+            if lanes >= LEAST_LANES:
+                yield {"lanes": lanes, "rows": rows}
+
+
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: forward, without inputs as large as the result."""
+    return problem.direction == "forward" and WHOLE not in epilogue.extras
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
+    """Plan one launch."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    height, width = axes_of(problem)
+    if problem.direction == "backward_filter":
+        raise Declined("has no backward_filter")
+    forward = problem.direction == "forward"
+    if not forward:
+        if (height.stride, width.stride) != (1, 1):
+            raise Declined("serves backward_data at stride 1")
+        if problem.out_channels != problem.in_channels:
+            raise Declined("serves backward_data of one filter a channel")
+        height, width = (a.turned for a in (height, width))
+    if height.taps * width.taps > MOST_TAPS or height.taps > MOST_TAPS_H:
+        raise Declined(f"{height.taps} x {width.taps} taps are too many to unroll")
+    strides = (height.stride, width.stride)
+    if max(strides) > 2 or (max(strides) == 2 and width.step > 1) or height.step > 1:
+        raise Declined("serves strides of 1 and 2, and dilation of rows alone at stride 1")
+    most = vector_lanes(planner.device, problem.dtype)
+    if width.size > MOST_VECTORS * most:
+        raise Declined(f"serves rows that fit {MOST_VECTORS} vectors of {most}, got {width.size}")
+    channels = problem.out_channels if forward else problem.in_channels
+    size, planes = arithmetic_bytes(problem.dtype), problem.batch * channels
+    plane_bytes = (height.source * width.source + height.size * width.size) * size
+    if plane_bytes > MOST_BYTES:
+        raise Declined(f"serves planes that stay in the L1 cache, got {plane_bytes} bytes of source and target")
+    chosen = {"lanes": _lanes(width, most), "rows": ROWS if has_32_registers(planner.device) else ROWS // 2}
+    chosen.update({name: int(value) for name, value in (settings or {}).items()})
+    lanes, rows = chosen.pop("lanes"), chosen.pop("rows")
+    if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
+        raise Declined(f"got settings {settings}, expected lanes of {most // 2} or {most} and rows up to {ROWS}")
+    defines: dict[str, int | str] = {
+        **{"VL": lanes, "R": _rows(height, rows), "KH": height.taps, "KW": width.taps, "FLIP": int(not forward)},
+        **{"SH": height.stride, "SW": width.stride, "DW": width.step, "BH": height.begin, "BW": width.begin},
+        **{"IH": height.source, "IW": width.source, "OH": height.size, "OW": width.size},
+        **epilogue_defines(epilogue),
+    }
+    item_planes = planes_per_item(planes, 1, plane_bytes, planner)
+    source, target = ("x", "y") if forward else ("dy", "dx")
+    launch = Launch(
+        planner.kernel(FILE, NAME, defines, problem.dtype, MAD_ENABLE),
+        (ceil_div(planes, item_planes),),
+        (1,),
+        (
+            *(Buffer(source), Buffer("w"), Buffer("b" if problem.bias else "w")),  # without a bias, this is never read
+            *(Buffer(target), *ints(problem.bias), Accumulate(target)),
+            *ints(problem.batch, channels, channels // (problem.in_channels if forward else channels), item_planes),
+            *epilogue_arguments(epilogue, problem.dtype),
+        ),
+        (target,),
+    )
+    return Launches((launch,))
+
+
+def _lanes(width: PlaneAxis, most: int) -> int:
+    """Choose a vector's lanes: fewer than the device's where a row is shorter, or fills a quarter less of them."""
+    if width.size <= most:
+        return min(max(1 << (width.size - 1).bit_length(), LEAST_LANES), most)
+    return most // 2 if 4 * round_up(width.size, most // 2) <= 3 * round_up(width.size, most) else most
+
+
+def _rows(height: PlaneAxis, most: int) -> int:
+    """Return the rows of a block, of blocks of which only the first and the last meet rows outside of the plane."""
+    rows = ceil_div(height.size, ceil_div(height.size, most))
+    second, before_last = rows * height.stride - height.pad, height.size - rows - 1
+    if ceil_div(height.size, rows) > 2 and (
+        second < 0 or before_last * height.stride - height.pad + height.taps > height.source
+    ):
+        raise Declined("serves padding that the first and the last rows meet alone")
+    return rows

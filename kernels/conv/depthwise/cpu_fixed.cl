@@ -1,0 +1,141 @@
+// Depthwise convolution of small planes on CPU devices, straight from memory: all sizes of a plane are known to the
+// compiler, and a row of results is NV vectors of VL lanes, of which the last overlaps, or one that is longer than it.
+//
+// source (batch, channels / shared, IH, IW)   weights (channels, KH, KW)   target (batch, channels, OH, OW)
+//
+// Forward, and backward data at stride 1, which is forward with weights in the opposite order (FLIP) and other padding.
+// Result (u, v) meets tap (i, j) at row u * SH + BH + i, column v * SW + BW + j * DW. R rows of results are summed side
+// by side and share the vectors they load; lanes of other rows are masked. Blocks of R rows follow one another, the
+// last of them overlaps. Where a vector is longer than a row, what lies after the row's end belongs to rows and planes
+// that the same work-item stores later. In a work-item's last plane, and where a load would leave the tensor, elements
+// are used instead. Each work-group is one work-item.
+
+#include "common/epilogue.cl"
+#include "conv/depthwise/cpu_lines.cl"
+
+#define TAPS (KH * KW)
+// Inlined, a block's first row is a constant. With many taps the compiler would then spill a vector for each weight,
+// and loading these takes longer than asking for each line.
+#if TAPS <= 9
+#define PLACED inline __attribute__((always_inline))
+#else
+#define PLACED __attribute__((noinline))
+#endif
+#define WEIGHT(t) (FLIP ? TAPS - 1 - (t) : (t))
+#define NV ((OW + VL - 1) / VL)
+#define LAST_V (OW > VL ? OW - VL : 0)  // where the last vector of a row begins
+// Adds the products of line r of a block, vector j, to the rows that it meets.
+#define ADD_TO_ROWS(r, j, value) \
+    _Pragma("unroll") for (int k = 0; k < R; k++) if ((r) - k * SH >= 0 && (r) - k * SH < KH) sum[k] = \
+        fma(MASKED(value, masks[j]), (realv)(weights[((r) - k * SH) * KW + (j)]), sum[k]);
+#define ADD_LINE(r) \
+    if ((r) < LINES && (middle || (h + (r) >= 0 && h + (r) < IH))) { \
+        global const stored *line = from + (r) * IW; \
+        _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
+            realv a, b = 0; \
+            LOAD_PAIR(line, j, a, b) \
+            ADD_TO_ROWS(r, j, a) \
+            if (j + 1 < KW) ADD_TO_ROWS(r, j + 1, b) \
+        } \
+    }
+// Not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
+#define ADD_LINES \
+    ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
+    ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13) \
+    ADD_LINE(14) ADD_LINE(15) ADD_LINE(16) ADD_LINE(17) ADD_LINE(18) ADD_LINE(19) ADD_LINE(20)
+
+// One row of a vector's results with all checks, where loads of vectors would leave the tensor.
+__attribute__((noinline)) realv sum_row(global const stored *plane, global const stored *filter, const int u,
+                                        const int v, const real start) {
+    real row[VL];
+    for (int l = 0; l < VL; l++) {
+        const int h = u * SH + BH, column = (v + l) * SW + BW;
+        row[l] = start;
+        for (int i = 0; i < KH; i++) {
+            if (h + i < 0 || h + i >= IH) continue;
+            for (int j = 0; j < KW; j++) {
+                const int c = column + j * DW, t = i * KW + j;
+                if (c >= 0 && c < IW) row[l] = fma(LOAD(plane, (h + i) * IW + c), LOAD(filter, WEIGHT(t)), row[l]);
+            }
+        }
+    }
+    return CAT(vload, VL)(0, row);
+}
+
+// Stores or adds the elements of a row that is shorter than a vector one by one.
+void put_elements(global stored *to, const realv value, const int accumulate) {
+    real row[VL];
+    CAT(vstore, VL)(value, 0, row);
+    for (int v = 0; v < min(OW, VL); v++) STORE(to, v, accumulate ? LOAD(to, v) + row[v] : row[v]);
+}
+
+// R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the plane. The
+// tensor has `before` elements before the plane and `after` from its begin on; `last`: nothing after the plane may be
+// written.
+PLACED void sum_block(global const stored *plane, const long before, const long after, global const stored *filter,
+                      const real *weights, global stored *to, const int u0, const int again, const bool middle,
+                      const bool last, const real start, const int accumulate, const int channel TAKE_EPILOGUE) {
+    const int dw = DW, h = u0 * SH + BH;
+#pragma unroll
+    for (int n = 0; n < NV; n++) {
+        const int v = min(n * VL, LAST_V);
+        realv sum[R];
+        const int column = v * SW + BW, low = max(h, 0) * IW + column;
+        const int high = (min(h + LINES, IH) - 1) * IW + column + (KW - 1) * DW + SW * VL;
+        global const stored *from = plane + (h * IW + column);
+        maskv masks[KW];
+#pragma unroll
+        for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, IW) | TO_MASK(LANES + v >= OW);
+        if (before + low >= 0 && high <= after) {
+#pragma unroll
+            for (int k = 0; k < R; k++) sum[k] = start;
+            ADD_LINES
+        } else {
+#pragma unroll
+            for (int k = 0; k < R; k++) sum[k] = sum_row(plane, filter, u0 + k, v, start);
+        }
+#pragma unroll
+        for (int k = 0; k < R; k++) {
+            const int at = (u0 + k) * OW + v;
+            sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
+            if (accumulate && k < again) continue;
+            if (OW < VL && at + VL > OH * OW && last) {
+                put_elements(to + at, sum[k], accumulate);
+            } else {
+                const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
+                if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], mine);
+                VSTORE(to, at, sum[k]);
+            }
+        }
+    }
+}
+
+#define SUM_BLOCK(u0, again, middle) \
+    sum_block(from, plane, all - plane, filter, weights, to, u0, again, middle, t + 1 == last, start, accumulate, \
+              channel PASS_EPILOGUE);
+
+kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
+                            const int accumulate, const int batch, const int channels, const int shared,
+                            const int item_planes EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
+    const long targets = (long)batch * channels, all = targets / shared * (IH * IW);
+    const long first = get_global_id(0) * (long)item_planes, last = min(first + item_planes, targets);
+    int channel = first % channels, left = shared - (int)(first % shared);
+    long plane = first / shared * (IH * IW);
+    for (long t = first; t < last; t++) {
+        global const stored *from = OPEN(x) + plane, *filter = OPEN(w) + (long)channel * TAPS;
+        global stored *to = OPEN(y) + t * (OH * OW);
+        const real start = has_bias ? LOAD(OPEN(b), channel) : 0;
+        real weights[TAPS];
+#pragma unroll
+        for (int i = 0; i < TAPS; i++) weights[i] = LOAD(filter, WEIGHT(i));
+        SUM_BLOCK(0, 0, false)
+        for (int u0 = R; u0 + R < OH; u0 += R) SUM_BLOCK(u0, 0, true)
+        if (OH > R) SUM_BLOCK(OH - R, (OH + R - 1) / R * R - OH, false)
+        if (--left == 0) {
+            left = shared;
+            plane += IH * IW;
+        }
+        if (++channel == channels) channel = 0;
+    }
+}

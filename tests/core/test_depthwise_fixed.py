@@ -1,0 +1,77 @@
+"""Depthwise convolution of planes of a fixed size on CPU devices: what is served, and every setting to the bit.
+
+test_depthwise.py runs it over its problems, with those of the other implementations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.depthwise import cpu_fixed
+from tests.core.conv_checks import OUTPUTS, check, random_arrays
+from tests.core.guarded_memory import check_within_pages
+
+NAME = "depthwise_fixed"
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("conv backward_filter g2 n1 ic2 ih5 iw5 oc2 kh3 kw3", "has no backward_filter"),
+        ("conv backward_data g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 sh2 sw2", "backward_data at stride 1"),
+        ("conv backward_data g2 n1 ic2 ih9 iw9 oc4 kh3 kw3", "one filter a channel"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh6 kw6", "6 x 6 taps"),
+        ("conv g2 n1 ic2 ih19 iw9 oc2 kh8 kw1", "8 x 1 taps"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 sh3 sw3", "strides of 1 and 2"),
+        ("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3 dh2 dw1", "dilation of rows alone"),
+        ("conv g2 n1 ic2 ih3 iw99 oc2 kh3 kw3", "rows that fit 4 vectors"),
+        ("conv g2 n1 ic2 ih999 iw9 oc2 kh3 kw3", "stay in the L1 cache"),
+        ("conv g2 n1 ic2 ih60 iw9 oc2 kh3 kw3 ph20 pw1", "the first and the last rows meet alone"),
+    ],
+)
+def test_declines(text: str, reason: str) -> None:
+    with pytest.raises(Declined, match=reason):
+        cpu_fixed.plan(core.parse(text), core.context().planner)
+
+
+@pytest.mark.parametrize("settings", [{"rows": 0}, {"rows": 9}, {"lanes": 5}, {"items": 2}])
+def test_refuses_other_settings(settings: dict[str, int]) -> None:
+    with pytest.raises(Declined, match="got settings"):
+        cpu_fixed.plan(core.parse("conv g2 n1 ic2 ih9 iw9 oc2 kh3 kw3"), core.context().planner, settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward g5 n3 ic5 ih5 iw5 oc5 kh3 kw3 ph1 pw1",  # vectors are longer than rows
+        "conv backward_data g3 n2 ic3 ih23 iw3 oc3 kh3 kw3 ph1 pw1",  # three blocks of rows, the last one overlaps
+        "conv forward g3 n2 ic3 ih35 iw35 oc3 kh3 kw3 ph1 pw1",
+        "conv forward g3 n2 ic3 ih18 iw33 oc3 kh5 kw5 ph2 pw2",
+        "conv forward g3 n2 ic3 ih29 iw29 oc6 kh3 kw3 sh2 sw2 ph1 pw1",  # two filters a channel
+        "conv backward_data g3 n1 ic3 ih9 iw17 oc3 kh3 kw3 ph1 pw2 dw2",
+        "conv forward f64 g3 n2 ic3 ih17 iw11 oc3 kh3 kw3 ph1 pw1",
+    ],
+)
+def test_settings_change_no_bit(text: str) -> None:
+    """A sum has one order, whatever the lanes and rows, and in planes whose results are computed one by one."""
+    problem, context = core.parse(text), core.context()
+    check_within_pages(problem, NAME, at_end=False)
+    check(context, problem, NAME, accumulate=True, seed=7)
+    expected = check(context, problem, NAME)
+    arrays = random_arrays(problem)
+    most = context.device.vector_width // (2 if problem.dtype == "float64" else 1)
+    for settings in ({"rows": 3}, {"rows": 4, "lanes": max(most // 2, 4)}):
+        try:
+            launches = cpu_fixed.plan(problem, context.planner, settings)
+        except Declined:
+            continue
+        plan = context.plan_launches(problem, launches, NAME)
+        result = np.full(expected.shape, np.nan, problem.dtype)
+        given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+        plan.run(**given, **{OUTPUTS[problem.direction]: result})
+        assert result.tobytes() == expected.tobytes(), settings
