@@ -8,7 +8,7 @@ from typing import Protocol
 from clgraft.core.errors import BuildError, Declined, ProblemError
 from clgraft.core.planning.choice import HEURISTIC, Choice
 from clgraft.core.planning.epilogue import Epilogue
-from clgraft.core.planning.implementation import Fusable, Implementation, Planner, Tunable, implementations
+from clgraft.core.planning.implementation import Fusable, Implementation, Planner, Reserved, Tunable, implementations
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
 
@@ -77,6 +77,10 @@ def choose(problem: Problem, planner: Planner, advice: Advice | None = None, alg
     for implementation in listed:
         if algorithm not in (None, implementation.NAME):
             continue
+        reason_to_wait = _reserved(implementation, problem) if algorithm is None else ""
+        if reason_to_wait:
+            declined.append((implementation.NAME, reason_to_wait))
+            continue
         try:
             return Chosen(implementation.plan(problem, planner), implementation.NAME, tuple(declined))
         except Declined as reason:
@@ -109,7 +113,7 @@ def choose_fused(
     Declined
         If that implementation has no epilogues.
     """
-    choices = [Choice(implementation.NAME) for implementation in implementations(problem)]
+    choices = [Choice(item.NAME) for item in implementations(problem) if not _reserved(item, problem)]
     if advice is not None and advice.choice != HEURISTIC:
         choices.insert(0, advice.choice)
     by_name = {item.NAME: item for item in implementations(problem)}
@@ -124,6 +128,10 @@ def choose_fused(
         given = {"settings": dict(choice.settings)} if choice.settings else {}
         return Chosen(implementation.plan(problem, planner, epilogue=epilogue, **given), choice.algorithm)
     raise Declined(f"nothing serves {problem}")
+
+
+def _reserved(implementation: Implementation, problem: Problem) -> str:
+    return implementation.reserved(problem) if isinstance(implementation, Reserved) else ""
 
 
 def plan_choice(problem: Problem, planner: Planner, choice: Choice) -> Launches:

@@ -70,6 +70,14 @@ class Implementation(Protocol):
 
 
 @runtime_checkable
+class Reserved(Protocol):
+    """An implementation that is not the default for all that it serves: a search and tuned rows may choose it."""
+
+    def reserved(self, problem: Any) -> str:
+        """Return why it is not the default for a problem that it may serve; empty if it is."""
+
+
+@runtime_checkable
 class Tunable(Protocol):
     """An implementation with settings, which its `plan` takes as a third argument."""
 

@@ -39,6 +39,21 @@ def test_declines(text: str, reason: str) -> None:
         cpu_fixed.plan(core.parse(text), core.context().planner)
 
 
+def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
+    """As images of all sizes would; for the usual sizes, and where it is asked for, it serves."""
+    monkeypatch.setenv("CLGRAFT_TUNE", "off")
+    for size, name in ((7, NAME), (35, NAME), (56, NAME), (9, "grouped_planes"), (57, "depthwise_rows")):
+        problem = core.parse(f"conv g8 n2 ic8 ih{size} iw{size} oc8 kh3 kw3 ph1 pw1")
+        chosen = core.context().choose(problem)
+        assert chosen.algorithm == name
+        if name != NAME:
+            assert (
+                NAME,
+                f"is the default for planes of usual images, got {size} elements along an axis",
+            ) in chosen.declined
+            assert core.context().choose(problem, NAME).algorithm == NAME
+
+
 @pytest.mark.parametrize("settings", [{"rows": 0}, {"rows": 9}, {"lanes": 5}, {"items": 2}])
 def test_refuses_other_settings(settings: dict[str, int]) -> None:
     with pytest.raises(Declined, match="got settings"):

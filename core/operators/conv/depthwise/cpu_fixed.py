@@ -24,6 +24,9 @@ LEAST_LANES = 4  # lanes of the shortest vectors
 MOST_VECTORS = 4  # vectors of a row, of the device's lanes
 ROWS = 8  # rows of results that share their loads, at most; half of them with 16 registers
 MOST_BYTES = 32 * 1024  # bytes of a plane and its results, which stay in a core's L1 cache
+# Heights and widths that nets make of images of usual sizes, by halving them; those of Inception, without padding, too.
+IMAGES = (28, 32, 128, 160, 192, 224, 256, 299, 320, 384, 448, 512)
+USUAL = frozenset(ceil_div(size, 2**halves) for size in IMAGES for halves in range(7)) | {17, 35}
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -34,6 +37,12 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
         for rows in (ROWS, ROWS - 1, ROWS // 2):
             if lanes >= LEAST_LANES:
                 yield {"lanes": lanes, "rows": rows}
+
+
+def reserved(problem: ConvProblem) -> str:
+    """Return why planes of other than usual sizes have other defaults: each size would build a program of its own."""
+    unusual = [size for size in problem.in_size if size not in USUAL]
+    return f"is the default for planes of usual images, got {unusual[0]} elements along an axis" if unusual else ""
 
 
 def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
