@@ -167,8 +167,9 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 }
 
 // A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; `pixels` has room for
-// group_rows rows. With own_weights it transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so small that every
-// block of weights is used once. The fields are the table in core/operators/conv/arguments.py.
+// group_rows rows. With own_weights it transforms its blocks' weights itself, a chunk at a time that stays in the cache:
+// for problems so small that every block of weights is used once. The fields are the table in
+// core/operators/conv/arguments.py.
 typedef struct {
     TILE_SPLIT_FIELDS
 } TileSplit;
@@ -228,5 +229,6 @@ SINGLE void winograd_result(TENSOR_OF(const real, M), CONST_TENSOR(bias), TENSOR
     const int row = get_global_id(0) * part.block_rows, m = get_global_id(1) * VL;
     const long m_size = (long)part.tiles * COLS + PAD;
     transform_products(OPEN(y), OPEN(M) + m / COLS * ELEMENTS * m_size + row * TILES_W * COLS + m % COLS, m_size, pixels, OPEN(bias),
-                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row), part.block_rows PASS_EPILOGUE);
+                       has_bias, accumulate, m_count, grid, m, row, min(part.block_rows, part.rows - row),
+                       part.block_rows PASS_EPILOGUE);
 }
