@@ -70,12 +70,16 @@ def test_refuses_other_settings(settings: dict[str, int]) -> None:
         "conv forward g3 n2 ic3 ih29 iw29 oc6 kh3 kw3 sh2 sw2 ph1 pw1",  # two filters a channel
         "conv backward_data g3 n1 ic3 ih9 iw17 oc3 kh3 kw3 ph1 pw2 dw2",
         "conv forward f64 g3 n2 ic3 ih17 iw11 oc3 kh3 kw3 ph1 pw1",
+        "conv forward g5 n1 ic5 ih1 iw1 oc5 kh3 kw3 ph1 pw1",  # vectors are longer than planes
+        "conv forward g301 n3 ic301 ih2 iw1 oc301 kh3 kw3 ph1 pw1",  # in many work-items
+        "conv backward_data g7 n1 ic7 ih1 iw2 oc7 kh3 kw3 ph1 pw1",
     ],
 )
 def test_settings_change_no_bit(text: str) -> None:
     """A sum has one order, whatever the lanes and rows, and in planes whose results are computed one by one."""
     problem, context = core.parse(text), core.context()
-    check_within_pages(problem, NAME, at_end=False)
+    for at_end in (False, True):
+        check_within_pages(problem, NAME, at_end)
     check(context, problem, NAME, accumulate=True, seed=7)
     expected = check(context, problem, NAME)
     arrays = random_arrays(problem)

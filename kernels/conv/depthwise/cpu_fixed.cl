@@ -7,8 +7,8 @@
 // Result (u, v) meets tap (i, j) at row u * SH + BH + i, column v * SW + BW + j * DW. R rows of results are summed side
 // by side and share the vectors they load; lanes of other rows are masked. Blocks of R rows follow one another, the
 // last of them overlaps. Where a vector is longer than a row, what lies after the row's end belongs to rows and planes
-// that the same work-item stores later. In a work-item's last plane, and where a load would leave the tensor, elements
-// are used instead. Each work-group is one work-item.
+// that the same work-item stores later. Where it does not, and where a load would leave the tensor, elements are used
+// instead. Each work-group is one work-item.
 
 #include "common/epilogue.cl"
 #include "conv/depthwise/cpu_lines.cl"
@@ -70,11 +70,11 @@ void put_elements(global stored *to, const realv value, const int accumulate) {
 }
 
 // R rows from row u0 on, of which `again` have been stored before; `middle`: no tap lies above or below the plane. The
-// tensor has `before` elements before the plane and `after` from its begin on; `last`: nothing after the plane may be
-// written.
+// tensor has `before` elements before the plane and `after` from its begin on; the work-item's results end `room`
+// elements after the begin of this plane's.
 PLACED void sum_block(global const stored *plane, const long before, const long after, global const stored *filter,
                       const real *weights, global stored *to, const int u0, const int again, const bool middle,
-                      const bool last, const real start, const int accumulate, const int channel TAKE_EPILOGUE) {
+                      const long room, const real start, const int accumulate, const int channel TAKE_EPILOGUE) {
     const int dw = DW, h = u0 * SH + BH;
 #pragma unroll
     for (int n = 0; n < NV; n++) {
@@ -99,7 +99,7 @@ PLACED void sum_block(global const stored *plane, const long before, const long 
             const int at = (u0 + k) * OW + v;
             sum[k] = EPILOGUE_VECTOR(sum[k], channel, 0);
             if (accumulate && k < again) continue;
-            if (OW < VL && at + VL > OH * OW && last) {
+            if (OW < VL && at + VL > room) {
                 put_elements(to + at, sum[k], accumulate);
             } else {
                 const maskv mine = TO_MASK((LANES >= n * VL - v) & (LANES + v < OW));
@@ -111,8 +111,8 @@ PLACED void sum_block(global const stored *plane, const long before, const long 
 }
 
 #define SUM_BLOCK(u0, again, middle) \
-    sum_block(from, plane, all - plane, filter, weights, to, u0, again, middle, t + 1 == last, start, accumulate, \
-              channel PASS_EPILOGUE);
+    sum_block(from, plane, all - plane, filter, weights, to, u0, again, middle, (last - t) * (OH * OW), start, \
+              accumulate, channel PASS_EPILOGUE);
 
 kernel void depthwise_fixed(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TENSOR(y), const int has_bias,
                             const int accumulate, const int batch, const int channels, const int shared,
