@@ -31,10 +31,11 @@
 #define KEEP_LAST(n, kind) last_##n = y##n;
 #ifdef PAST_CACHES
 // Outputs too large to be found in a cache again: a store past the caches does not read the line first.
-#define ALIGN(n, kind) const int past_##n = ((ulong)(ys##n + to + begin) & (sizeof(VALUE) - 1)) == 0 && !accumulate_##n;
+#include "common/past_caches.cl"
+#define ALIGN(n, kind) const int past_##n = ON_VECTORS(ys##n + to + begin) && !accumulate_##n;
 #define WRITE(n, kind)                                                                              \
     if (past_##n) {                                                                                 \
-        if (wanted_##n) __builtin_nontemporal_store(y##n, (global VALUE *)(ys##n + to + column));   \
+        if (wanted_##n) PAST_##kind(ys##n, to + column, y##n);                                      \
     } else if (wanted_##n) {                                                                        \
         VSTORE_##kind(ys##n, to + column, y##n);                                                    \
     }

@@ -22,6 +22,7 @@ ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 def _planner(machine: str) -> Context:
     context = Context.on(None)
     changes = {
+        "a CPU": {"is_cpu": True, "is_gpu": False},
         "a GPU": {"is_cpu": False, "is_gpu": True, "compute_units": 1},
         "narrow vectors, many cores": {"vector_width": 4, "compute_units": 48},
     }

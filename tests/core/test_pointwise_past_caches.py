@@ -48,7 +48,7 @@ def arrays_for(problem: core.Problem, shifts: dict[str, int]) -> dict[str, np.nd
 
 @pytest.mark.parametrize("shifts", [{}, {"y0": 1}, {"x0": 3, "y1": 5}, {"y0": 16}], ids=str)
 @pytest.mark.parametrize("columns", [16, 64, 131, 1000])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
 def test_the_same_values_at_any_address(dtype: str, columns: int, shifts: dict[str, int], context: Context) -> None:
     # x1 is broadcast, so that rows stay rows and begin at addresses of their own
     problem = core.parse(f"pointwise {dtype} x0[7,{columns}] x1[7,1] : {TWO}")
