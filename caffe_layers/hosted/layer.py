@@ -20,6 +20,7 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import REGION
 from clgraft.caffe_layers.regions.memory import Memory
 from clgraft.core.graph.recorder import Call, Late, RecordedPlan, Recorder
+from clgraft.core.problem import ceil_div
 
 
 class Scribe(Recorder):
@@ -92,9 +93,10 @@ class Hosted:
     def drawn(self, shape: tuple, filler: Any) -> np.ndarray:
         return self.host.drawn(shape, filler)
 
-    def array(self, shape: tuple) -> Any:
-        found = Memory(shape)
-        self.memory[found.address] = (len(self.memory), found.size)
+    def array(self, shape: tuple, dtype: Any = None) -> Any:
+        found = Memory(shape, dtype or np.float32)
+        nbytes = np.dtype(self.real if dtype is None else dtype).itemsize * found.size
+        self.memory[found.address] = (len(self.memory), ceil_div(nbytes, np.dtype(self.real).itemsize))
         return found
 
     def copy(self: Any, target: Any, source: Any) -> None:

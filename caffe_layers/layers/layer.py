@@ -179,9 +179,9 @@ class OclLayer:
     def show_hidden(self) -> None:
         """Let nets show which of their blobs are not on the host."""
 
-    def array(self, shape: tuple) -> Any:
-        """Return memory of the layer's own that plans alone use."""
-        return np.empty(shape, self.real)
+    def array(self, shape: tuple, dtype: Any = None) -> Any:
+        """Return memory of the layer's own that plans alone use, of numbers as in blobs unless it says otherwise."""
+        return np.empty(shape, dtype or self.real)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy an array to another one."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from clgraft import core
 from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer, buffer
 
@@ -78,6 +80,7 @@ class OclPooling(OclLayer):
         )
         self.plans: dict[str, core.Plan] = {}
         self.keeps = self.operator == "max" and self.phase == TRAIN
+        self.argmax = "_argmax" if self.keeps and self.problem.keeps_argmax else ""
         self.kept: Any = None
         return [(*shape[:2], *self.problem.out_size)] * self.top_count
 
@@ -89,26 +92,33 @@ class OclPooling(OclLayer):
 
     def compute(self, bottom: Any, top: Any) -> None:
         x, y = buffer(bottom[0].data), buffer(top[0].data)
-        self.plan("forward").execute((x, y))
+        kept = (buffer(self.maxima()),) if self.argmax else ()
+        self.plan(f"forward{self.argmax}").execute((x, y, *kept))
         if self.top_count > 1:
             self.plan("mask").execute((x, y, buffer(top[1].data)))
-        if self.keeps and self.member is None:
+        if self.keeps and not self.argmax and self.member is None:
             self.copy(self.maxima(), top[0].data)
 
     def maxima(self) -> Any:
-        """Return memory for the maxima: a layer that works in place may overwrite them in the top."""
+        """Return memory for the maxima, or for their places in their windows.
+
+        A layer that works in place may overwrite the maxima in the top.
+        """
         if self.kept is None:
-            self.kept = self.array((*self.shapes[0][:2], *self.problem.out_size))
+            shape = (*self.shapes[0][:2], *self.problem.out_size)
+            self.kept = self.array(shape, np.uint8) if self.argmax else self.array(shape)
         return self.kept
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:
             return
         buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
-        if self.operator == "max":
+        if self.argmax:
+            buffers = [buffer(self.maxima()), *buffers]
+        elif self.operator == "max":
             x, y = buffer(bottom[0].data), buffer(top[0].data if self.member else self.maxima())
             # a net for predictions is rarely differentiated, so its forward does not store the maxima
             if not self.keeps and self.member is None:
                 self.plan("forward").execute((x, y))
             buffers = [x, y, *buffers]
-        self.plan("backward").execute(buffers)
+        self.plan(f"backward{self.argmax}").execute(buffers)

@@ -14,16 +14,16 @@ _addresses = itertools.count(1 << 62, 1 << 12)  # where no real memory lies
 
 
 class Memory:
-    """Stands for an array of float32."""
+    """Stands for an array, of float32 by default."""
 
-    def __init__(self, shape: tuple) -> None:
-        self.shape, self.size = tuple(shape), math.prod(shape)
-        self.nbytes = self.size * np.dtype(np.float32).itemsize
+    def __init__(self, shape: tuple, dtype: Any = np.float32) -> None:
+        self.shape, self.size, self.dtype = tuple(shape), math.prod(shape), np.dtype(dtype).name
+        self.nbytes = self.size * np.dtype(dtype).itemsize
         self.address = next(_addresses)
 
     def buffer(self, mode: int) -> core.Buffer:
         """Return the buffer that plans take."""
-        return core.Buffer(self.address, self.nbytes, "float32", mode)
+        return core.Buffer(self.address, self.nbytes, self.dtype, mode)
 
 
 class Stand:
@@ -37,4 +37,5 @@ def buffer(array: Any, mode: int = core.OVERWRITE) -> core.Buffer:
     """Return the buffer of an array's memory, as plans take it."""
     if type(array) is Memory:
         return array.buffer(mode)
-    return core.Buffer(array.__array_interface__["data"][0], array.nbytes, "float32", mode)
+    dtype = "uint8" if array.dtype == np.uint8 else "float32"  # blobs of Caffe's are float32
+    return core.Buffer(array.__array_interface__["data"][0], array.nbytes, dtype, mode)

@@ -4,6 +4,7 @@
 //
 // OPERATOR  0 max, 1 average, 2 sum, 3 to 5 the norm of power 1 to 3
 // WIDE      1: there are more elements than 32 bits count
+// ARGMAX    forward also notes where in its window each maximum stands, and backward reads that instead of x and y
 //
 // Backward gathers: an element of dx adds up the windows that hold it, in memory order, so nothing is added atomically.
 
@@ -30,27 +31,47 @@ typedef uint place;
     ((real)counted(z, kd, id, ed, count_padding) * (real)counted(r, kh, ih, eh, count_padding) * \
      (real)counted(q, kw, iw, ew, count_padding))
 
-kernel void pool_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, SHAPE) {
+#ifdef ARGMAX
+#define RESULTS TENSOR(y), TENSOR_OF(uchar, argmax), const int accumulate, const int accumulate_argmax
+#define VALUES TENSOR_OF(const uchar, argmax)
+#else
+#define RESULTS TENSOR(y), const int accumulate
+#define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
+#endif
+
+kernel void pool_forward(CONST_TENSOR(x), RESULTS, SHAPE) {
     if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / ow, slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
     const int z0 = (int)(slice % od) * sd - pd, r0 = (int)(row % oh) * sh - ph, q0 = (int)(at % ow) * sw - pw;
     real result = START;
+#ifdef ARGMAX
+    int chosen = NOWHERE;
+#endif
     for (int z = max(z0, 0); z < min(z0 + kd, id); z++)
         for (int r = max(r0, 0); r < min(r0 + kh, ih); r++)
             for (int q = max(q0, 0); q < min(q0 + kw, iw); q++) {
                 const real value = LOAD(plane, ((place)z * ih + r) * iw + q);
+#ifdef ARGMAX
+                // the lowest number is no more than START, and yet a maximum
+                if (value > result || (value == result && chosen == NOWHERE))
+                    chosen = ((z - z0) * kh + r - r0) * kw + q - q0;
+#endif
                 result = JOIN(result, RAISE(value));
             }
 #if OPERATOR == 1
     result /= DIVISOR(z0, r0, q0);
 #endif
     result = ROOT(result);
+#ifdef ARGMAX
+    if (argmax_base) OPEN(argmax)[at] = chosen + (accumulate_argmax ? OPEN(argmax)[at] : 0);
+    if (!y_base) return;
+#endif
     global stored *ys = OPEN(y);
     STORE(ys, at, accumulate ? result + LOAD(ys, at) : result);
 }
 
-#if OPERATOR == 0
+#if OPERATOR == 0 && !defined(ARGMAX)
 // Whether the part of the window at (z0, r0, q0) that stands before (z, r, q) holds the value.
 bool holds_before(global const stored *plane, const real value, const int z, const int r, const int q, const int z0,
                   const int r0, const int q0, const int ih, const int iw, const int kh, const int kw) {
@@ -62,13 +83,15 @@ bool holds_before(global const stored *plane, const real value, const int z, con
 }
 #endif
 
-kernel void pool_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, SHAPE) {
+kernel void pool_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, SHAPE) {
     if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / iw, slice = row / ih, number = slice / id;
     const int q = at % iw, r = row % ih, z = slice % id;
     const ulong windows = (ulong)number * od * oh * ow;
     global const stored *gradients = OPEN(dy) + windows;
-#if OPERATOR == 0 || OPERATOR > 3
+#ifdef ARGMAX
+    global const uchar *chosen = OPEN(argmax) + windows;
+#elif OPERATOR == 0 || OPERATOR > 3
     global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
     global const stored *results = OPEN(y) + windows;
     const real value = LOAD(plane, ((place)z * ih + r) * iw + q);
@@ -79,7 +102,10 @@ kernel void pool_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TE
         for (int u = max(r + ph - kh + sh, 0) / sh; u < oh && u * sh - ph <= r; u++)
             for (int v = max(q + pw - kw + sw, 0) / sw; v < ow && v * sw - pw <= q; v++) {
                 const place window = ((place)t * oh + u) * ow + v;
-#if OPERATOR == 0
+#ifdef ARGMAX
+                if (chosen[window] == ((z - t * sd + pd) * kh + r - u * sh + ph) * kw + q - v * sw + pw)
+                    sum += LOAD(gradients, window);
+#elif OPERATOR == 0
                 if (value == LOAD(results, window) &&
                     !holds_before(plane, value, z, r, q, t * sd - pd, u * sh - ph, v * sw - pw, ih, iw, kh, kw))
                     sum += LOAD(gradients, window);

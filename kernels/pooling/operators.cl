@@ -34,6 +34,8 @@
 #define ROOT(x) (x)
 #endif
 
+#define NOWHERE 255  // the argmax of a window that holds nothing
+
 // How many places of the window that begins at `from` count on one axis; 1 for those that hold nothing.
 int counted(const int from, const int window, const int size, const int end, const int count_padding) {
     return max(count_padding ? min(from + window, end) - from : min(from + window, size) - max(from, 0), 1);

@@ -7,6 +7,8 @@
 // window of a row to the first. Bands are of several rows, so that what is written to local memory has arrived there
 // when it is read with another alignment.
 //
+// With ARGMAX, the taps were noted by forward, and x and y are not there: no row of x is brought.
+//
 // Element c of a row is element c / SW of phase c % SW. Tap j of window v is element SW * (v + back) + j + SHIFT, with
 // back and SHIFT from the padding: SW * back + SHIFT = -pw. Local memory holds
 //   x_rows     the latest X_ROWS rows of x by phases, each from element back on, with NaN on both sides
@@ -19,10 +21,14 @@
 // BAND            cells of a stride in the height of a band
 // SLOTS, X_ROWS   rows of windows that a band meets, rows of x that they hold
 // VL              lanes
+// ARGMAX          backward_argmax: argmax (planes, oh, ow), bytes, in place of x and y
 // PAST_CACHES     dx is too large to be found in a cache again, and rows are whole vectors
 
 #include "common/prefetch.cl"
 #include "common/lanes.cl"
+#ifdef PAST_CACHES
+#include "common/past_caches.cl"
+#endif
 
 #ifndef KH
 #define KH 2
@@ -41,6 +47,14 @@
 
 #define MEETING ((KH - 1) / SH + 1)  // rows of windows that hold a row, at most
 #define LEFT ((KW + SW - 2) / SW)
+
+#ifdef ARGMAX
+#define VALUES TENSOR_OF(const uchar, argmax)
+#define X_ROWS_OF
+#else
+#define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
+#define X_ROWS_OF local real *x_rows,
+#endif
 
 // Short loops over taps are unrolled, so that their numbers are constants.
 #if KH * KW <= 49 && SH <= 8
@@ -64,6 +78,20 @@ realv cut(const realv a, const realv b, const int n) {
 // VL elements from p + i on, of which only those before `end` may be read; what the others are does not matter.
 #define LOAD_BEFORE(p, i, end) ((i) + VL <= (end) ? VLOAD(p, i) : load_some(p, i, (end) - (i), 0))
 
+#ifdef ARGMAX
+// Places that forward noted, as numbers; the same holds.
+realv places_before(global const uchar *p, const long i, const long end) {
+#if STORAGE == 64
+#define CONVERT CAT(convert_double, VL)
+#else
+#define CONVERT CAT(convert_float, VL)
+#endif
+    if (i + VL <= end) return CONVERT(CAT(vload, VL)(0, p + i));
+    real lanes[VL];
+    for (int lane = 0; lane < VL; lane++) lanes[lane] = i + lane < end ? p[i + lane] : -1;
+    return GET(lanes, 0);
+}
+#else
 // Copies a row of x by phases; elements from `iw` on become NaN.
 void stage(local real *row, global const stored *xs, const long at, const long end, const int iw, const int phase_pitch,
            const realv lanes) {
@@ -85,6 +113,7 @@ void stage(local real *row, global const stored *xs, const long at, const long e
     for (int c = 0; c < iw; c++) row[c % SW * phase_pitch + c / SW] = LOAD(xs, at + c);
 #endif
 }
+#endif
 
 // The windows that hold row r.
 #define FIRST_WINDOW(r) (max((r) + ph - KH + SH, 0) / SH)
@@ -92,33 +121,49 @@ void stage(local real *row, global const stored *xs, const long at, const long e
 
 #define SLOT(row, count) ((int)((uint)(row) % (count)))
 
-SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx),
-                                     const int accumulate, const long rows, const int item_rows, const int ih,
-                                     const int iw, const int oh, const int ow, const int ph, const int back,
-                                     const int phase_pitch, const int kept_pitch, local real *x_rows,
-                                     local real *chosen, local real *gradients) {
+SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const long rows,
+                                     const int item_rows, const int ih, const int iw, const int oh, const int ow,
+                                     const int ph, const int back, const int phase_pitch, const int kept_pitch,
+                                     X_ROWS_OF local real *chosen, local real *gradients) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long x_end = rows * iw, y_end = rows / ih * oh * ow, run_end = last * iw;
-    const int x_pitch = SW * phase_pitch, kept = (SLOTS + 1) * kept_pitch;
+    const int kept = (SLOTS + 1) * kept_pitch;
     real numbers[VL];
     for (int i = 0; i < VL; i++) numbers[i] = i;
     const realv lanes = GET(numbers, 0);
 #ifdef PAST_CACHES
-    const bool past = ((ulong)OPEN(dx) & (sizeof(realv) - 1)) == 0 && !accumulate;
+    const bool past = ON_VECTORS(OPEN(dx)) && !accumulate;
 #endif
+#ifndef ARGMAX
+    const int x_pitch = SW * phase_pitch;
     for (int i = 0; i < (X_ROWS + 1) * x_pitch; i++) x_rows[i] = NAN;
+    int staged = 0;  // the row of x that comes next
+#endif
     for (int i = 0; i < kept; i++) chosen[i] = -1;
     for (int i = 0; i < kept; i++) gradients[i] = 0;
-    int staged = 0, done = 0;  // rows of x and of windows that come next
+    int done = 0;  // the row of windows that comes next
     for (long at = first; at < last;) {
         const long plane = at / ih;
         const int begin = (int)(at - plane * ih);
         const int end = (int)min(min((long)begin + BAND * SH, (long)ih), begin + last - at);
         if (begin == 0 || at == first) {
             done = FIRST_WINDOW(begin);
+#ifndef ARGMAX
             staged = max(done * SH - ph, 0);
+#endif
         }
         const int high = LAST_WINDOW(end - 1);
+#ifdef ARGMAX
+        for (; done <= high; done++) {
+            const int slot = SLOT(done, SLOTS) * kept_pitch + LEFT;
+            const long windows = (plane * oh + done) * ow;
+            for (int v = 0; v < ow; v += VL) {
+                const realv tap = places_before(OPEN(argmax), windows + v, y_end);
+                PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
+                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
+            }
+        }
+#else
         for (; staged < min(high * SH - ph + KH, ih); staged++) {
             const long from = (plane * ih + staged) * iw;
             // hardware does not foresee the next band's rows, because it sees others being written
@@ -161,6 +206,7 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                 PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
             }
         }
+#endif
         // by cells of SH rows: row r of a cell is row r + SH * h of window `below` - h
         for (int below = (begin + ph) / SH; below * SH - ph < end; below++) {
             int slots[MEETING];
@@ -223,7 +269,7 @@ SINGLE void pool_planes_max_gradient(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TEN
                         if (p * VL >= left) continue;
 #ifdef PAST_CACHES
                         if (past) {
-                            __builtin_nontemporal_store(parts[p], (global realv *)(OPEN(dx) + place));
+                            PAST_stored(OPEN(dx), place, parts[p]);
                             continue;
                         }
 #endif

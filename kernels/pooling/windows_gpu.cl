@@ -8,6 +8,7 @@
 //                          gets; then each element of dx adds up the windows that hold it, in memory order
 //
 // OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
+// ARGMAX    forward also notes where in its window each maximum stands, and backward reads that instead of x and y
 
 #include "common/divide.cl"
 #include "pooling/operators.cl"
@@ -37,9 +38,17 @@
 // Rows of x that a work-item's results meet.
 #define STRIP ((ITEM_ROWS - 1) * SH + KH)
 
+#ifdef ARGMAX
+#define RESULTS TENSOR(y), TENSOR_OF(uchar, argmax), const int accumulate, const int accumulate_argmax
+#define VALUES TENSOR_OF(const uchar, argmax)
+#else
+#define RESULTS TENSOR(y), const int accumulate
+#define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
+#endif
+
 // strips: work-items for a column of results
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forward(
-    CONST_TENSOR(x), TENSOR(y), const int accumulate, WINDOWS_SHAPE, const uint count, const int strips,
+    CONST_TENSOR(x), RESULTS, WINDOWS_SHAPE, const uint count, const int strips,
     const ulong strips_divisor, const ulong row_divisor) {
     const uint number = get_global_id(0);
     if (number >= count) return;
@@ -48,9 +57,22 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
     const int r0 = first * SH - ph, q0 = v * SW - pw;
     global const stored *xs = OPEN(x) + (ulong)plane * ih * iw;
     real rows[STRIP];
+#ifdef ARGMAX
+    int columns[STRIP];  // of the rows' maxima; from less than the lowest number on, so that this one has a place, too
+#endif
 #pragma unroll
     for (int r = 0; r < STRIP; r++) {
         const bool there = r0 + r >= 0 && r0 + r < ih;
+#ifdef ARGMAX
+        rows[r] = -INFINITY;
+        columns[r] = NOWHERE;
+#pragma unroll
+        for (int q = 0; q < KW; q++) {
+            const real value = there && q0 + q >= 0 && q0 + q < iw ? LOAD(xs, (r0 + r) * iw + q0 + q) : -INFINITY;
+            columns[r] = value > rows[r] ? q : columns[r];
+            rows[r] = JOIN(rows[r], value);
+        }
+#else
         real row = START;
 #pragma unroll
         for (int q = 0; q < KW; q++) {
@@ -60,14 +82,29 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
             row = JOIN(row, raised);
         }
         rows[r] = row;
+#endif
     }
     global stored *ys = OPEN(y) + (ulong)plane * oh * ow;
 #pragma unroll
     for (int i = 0; i < ITEM_ROWS; i++) {
         if (first + i >= oh) continue;
+#ifdef ARGMAX
+        real result = -INFINITY;
+        int chosen = NOWHERE;
+#pragma unroll
+        for (int r = 0; r < KH; r++) {
+            chosen = rows[i * SH + r] > result ? r * KW + columns[i * SH + r] : chosen;
+            result = JOIN(result, rows[i * SH + r]);
+        }
+        result = JOIN(START, result);
+        global uchar *places = OPEN(argmax) + (ulong)plane * oh * ow + (first + i) * ow + v;
+        if (argmax_base) *places = chosen + (accumulate_argmax ? *places : 0);
+        if (!y_base) continue;
+#else
         real result = START;
 #pragma unroll
         for (int r = 0; r < KH; r++) result = JOIN(result, rows[i * SH + r]);
+#endif
 #if OPERATOR == 1
         result /= (real)counted(r0 + i * SH, KH, ih, eh, count_padding) * (real)counted(q0, KW, iw, ew, count_padding);
 #endif
@@ -86,8 +123,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
 #define TILE_H (CELLS_H * SH)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_backward(
-    CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, WINDOWS_SHAPE,
-    const int tiles_h, const int tiles_w) {
+    VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, WINDOWS_SHAPE, const int tiles_h, const int tiles_w) {
     local real gradients[WINDOWS_H * WINDOWS_W];
 #if OPERATOR == 0
     local int chosen[WINDOWS_H * WINDOWS_W];
@@ -98,7 +134,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
     const int cell_h = number % tiles_h * CELLS_H;
     const uint plane = number / tiles_h;
     const int id = get_local_id(0);
-#if OPERATOR == 0
+#ifdef ARGMAX
+    global const uchar *places = OPEN(argmax) + (ulong)plane * oh * ow;
+#elif OPERATOR == 0
     global const stored *xs = OPEN(x) + (ulong)plane * ih * iw;
     global const stored *ys = OPEN(y) + (ulong)plane * oh * ow;
 #endif
@@ -108,7 +146,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_back
         const bool there = u >= 0 && u < oh && v >= 0 && v < ow;
         const int r0 = u * SH - ph, q0 = v * SW - pw;
         real gradient = there ? LOAD(dys, u * ow + v) : 0;
-#if OPERATOR == 0
+#ifdef ARGMAX
+        chosen[i] = there ? places[u * ow + v] : NOWHERE;
+#elif OPERATOR == 0
         const real result = there ? LOAD(ys, u * ow + v) : START;
         int tap = -1;
         // backwards, so that the first tap is the last one noted

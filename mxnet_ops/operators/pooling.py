@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -38,7 +37,7 @@ class Pooling(Operator):
     count_include_pad : bool
         Whether avg counts padding. True by default.
     layout : str
-        ``NCW NCHW NCDHW`` by default, ``NWC NHWC``, and ``NDHWC`` for global pooling.
+        ``NCW NCHW NCDHW`` by default, or channels last, ``NWC NHWC NDHWC``.
     """
 
     op_type: ClassVar[str] = "ocl_pooling"
@@ -51,6 +50,11 @@ class Pooling(Operator):
     rounding: str
     count_include_pad: bool
     layout: str
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether the channels are the last axis."""
+        return self.layout.endswith("C") and self.layout != "NC"
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]
@@ -83,8 +87,6 @@ class Pooling(Operator):
         layout = attributes.choice("layout", layouts, "NC")
         if kernel and layout != "NC" and layout not in LAYOUTS[len(kernel)]:
             raise attributes.error("layout", repr(layout), f"one of {LAYOUTS[len(kernel)]} for kernel {kernel}")
-        if layout == "NDHWC" and not global_pool:
-            raise attributes.error("layout", repr(layout), "'NCDHW' where global_pool is not set")
         count_include_pad = attributes.flag("count_include_pad", True)
         attributes.ignore("cudnn_off")
         return cls(operator, kernel, stride, pad, global_pool, rounding, count_include_pad, layout)
@@ -92,15 +94,9 @@ class Pooling(Operator):
     def _problem(self, data: Shape, dtype: str = "float32") -> core.PoolProblem:
         kernel, stride, pad = self.kernel, self.stride, self.pad
         batch, channels, in_size = data[0], data[1], data[2:]
-        if self.layout.endswith("C") and len(self.layout) > 2:
-            # what a window holds of the channels is one
-            channels, in_size = 1, data[1:]
-            kernel, stride, pad = (*kernel, 1), (*stride, 1), (*pad, 0)
-            if self.global_pool:
-                in_size = (math.prod(data[1:-1]), data[-1])
-                kernel = stride = (in_size[0], 1)
-                pad = (0, 0)
-        elif self.global_pool:
+        if self.channels_last:
+            channels, in_size = data[-1], data[1:-1]
+        if self.global_pool:
             kernel = stride = in_size
             pad = (0,) * len(in_size)
         try:
@@ -117,6 +113,7 @@ class Pooling(Operator):
                 rounding=self.rounding,
                 count_padding=self.count_include_pad,
                 dtype=dtype,
+                layout="nhwc" if self.channels_last else "nchw",
             )
         except core.ProblemError as error:
             raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
@@ -131,14 +128,18 @@ class Pooling(Operator):
         if len(data) != ndim:
             raise self.error("data", f"of shape {data}", f"{ndim} axes, one of {LAYOUTS[ndim - 2]}")
         problem = self._problem(data)
-        if self.layout == "NC" or not self.layout.endswith("C"):
-            return [data], [(*data[:2], *problem.out_size)], []
-        windows = (1,) * (ndim - 2) if self.global_pool else problem.out_size[:-1]
-        return [data], [(data[0], *windows, data[-1])], []
+        return [data], [problem.arguments()[-1].shape], []
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         problem = self._problem(shapes[0], dtype)
         values = ((IN, 0), (OUT, 0)) if self.backward_reads_outputs else ()
         forward = (Call(problem, ((IN, 0), (OUT, 0))),)
         backward = (Call(problem.with_direction("backward"), (*values, (OUT_GRAD, 0), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        if not problem.keeps_argmax:
+            return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        keeping, by_argmax = (problem.with_direction(f"{direction}_argmax") for direction in ("forward", "backward"))
+        return Graft(
+            {True: (Call(keeping, ((IN, 0), (OUT, 0), (STATE, 0))),), False: forward},
+            {True: (Call(by_argmax, ((STATE, 0), (OUT_GRAD, 0), (IN_GRAD, 0))),), False: backward},
+            state=((keeping.arguments()[-1].shape, "uint8", 0),),
+        )

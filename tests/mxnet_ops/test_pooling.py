@@ -75,9 +75,7 @@ def test_global_pooling_ignores_kernel_stride_and_pad(shape, pool_type, train, r
     "layout, shape", [("NWC", (2, 9, 5)), ("NHWC", (2, 9, 8, 5)), ("NDHWC", (1, 4, 5, 6, 3)), ("NCHW", (2, 3, 6, 7))]
 )
 def test_layouts(layout, shape, global_pool, pool_type, rng):
-    if layout == "NDHWC" and not global_pool:
-        with pytest.raises(core.ProblemError, match="NDHWC"):
-            symbols(kernel=(2, 2, 2), layout=layout)
+    if layout == "NDHWC" and not global_pool:  # MXNet has none: test_channels_last compares with its NCDHW
         return
     ndim = len(shape) - 2
     keys = {"kernel": (3,) * ndim, "stride": (2,) * ndim, "pad": (1,) * ndim, "layout": layout, "p_value": 3}

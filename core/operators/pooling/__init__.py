@@ -1,10 +1,14 @@
 """Pooling: the problem and its implementations in order of preference."""
 
-from clgraft.core.operators.pooling import elements, mask, planes, whole, windows_gpu
+from clgraft.core.operators.channels_last import transposes
+from clgraft.core.operators.pooling import channels_cpu, channels_last, elements, mask, planes, whole, windows_gpu
 from clgraft.core.operators.pooling.problem import PoolProblem
-from clgraft.core.planning.implementation import register
+from clgraft.core.planning.implementation import register, register_channels_last
 
 register(PoolProblem, (whole, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
+for _direction in ("forward_argmax", "backward_argmax"):
+    register(PoolProblem, (planes, windows_gpu, elements), direction=_direction)
+register_channels_last(PoolProblem, (channels_cpu, channels_last, transposes))
 
 __all__ = ["PoolProblem"]

@@ -24,7 +24,12 @@ def bind(problem: PoolProblem) -> tuple[Buffer | Accumulate, ...]:
     """Return the kernels' first parameters. Backward's x and y, where nothing reads them, are dy once more."""
     names = [argument.name for argument in problem.arguments()]
     surplus = ["dy", "dy"] if names[0] == "dy" else []
-    return (*(Buffer(name) for name in surplus + names), Accumulate(names[-1]))
+    return (*(Buffer(name) for name in surplus + names), *map(Accumulate, outputs(problem)))
+
+
+def outputs(problem: PoolProblem) -> tuple[str, ...]:
+    """Return the names of the results."""
+    return tuple(argument.name for argument in problem.arguments() if argument.role == "out")
 
 
 def plan(problem: PoolProblem, planner: Planner) -> Launches:
@@ -33,7 +38,9 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     output = arguments[-1]
     wide = max(argument.size for argument in arguments) > SMALL
     macros = {"OPERATOR": OPERATORS.index(problem.operator), "WIDE": int(wide)}
-    kernel = planner.kernel("pooling/elements.cl", f"pool_{problem.direction}", macros, problem.dtype)
+    direction, _, argmax = problem.direction.partition("_")
+    macros.update({"ARGMAX": 1} if argmax else {})
+    kernel = planner.kernel("pooling/elements.cl", f"pool_{direction}", macros, problem.dtype)
     sizes = (
         *in_3d(problem.in_size, 1),
         *in_3d(problem.out_size, 1),
@@ -49,4 +56,4 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         Constant(np.uint64(output.size)),
     )
     groups = ceil_div(output.size, GROUP)
-    return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), bound, (output.name,)),))
+    return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), bound, outputs(problem)),))

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pointwise.generate import outgrows_caches
-from clgraft.core.operators.pooling.elements import bind, ends
+from clgraft.core.operators.pooling.elements import bind, ends, outputs
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Local, ints
@@ -23,7 +23,7 @@ LARGEST_TAPS = 16  # the taps of a row are unrolled
 LARGEST_STRIDE = 8  # and so are the phases of its stride
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
 ITEM_ELEMENTS = 4096  # fewer are not worth a work-item's start
-BANDS = (4, 1)  # windows of a column that the gradient of a maximum treats at once; the first that local memory holds
+BANDS = (4, 1)  # windows of a column that are treated at once; the first that local memory holds
 ITEMS = (1, 2, 4, 8, 16, 32)  # per core, that are searched
 
 
@@ -52,18 +52,19 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
     lanes = chosen.get("lanes") or _lanes(problem, planner)
     itemsize = 8 if problem.dtype == "float64" else 4
     most = device.local_memory // 2 // itemsize
-    if problem.direction == "forward":
-        work = _forward(problem, lanes)
+    if problem.direction.startswith("forward"):
+        works = [_forward(problem, lanes, band) for band in BANDS]
     elif problem.operator == "max":
-        bands = (_max_gradient(problem, lanes, band) for band in BANDS)
-        work = next((work for work in bands if sum(work.scratch) <= most), _max_gradient(problem, lanes, BANDS[-1]))
+        works = [_max_gradient(problem, lanes, band) for band in BANDS]
     else:
-        work = _sum_gradient(problem, lanes)
+        works = [_sum_gradient(problem, lanes)]
+    work = next((work for work in works if sum(work.scratch) <= most), works[-1])
     if sum(work.scratch) > most:
         raise Declined(f"needs {sum(work.scratch) * itemsize} bytes of local memory")
     macros = {**work.macros, "VL": lanes}
+    macros.update({"ARGMAX": 1} if problem.direction.endswith("_argmax") else {})
     result = problem.arguments()[-1]
-    if work.file == GRADIENT_FILE and problem.dtype != "float16" and problem.in_size[-1] % lanes == 0:
+    if work.file == GRADIENT_FILE and problem.in_size[-1] % lanes == 0:
         macros.update({"PAST_CACHES": 1} if outgrows_caches(planner, result.nbytes) else {})
     kernel = planner.kernel(work.file, work.kernel, macros, problem.dtype)
     rows = problem.batch * problem.channels * work.plane_rows
@@ -74,7 +75,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
         item_rows = max(1, rows // (device.compute_units * ITEMS_PER_UNIT), least)
     arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), *ints(item_rows, *work.sizes)]
     arguments += [Local(count * itemsize) for count in work.scratch]
-    return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), (result.name,)),))
+    return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), outputs(problem)),))
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,13 @@ def _shape(problem: PoolProblem, pitch: int) -> tuple[int, ...]:
     return (ih, iw, oh, ow, kh, sh, ph, pw, eh, ew, int(problem.count_padding), pitch)
 
 
-def _forward(problem: PoolProblem, lanes: int) -> _Work:
+def _forward(problem: PoolProblem, lanes: int, band: int) -> _Work:
     (depth, _, _), (od, oh, ow), (kd, _, kw), (sd, _, sw), (pd, _, _) = _of_axes(problem)
     pitch, vectors = _row_pitch(problem, lanes), round_up(ow, lanes)
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 0, "KW": kw, "SW": sw}
+    macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 0, "KW": kw, "SW": sw, "BAND": band}
     sizes = (*_shape(problem, pitch), depth, od, kd, sd, pd, in_3d(ends(problem), 1)[0])
-    return _Work(FILE, "pool_planes_forward", od * oh, macros, sizes, (pitch, vectors, vectors))
+    argmax = (band * pitch,) if problem.direction == "forward_argmax" else ()
+    return _Work(FILE, "pool_planes_forward", od * oh, macros, sizes, (band * pitch, vectors, *argmax))
 
 
 def _sum_gradient(problem: PoolProblem, lanes: int) -> _Work:
@@ -138,7 +140,10 @@ def _max_gradient(problem: PoolProblem, lanes: int, band: int) -> _Work:
     kept_pitch = (kw + sw - 2) // sw + max(cells - back + beyond, windows)
     macros = {"KH": kh, "KW": kw, "SH": sh, "SW": sw, "SHIFT": shift, "BAND": band, "SLOTS": slots, "X_ROWS": x_rows}
     sizes = (ih, iw, oh, ow, ph, back, phase_pitch, kept_pitch)
-    scratch = ((x_rows + 1) * sw * phase_pitch, (slots + 1) * kept_pitch, (slots + 1) * kept_pitch)
+    kept = (slots + 1) * kept_pitch
+    scratch: tuple[int, ...] = (kept, kept)
+    if problem.direction == "backward":
+        scratch = ((x_rows + 1) * sw * phase_pitch, *scratch)
     return _Work(GRADIENT_FILE, "pool_planes_max_gradient", ih, macros, sizes, scratch)
 
 
@@ -151,7 +156,7 @@ def _check(problem: PoolProblem, is_cpu: bool) -> None:
         raise Declined(f"unrolls at most {LARGEST_TAPS} taps of a row")
     if problem.stride[-1] > LARGEST_STRIDE:
         raise Declined(f"serves strides up to {LARGEST_STRIDE} along a row")
-    if problem.direction == "backward" and problem.ndim == 3:
+    if problem.direction.startswith("backward") and problem.ndim == 3:
         raise Declined("has no gradients in 3-D")
     if problem.direction == "backward" and problem.operator in NORMS:
         raise Declined("has no gradients of norms")

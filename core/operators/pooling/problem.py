@@ -5,16 +5,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from clgraft.core.operators.pooling.reference import pool
 from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, ceil_div
+from clgraft.core.problem.layout import (
+    FIRST,
+    LAYOUTS,
+    WORDS,
+    channels_last,
+    laid_out,
+    layout_words,
+    read_layout,
+    with_channels_first,
+)
 from clgraft.core.problem.words import AXES, read_words
 
-DIRECTIONS = ("forward", "backward", "mask")
+DIRECTIONS = ("forward", "backward", "mask", "forward_argmax", "backward_argmax")
+MOST_PLACES = 255  # of a window whose argmax is a byte; 255 itself says that no place holds the maximum
 OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
 NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
 ROUNDINGS = ("floor", "ceil", "ceil_inside")
@@ -32,7 +43,9 @@ class PoolProblem(Problem):
     direction : str
         ``forward``: ``x -> y``; ``backward``: ``x y dy -> dx`` for the operators in `GRADIENT_READS_VALUES`, and else
         ``dy -> dx``; ``mask``: ``x y -> mask``, the place of each maximum in its plane (a whole number as `dtype`, so
-        exact up to 2^24 elements in float32), -1 where a window holds nothing.
+        exact up to 2^24 elements in float32), -1 where a window holds nothing; ``forward_argmax``: ``x -> y argmax``,
+        the place of each maximum in its window, row by row, in one byte, 255 where a window holds nothing;
+        ``backward_argmax``: ``argmax dy -> dx``, the same bits as ``backward``.
     operator : str
         ``max``, ``average``, ``sum``, or ``lp1`` to ``lp3``: (sum x^p)^(1/p), without absolute values, as MXNet has it.
         A maximum starts from the dtype's lowest number and NaN is never greater; its gradient goes to the first of the
@@ -48,6 +61,9 @@ class PoolProblem(Problem):
     count_padding : bool
         Whether an average divides by the window within the padded input, or by its part within the input.
     dtype : str
+    layout : str
+        ``nchw``, channels first, or ``nhwc``, channels last, for one to three spatial axes. The places of a mask do not
+        depend on it.
 
     Raises
     ------
@@ -69,6 +85,8 @@ class PoolProblem(Problem):
         "average n2 c37 ih7 iw7 kh7 kw7",
         "sum n2 c3 ih8 iw8 kh2 kw3 sh2 sw1",
         "lp2 n2 c3 ih8 iw9 kh3 kw2 sh2 sw1",
+        "max n2 c19 ih9 iw8 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+        "average n2 c5 ih9 iw11 kh3 kw3 ph1 pw1 count_inside layout=nhwc",
     )
     GRADIENT_READS_VALUES: ClassVar[tuple[str, ...]] = ("max", "lp2", "lp3")
 
@@ -84,6 +102,7 @@ class PoolProblem(Problem):
     rounding: str = "floor"
     count_padding: bool = True
     dtype: str = "float32"
+    layout: str = "nchw"
 
     def __post_init__(self) -> None:
         ndim = len(self.in_size)
@@ -102,8 +121,13 @@ class PoolProblem(Problem):
 
     def _check(self, ndim: int) -> None:
         expect = self._expect
-        self._expect_words(direction=DIRECTIONS, operator=OPERATORS, rounding=ROUNDINGS)
+        self._expect_words(direction=DIRECTIONS, operator=OPERATORS, rounding=ROUNDINGS, layout=LAYOUTS)
         expect(self.direction != "mask" or self.operator == "max", "operator", self.operator, "max, which has a mask")
+        if self.direction.endswith("_argmax"):
+            expect(self.operator == "max", "operator", self.operator, "max, which has an argmax")
+            expect(self.layout == FIRST, "layout", self.layout, f"{FIRST}, whose planes have an argmax")
+            places = math.prod(self.kernel)
+            expect(places <= MOST_PLACES, "kernel", self.kernel, f"at most {MOST_PLACES} places, which a byte counts")
         expect(1 <= ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
         for name, low in (("in_size", 1), ("kernel", 1), ("stride", 1), ("pad_begin", 0), ("pad_end", 0)):
             value = getattr(self, name)
@@ -136,22 +160,39 @@ class PoolProblem(Problem):
             sizes.append(count)
         return tuple(sizes)
 
+    @property
+    def keeps_argmax(self) -> bool:
+        """Whether a gradient is faster from an argmax that forward keeps than from x and y.
+
+        Windows that hold all of the input have few results, and are faster as whole planes.
+        """
+        holds_all = all(k - p >= i for k, p, i in zip(self.kernel, self.pad_begin, self.in_size))
+        counted = math.prod(self.kernel) <= MOST_PLACES and self.ndim < 3 and self.layout == FIRST
+        return self.operator == "max" and counted and not holds_all
+
     def arguments(self) -> tuple[Argument, ...]:
-        x = (self.batch, self.channels, *self.in_size)
-        y = (self.batch, self.channels, *self.out_size)
+        x = laid_out(self.layout, self.batch, self.channels, self.in_size)
+        y = laid_out(self.layout, self.batch, self.channels, self.out_size)
         if self.direction == "forward":
             table = [("x", "in", x), ("y", "out", y)]
         elif self.direction == "mask":
             table = [("x", "in", x), ("y", "in", y), ("mask", "out", y)]
+        elif self.direction == "forward_argmax":
+            table = [("x", "in", x), ("y", "out", y), ("argmax", "out", y)]
+        elif self.direction == "backward_argmax":
+            table = [("argmax", "in", y), ("dy", "in", y), ("dx", "out", x)]
         else:
             values = [("x", "in", x), ("y", "in", y)] if self.operator in self.GRADIENT_READS_VALUES else []
             table = [*values, ("dy", "in", y), ("dx", "out", x)]
-        return tuple(Argument(name, role, shape, self.dtype) for name, role, shape in table)
+        dtypes = {"argmax": "uint8"}
+        return tuple(Argument(name, role, shape, dtypes.get(name, self.dtype)) for name, role, shape in table)
 
     def gradients(self) -> tuple[Gradient, ...]:
         if self.direction == "mask":
             return ()
-        return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
+        if not self.direction.startswith("forward"):
+            return super().gradients()
+        return (Gradient.of(self.with_direction(self.direction.replace("forward", "backward"))),)
 
     @property
     def operations(self) -> int:
@@ -161,18 +202,23 @@ class PoolProblem(Problem):
     @property
     def terms(self) -> int:
         """The elements of a window; backward, the windows that hold an element."""
-        if self.direction == "backward":
+        if self.direction.startswith("backward"):
             return math.prod(ceil_div(k, s) for k, s in zip(self.kernel, self.stride))
         return math.prod(self.kernel)
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return inputs whose y belongs to their x; a maximum's few values make windows that hold it twice."""
+        if self.layout != FIRST:
+            first = replace(self, layout=FIRST).sample(rng)
+            return {name: channels_last(array) for name, array in first.items()}
         shape = (self.batch, self.channels, *self.in_size)
         x = rng.integers(-3, 4, shape) if self.operator == "max" else rng.uniform(-1, 1.5, shape)
         given = {"x": x.astype(self.dtype)}
         names = [argument.name for argument in self.arguments() if argument.role == "in"]
         if "y" in names:
             given["y"] = self.with_direction("forward").reference(given)["y"].astype(self.dtype)
+        if "argmax" in names:
+            given["argmax"] = self.with_direction("forward_argmax").reference(given)["argmax"]
         if "dy" in names:
             given["dy"] = rng.standard_normal((self.batch, self.channels, *self.out_size)).astype(self.dtype)
         return {name: given[name] for name in names}
@@ -181,7 +227,9 @@ class PoolProblem(Problem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        return {self.arguments()[-1].name: pool(self, wide)}
+        if self.direction == "forward_argmax":
+            return dict(zip(("y", "argmax"), pool(self, wide)))
+        return {self.arguments()[-1].name: with_channels_first(self, wide, lambda p, given: pool(p, given)[0])}
 
     def __str__(self) -> str:
         axes = AXES[-self.ndim :]
@@ -198,11 +246,11 @@ class PoolProblem(Problem):
             words.append(self.rounding)
         if not self.count_padding:
             words.append("count_inside")
-        return " ".join(words)
+        return " ".join([*words, *layout_words(self.layout)])
 
     @classmethod
     def from_text(cls, text: str) -> PoolProblem:
-        choices = {"direction": DIRECTIONS, "operator": OPERATORS, "rounding": ROUNDINGS}
+        choices = {"direction": DIRECTIONS, "operator": OPERATORS, "rounding": ROUNDINGS, "layout": tuple(WORDS)}
         expected = "a direction, an operator or a number as 'kh3'"
         words = read_words(cls.kind, text, WORD, expected, choices, ("count_inside",))
         axes = words.axes()
@@ -212,6 +260,7 @@ class PoolProblem(Problem):
             operator=words.choices.get("operator", ""),
             rounding=words.choices.get("rounding", "floor"),
             dtype=words.dtype,
+            layout=read_layout(words.choices),
             count_padding="count_inside" not in words.flags,
             batch=words.take("n"),
             channels=words.take("c"),

@@ -11,9 +11,11 @@ import numpy as np
 # what a maximum starts from
 LOWEST = {"float32": -np.finfo("f4").max, "float64": -np.finfo("f8").max, "float16": -np.finfo("f2").max}
 
+NOWHERE = 255  # the argmax of a window that holds nothing
 
-def pool(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Compute a pooling problem's result from its definition.
+
+def pool(problem: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Compute a pooling problem's results from their definition.
 
     Parameters
     ----------
@@ -27,7 +29,16 @@ def pool(problem: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     The gradient of a maximum belongs to the first value of the window, in memory order, that is equal to y.
     """
     with np.errstate(all="ignore"):
-        return {"forward": _forward, "backward": _backward, "mask": _mask}[problem.direction](problem, arrays)
+        if problem.direction == "forward_argmax":
+            y = _forward(problem, arrays)
+            return y, _argmax(problem, arrays["x"], y)
+        directions = {
+            "forward": _forward,
+            "backward": _backward,
+            "backward_argmax": _backward_argmax,
+            "mask": _mask,
+        }
+        return (directions[problem.direction](problem, arrays),)
 
 
 def _forward(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -59,6 +70,20 @@ def _backward(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     else:
         for at in _places(p):
             dx[at] += dy
+    return dx[_inside(p)]
+
+
+def _argmax(p: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, argmax = _padded(p, x, np.nan), np.full(y.shape, NOWHERE, np.uint8)
+    for number, at in enumerate(_places(p)):
+        argmax[(argmax == NOWHERE) & (x[at] == y)] = number
+    return argmax
+
+
+def _backward_argmax(p: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    dx = _padded(p, np.zeros((p.batch, p.channels, *p.in_size)), 0.0)
+    for number, at in enumerate(_places(p)):
+        dx[at] += np.where(arrays["argmax"] == number, arrays["dy"], 0)
     return dx[_inside(p)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.elements import bind, ends
+from clgraft.core.operators.pooling.elements import bind, ends, outputs
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
@@ -48,8 +48,9 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         raise Declined("counts elements in 32 bits")
     macros: dict[str, Any] = {"OPERATOR": OPERATORS.index(problem.operator), "KH": kh, "KW": kw, "SH": sh, "SW": sw}
     bound = (*bind(problem), *ints(ih, iw, oh, ow, ph, pw, eh, ew, int(problem.count_padding)))
-    output = problem.arguments()[-1].name
-    if problem.direction == "forward":
+    if problem.direction.endswith("_argmax"):
+        macros["ARGMAX"] = 1
+    if problem.direction.startswith("forward"):
         rows = max(rows for rows in (1, 2, ITEM_ROWS) if rows == 1 or ((rows - 1) * sh + kh) * kw <= MOST_STRIP)
         rows = min(rows, oh)
         strips = ceil_div(oh, rows)
@@ -57,7 +58,8 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
         macros |= {"GROUP": GROUP, "ITEM_ROWS": rows}
         kernel = planner.kernel("pooling/windows_gpu.cl", "pool_windows_forward", macros, problem.dtype)
         sizes = (Constant(np.uint32(count)), *ints(strips), divisor_argument(strips), divisor_argument(ow))
-        return Launches((Launch(kernel, (ceil_div(count, GROUP) * GROUP,), (GROUP,), (*bound, *sizes), (output,)),))
+        groups = ceil_div(count, GROUP)
+        return Launches((Launch(kernel, (groups * GROUP,), (GROUP,), (*bound, *sizes), outputs(problem)),))
     if problem.operator in NORMS:
         raise Declined("has no gradients of norms")
     cells_h, cells_w = (ih - 1 + ph) // sh + 1, (iw - 1 + pw) // sw + 1
@@ -81,7 +83,7 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
                 (groups * BACKWARD_GROUP,),
                 (BACKWARD_GROUP,),
                 (*bound, *ints(tiles_h, tiles_w)),
-                (output,),
+                outputs(problem),
             ),
         )
     )
