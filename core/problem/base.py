@@ -259,9 +259,11 @@ class Problem:
             object.__setattr__(self, name, value)
             self._expect(value >= low, name, value, f"at least {low}")
 
-    def _weighted(self, w: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...], bias: bool) -> tuple[Argument, ...]:
-        """Return the buffers of a layer with weights w and a bias per channel of y, in the problem's direction."""
-        b = (y[1],)
+    def _weighted(
+        self, w: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...], outputs: int, bias: bool
+    ) -> tuple[Argument, ...]:
+        """Return the buffers of a layer with weights w and a bias per output, in the problem's direction."""
+        b = (outputs,)
         shapes = {"x": x, "w": w, "b": b, "y": y, "dx": x, "dw": w, "db": b, "dy": y}
         direction: str = self.direction  # type: ignore[attr-defined]
         names = {"forward": "x w b y" if bias else "x w y", "backward_data": "dy w dx", "backward_bias": "dy db"}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from clgraft.core.problem import layout
 from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Gradient, Problem
 from clgraft.core.problem.words import AXES, read_words
 
@@ -51,6 +52,7 @@ class SpatialProblem(Problem):
     kernel: tuple[int, ...]
     groups: int
     bias: bool
+    layout: str
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -74,7 +76,7 @@ class SpatialProblem(Problem):
 
     def _check(self) -> None:
         expect = self._expect
-        self._expect_words(direction=DIRECTIONS)
+        self._expect_words(direction=DIRECTIONS, layout=layout.LAYOUTS)
         expect(1 <= self.ndim <= 3, "in_size", self.in_size, "1 to 3 spatial axes")
         for name, least, _ in self.SPATIAL.values():
             value = getattr(self, name)
@@ -125,9 +127,9 @@ class SpatialProblem(Problem):
         return tuple(Gradient.of(self.with_direction(direction)) for direction in directions)
 
     def arguments(self) -> tuple[Argument, ...]:
-        x = (self.batch, self.in_channels, *self.in_size)
-        y = (self.batch, self.out_channels, *self.out_size)
-        return self._weighted(self.weight_shape, x, y, self.bias)
+        x = layout.laid_out(self.layout, self.batch, self.in_channels, self.in_size)
+        y = layout.laid_out(self.layout, self.batch, self.out_channels, self.out_size)
+        return self._weighted(self.weight_shape, x, y, self.out_channels, self.bias)
 
     def __str__(self) -> str:
         words = [self.kind, self.direction]
@@ -144,12 +146,14 @@ class SpatialProblem(Problem):
             words += [f"{letter}{axis}{value}" for axis, value, u in axes if value != u]
         if self.bias:
             words.append("b1")
-        return " ".join(words)
+        return " ".join([*words, *layout.layout_words(self.layout)])
 
     @classmethod
     def from_text(cls: type[Some], text: str) -> Some:
         expected = "a direction, a dtype or a number such as 'kh3'"
-        words = read_words(cls.kind, text, cls._WORD, expected, {"direction": DIRECTIONS})
+        words = read_words(
+            cls.kind, text, cls._WORD, expected, {"direction": DIRECTIONS, "layout": tuple(layout.WORDS)}
+        )
         axes = words.axes()
         sizes: dict[str, tuple[int, ...]] = {}
         for letter, (name, _, default) in cls.SPATIAL.items():
@@ -163,6 +167,7 @@ class SpatialProblem(Problem):
             out_channels=words.take("oc"),
             groups=words.take("g", 1),
             bias=bool(words.take("b", 0)),
+            layout=layout.read_layout(words.choices),
             **sizes,
         )  # type: ignore[call-arg]
         words.expect_none_left(axes)

@@ -35,12 +35,13 @@
 #define NEW_OF(value, count) (lanes >= (realv)(VL - (real)((count) % VL)) ? (value) : (realv)(0))
 
 #ifdef PAST_CACHES
+#include "common/past_caches.cl"
 #define OPEN_RESULT(name) \
-    const bool past = ((ulong)(OPEN(name) + ROW(image)) & (sizeof(realv) - 1)) == 0 && !accumulate_##name;
-#define WRITE_RESULT(name, i, value)                                                 \
-    if (past)                                                                        \
-        __builtin_nontemporal_store(value, (global realv *)(OPEN(name) + ROW(image) + (i))); \
-    else                                                                             \
+    const bool past = ON_VECTORS(OPEN(name) + ROW(image)) && !accumulate_##name;
+#define WRITE_RESULT(name, i, value)                     \
+    if (past)                                            \
+        PAST_stored(OPEN(name) + ROW(image), i, value);  \
+    else                                                 \
         VSTORE(OPEN(name) + ROW(image), i, value);
 #else
 #define OPEN_RESULT(name)

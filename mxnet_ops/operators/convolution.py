@@ -11,13 +11,15 @@ from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
-LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
 @register
 @dataclass(frozen=True)
 class Convolution(Operator):
     """``ocl_conv``: data (N, C, spatial...), weight (num_filter, C / num_group, kernel...), bias (num_filter,).
+
+    In channels last: data (N, spatial..., C), weight (num_filter, kernel..., C / num_group).
 
     Parameters
     ----------
@@ -28,6 +30,8 @@ class Convolution(Operator):
     num_group : int
         Groups; 0 stands for one group per input channel.
     no_bias : bool
+    layout : str
+        ``NCW NCHW NCDHW`` by default, or channels last, ``NWC NHWC NDHWC``, which MXNet's operator has on no CPU.
     """
 
     op_type: ClassVar[str] = "ocl_conv"
@@ -41,6 +45,7 @@ class Convolution(Operator):
     num_filter: int
     num_group: int
     no_bias: bool
+    layout: str
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -61,13 +66,13 @@ class Convolution(Operator):
             spatial[name] = attributes.sizes(name, (default,) * ndim, low)
             if len(spatial[name]) != ndim:
                 raise attributes.error(name, spatial[name], f"{ndim} numbers, as many as kernel {kernel}")
-        attributes.choice("layout", (LAYOUTS[ndim],), LAYOUTS[ndim])
         attributes.ignore("workspace", "cudnn_tune", "cudnn_off")
         operator = cls(
             kernel=kernel,
             num_filter=attributes.integer("num_filter", low=1),
             num_group=cls.read_groups(attributes),
             no_bias=attributes.flag("no_bias", cls.usually_no_bias),
+            layout=attributes.choice("layout", LAYOUTS[ndim], LAYOUTS[ndim][0]),
             **spatial,
             **cls.read_more(attributes, kernel),
         )
@@ -85,16 +90,26 @@ class Convolution(Operator):
         """Read what a subclass has beyond these attributes."""
         return {}
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether the channels are the last axis."""
+        return self.layout.endswith("C")
+
+    def _sizes(self, data: Shape) -> dict[str, Any]:
+        """Return what a problem takes from the shape of the data."""
+        if self.channels_last:
+            return {"batch": data[0], "in_channels": data[-1], "in_size": data[1:-1], "layout": "nhwc"}
+        return {"batch": data[0], "in_channels": data[1], "in_size": data[2:]}
+
     def _problem(self, data: Shape, dtype: str = "float32") -> Any:
+        sizes = self._sizes(data)
         try:
             return core.ConvProblem(
                 direction="forward",
                 dtype=dtype,
-                batch=data[0],
-                in_channels=data[1],
+                **sizes,
                 out_channels=self.num_filter,
-                groups=self.num_group or data[1],
-                in_size=data[2:],
+                groups=self.num_group or sizes["in_channels"],
                 kernel=self.kernel,
                 stride=self.stride,
                 dilate=self.dilate,
@@ -111,7 +126,7 @@ class Convolution(Operator):
             return None
         ndim = len(self.kernel) + 2
         if len(data) != ndim:
-            raise self.error("data", f"of shape {data}", f"{ndim} axes, {LAYOUTS[ndim - 2]}, for kernel {self.kernel}")
+            raise self.error("data", f"of shape {data}", f"{ndim} axes, {self.layout}, for kernel {self.kernel}")
         found = {argument.name: argument.shape for argument in self._problem(data).arguments()}
         needed = [found[name] for name in ("x", "w", "b") if name in found]
         self.agree(shapes, needed)

@@ -17,9 +17,11 @@ from clgraft.mxnet_ops.operators.convolution import Convolution
 class Deconvolution(Convolution):
     """``ocl_deconv``: data (N, C, spatial...), weight (C, num_filter / num_group, kernel...), bias (num_filter,).
 
+    In channels last: data (N, spatial..., C), weight (C, kernel..., num_filter / num_group).
+
     Parameters
     ----------
-    kernel, stride, dilate, pad, num_filter, num_group
+    kernel, stride, dilate, pad, num_filter, num_group, layout
         As of ``ocl_conv``; padding is taken away from the output.
     no_bias : bool
         True by default.
@@ -49,10 +51,11 @@ class Deconvolution(Convolution):
         return more
 
     def _problem(self, data: Shape, dtype: str = "float32") -> core.DeconvProblem:
-        pad, adj = self.pad, self.adj
+        pad, adj, given = self.pad, self.adj, self._sizes(data)
         if any(self.target_shape):
             whole = [
-                s * (i - 1) + d * (k - 1) + 1 for s, i, d, k in zip(self.stride, data[2:], self.dilate, self.kernel)
+                s * (i - 1) + d * (k - 1) + 1
+                for s, i, d, k in zip(self.stride, given["in_size"], self.dilate, self.kernel)
             ]
             surplus = [size - target for size, target in zip(whole, self.target_shape)]
             if min(surplus) < 0:
@@ -65,11 +68,9 @@ class Deconvolution(Convolution):
             return core.DeconvProblem(
                 direction="forward",
                 dtype=dtype,
-                batch=data[0],
-                in_channels=data[1],
+                **given,
                 out_channels=self.num_filter,
                 groups=self.num_group,
-                in_size=data[2:],
                 kernel=self.kernel,
                 stride=self.stride,
                 dilate=self.dilate,

@@ -150,4 +150,4 @@ def _weight_shape(operator: str, sources: list[dict[str, Any]]) -> tuple[int, ..
         return None
     text = sources[1].get("attrs", {}).get("__shape__")
     shape = tuple(ast.literal_eval(text)) if text else ()
-    return shape if len(shape) > 2 and shape[1] > 0 else None
+    return shape if len(shape) > 2 and min(shape[1], shape[-1]) > 0 else None

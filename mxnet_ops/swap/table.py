@@ -37,7 +37,8 @@ def is_selected(select: Select, node: Node) -> bool:
 def _convolution(attributes: Mapping[str, str], weight: tuple[int, ...] | None) -> Translated:
     groups, filters = int(attributes.get("num_group", "1")), int(attributes["num_filter"])
     # without the weight's shape a group per filter is the sign; ocl_depthwise_conv computes any groups
-    depthwise = groups > 1 and filters % groups == 0 and (weight[1] == 1 if weight else groups == filters)
+    inner = -1 if attributes.get("layout", "NCHW").endswith("C") else 1
+    depthwise = groups > 1 and filters % groups == 0 and (weight[inner] == 1 if weight else groups == filters)
     return "ocl_depthwise_conv" if depthwise else "ocl_conv", dict(attributes)
 
 

@@ -59,6 +59,18 @@ def random_arrays(
     return arrays
 
 
+def check_nan_stays_in_its_channel(run, line: str) -> None:
+    """Run forward_training with one NaN in the middle channel of three: its results are NaN, and no other's."""
+    problem = parse(f"batchnorm {line}", "forward_training")
+    arrays = random_arrays(problem)
+    arrays["x"][1, 1, 48] = np.nan
+    results = run(problem, arrays)
+    for name in ("y", "mean", "var"):
+        found = np.isnan(results[name] if name != "y" else results[name].transpose(1, 0, 2))
+        assert found[1].all()
+        assert not found[[0, 2]].any()
+
+
 def check(results: dict[str, np.ndarray], exact: dict[str, np.ndarray], dtype: str, roundings: float) -> None:
     """Hold the results to so many roundings of the largest value, plus the rounding of what is stored."""
     assert set(results) == set(exact)

@@ -14,7 +14,16 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm import channels_cpu
 from clgraft.core.session.context import Context
 from tests.core.guarded_memory import guarded
-from tests.core.test_batchnorm import EPS, SCALARS, check, parse, random_arrays, reference, with_activation
+from tests.core.test_batchnorm import (
+    EPS,
+    SCALARS,
+    check,
+    check_nan_stays_in_its_channel,
+    parse,
+    random_arrays,
+    reference,
+    with_activation,
+)
 from tests.core.test_pointwise_past_caches import aligned
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
@@ -86,14 +95,7 @@ def test_large_means_keep_their_digits(line: str, mean: float) -> None:
 
 
 def test_nan_stays_in_its_channel() -> None:
-    problem = parse("batchnorm n2 c3 s49", "forward_training")
-    arrays = random_arrays(problem)
-    arrays["x"][1, 1, 48] = np.nan
-    results = run_into_nan(problem, arrays)
-    for name in ("y", "mean", "var"):
-        found = np.isnan(results[name] if name != "y" else results[name].transpose(1, 0, 2))
-        assert found[1].all()
-        assert not found[[0, 2]].any()
+    check_nan_stays_in_its_channel(run_into_nan, "n2 c3 s49")
 
 
 @pytest.mark.parametrize("at_end", [False, True])
@@ -115,7 +117,7 @@ def test_results_too_large_for_caches(direction: str, shift: int) -> None:
     """They are stored past caches where rows are aligned: the same values, added to or not."""
     context = Context.on(None)
     name = "y" if direction == "forward_training" else "dx"
-    for line in ("n2 c3 s49", "n2 c3 s64"):
+    for line in ("n2 c3 s49", "n2 c3 s64", "f16 n2 c3 s64"):
         problem = parse(f"batchnorm {line}", direction)
         arrays = random_arrays(problem)
         exact = run_into_nan(problem, arrays)[name]

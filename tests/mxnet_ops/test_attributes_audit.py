@@ -183,7 +183,7 @@ def test_broadcasting_of_any_rank(operation, rng):
 @pytest.mark.parametrize(
     "op_type, keys, part",
     [
-        ("ocl_conv", {"kernel": (3, 3), "num_filter": 4, "layout": "NHWC"}, "layout 'NHWC'"),
+        ("ocl_conv", {"kernel": (3, 3), "num_filter": 4, "layout": "HWNC"}, "layout 'HWNC'"),
         ("ocl_conv", {"kernel": (3, 3)}, "num_filter nothing"),
         ("ocl_conv", {"num_filter": 4}, "kernel nothing"),
         ("ocl_conv", {"kernel": (1, 1, 1, 1), "num_filter": 4}, "kernel (1, 1, 1, 1)"),

@@ -146,7 +146,7 @@ WRONG = [
     ({"pad": (6, 6)}, "pad_begin (6, 6), expected an output of 1 or more"),
     ({"num_group": 2}, "in_channels 3, expected a multiple of groups 2"),
     ({"num_group": 3}, "num_filter 4, expected a multiple of num_group 3"),
-    ({"layout": "NHWC"}, "layout 'NHWC', expected"),
+    ({"layout": "NDHWC"}, "layout 'NDHWC', expected"),
     ({"kernel": (3,)}, "stride (2, 2), expected 1 numbers"),
 ]
 

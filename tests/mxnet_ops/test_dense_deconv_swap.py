@@ -8,7 +8,6 @@ import pytest
 from mxnet import gluon
 
 import clgraft.mxnet_ops as ops
-from clgraft.core import ClgraftError
 from tests.mxnet_ops.graft_checks import MODES, assert_close, compare, random
 
 
@@ -89,23 +88,7 @@ def test_left_alone_with_a_reason():
     data = mx.sym.var("data")
     for native, reason in (
         (mx.sym.Deconvolution(data, kernel=(3, 3), num_filter=2, target_shape=(0, 9), name="n"), "target_shape (0, 9)"),
-        (mx.sym.Deconvolution(data, kernel=(3, 3), num_filter=2, layout="NHWC", name="n"), "layout 'NHWC'"),
         (mx.sym.FullyConnected(mx.sym.cast(data, "int32"), num_hidden=2, name="n"), "int32"),
     ):
         _, report = ops.swap_symbol(native)
         assert reason in {row.name: row.reason for row in report.kept}["n"]
-
-
-@pytest.mark.parametrize("operator, op_type", [("Convolution", "ocl_conv"), ("Deconvolution", "ocl_deconv")])
-@pytest.mark.parametrize("layout", ["NHWC", "NDHWC"])
-def test_layouts_that_mxnet_has_on_no_cpu_are_refused_and_left_alone(operator, op_type, layout):
-    ndim = len(layout) - 2
-    keys = {"kernel": (3,) * ndim, "num_filter": 4, "no_bias": True, "layout": layout}
-    native = getattr(mx.sym, operator)(mx.sym.var("data"), name="n", **keys)
-    shape = (1, *(6,) * ndim, 3)
-    with pytest.raises(mx.MXNetError):
-        native.simple_bind(mx.cpu(), data=shape).forward()[0].wait_to_read()
-    with pytest.raises(ClgraftError, match=f"layout '{layout}', expected"):
-        mx.sym.Custom(mx.sym.var("data"), op_type=op_type, **keys)
-    _, report = ops.swap_symbol(native)
-    assert f"layout '{layout}'" in report.kept[0].reason

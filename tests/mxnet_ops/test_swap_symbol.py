@@ -130,7 +130,6 @@ def test_left_alone_with_a_reason():
     cases = [
         (mx.sym.elemwise_add(index, index, name="n"), "int32"),
         (mx.sym.repeat(mx.sym.sin(data), repeats=2, name="n"), "flattens"),
-        (mx.sym.Convolution(data, kernel=(3, 3), num_filter=2, layout="NHWC", name="n"), "layout 'NHWC'"),
         (mx.sym.abs(mx.sym.var("s", stype="row_sparse"), name="n"), "sparse"),
         (mx.sym.cumsum(data, name="n"), "no grafted operator"),
     ]

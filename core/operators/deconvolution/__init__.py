@@ -2,8 +2,9 @@
 
 from clgraft.core.operators.deconvolution import cpu_columns, through_convolution
 from clgraft.core.operators.deconvolution.problem import DeconvProblem
-from clgraft.core.planning.implementation import register
+from clgraft.core.planning.implementation import register, register_channels_last
 
 register(DeconvProblem, (cpu_columns, through_convolution))
+register_channels_last(DeconvProblem, (through_convolution,))
 
 __all__ = ["DeconvProblem"]

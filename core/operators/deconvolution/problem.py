@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.deconvolution.reference import deconvolve
+from clgraft.core.problem.layout import laid_out, with_channels_first
 from clgraft.core.problem.spatial import LARGEST, Field, SpatialProblem
 
 # a deconvolution's direction is the convolution's of which it is the transpose
@@ -47,6 +48,8 @@ class DeconvProblem(SpatialProblem):
         Whether the forward direction adds a bias.
     dtype : str
         ``float32``, ``float16`` (storage) or ``float64``.
+    layout : str
+        ``nchw``, channels first, or ``nhwc``, channels last, for one to three spatial axes; see `core.problem.layout`.
 
     Raises
     ------
@@ -59,6 +62,7 @@ class DeconvProblem(SpatialProblem):
         "g3 n2 ic6 oc9 ih5 iw7 kh4 kw4 sh2 sw2 ph1 pw1 b1",
         "n2 ic5 oc7 ih6 iw5 kh3 kw3 sh2 sw2 ph1 pw1 ah1 aw1 b1",
         "g4 n1 ic4 oc4 ih4 iw5 kh32 kw32 sh16 sw16 ph8 pw8 b1",
+        "n2 ic5 oc7 ih6 iw5 kh3 kw2 sh2 sw2 ph1 pw0 b1 layout=nhwc",
     )
     SPATIAL: ClassVar[Mapping[str, Field]] = {
         "i": Field("in_size", 1),
@@ -84,6 +88,7 @@ class DeconvProblem(SpatialProblem):
     groups: int = 1
     bias: bool = False
     dtype: str = "float32"
+    layout: str = "nchw"
 
     def _check_sizes(self) -> None:
         expect = self._expect
@@ -104,8 +109,8 @@ class DeconvProblem(SpatialProblem):
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """Shape of the weights: (in_channels, out_channels / groups, kernel...)."""
-        return (self.in_channels, self.out_channels // self.groups, *self.kernel)
+        """Shape of the weights: (in_channels, out_channels / groups, kernel...); in channels last these end it."""
+        return laid_out(self.layout, self.in_channels, self.out_channels // self.groups, self.kernel)
 
     @property
     def convolution(self) -> ConvProblem:
@@ -123,6 +128,7 @@ class DeconvProblem(SpatialProblem):
             dilate=self.dilate,
             groups=self.groups,
             dtype=self.dtype,
+            layout=self.layout,
         )
 
     @property
@@ -146,4 +152,4 @@ class DeconvProblem(SpatialProblem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        return {self.arguments()[-1].name: deconvolve(self, wide)}
+        return {self.arguments()[-1].name: with_channels_first(self, wide, deconvolve)}

@@ -10,6 +10,7 @@ from clgraft.core.operators.pointwise.add_vector import add_vector
 from clgraft.core.planning.delegation import delegate
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launches
+from clgraft.core.problem.layout import LAST
 
 NAME = "through_convolution"
 
@@ -27,9 +28,13 @@ def plan(problem: DeconvProblem, planner: Planner) -> Launches:
             in_size=problem.out_size,
             kernel=(1,) * problem.ndim,
             dtype=problem.dtype,
+            layout=problem.layout,
         )
     launches = delegate(planner, convolution, problem.roles)
     if problem.bias:
-        shape = (problem.batch, problem.out_channels, prod(problem.out_size))
+        pixels = prod(problem.out_size)
+        shape = (problem.batch, problem.out_channels, pixels)
+        if problem.layout == LAST:
+            shape = (problem.batch * pixels, problem.out_channels, 1)
         launches = add_vector(planner, launches, "b", "y", shape, 1, problem.dtype)
     return launches

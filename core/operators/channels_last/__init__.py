@@ -1,0 +1,1 @@
+"""Channels last: what the operators with that layout share."""

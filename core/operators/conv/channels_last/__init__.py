@@ -1,0 +1,1 @@
+"""Convolution in channels last without transpositions."""

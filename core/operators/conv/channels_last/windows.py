@@ -1,0 +1,169 @@
+"""The windows of a convolution in channels last as all of its products on CPU devices see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
+from clgraft.core.planning.launches import Buffer, Launch, ints
+from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div, in_3d
+
+PIXELS_FILE = "conv/channels_last/pixels.cl"
+PAD_ELEMENTS = 16384  # elements that a work-item of pad_pixels writes
+WINOGRAD_CHANNELS = 64  # inputs and outputs together
+GROUP_VECTORS = 2  # that the channels of a group must fill
+SLACK = 256  # bytes after the padded input, which vectors may read
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A convolution whose windows all lie inside: sizes on three axes, and channels of a group.
+
+    Attributes
+    ----------
+    before, after : tuple of int
+        Pixels that are zero around the source.
+    """
+
+    batch: int
+    groups: int
+    channels: int
+    outputs: int
+    source: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    size: tuple[int, ...]
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    step: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The source with what is around it."""
+        return tuple(b + s + a for b, s, a in zip(self.before, self.source, self.after))
+
+    @property
+    def run(self) -> int:
+        """Terms of a sum whose elements of the source are neighbours in memory."""
+        merges = self.groups == 1 and self.step[-1] == 1
+        return self.channels * (self.taps[-1] if merges else 1)
+
+    def grid(self) -> StructConstant:
+        """Return the pixels and taps as the kernels' argument."""
+        return GRID.pack(
+            {
+                "batch": self.batch,
+                "size": self.size,
+                "source": self.padded,
+                "taps": self.taps,
+                "stride": self.stride,
+                "begin": (0, 0, 0),
+                "step": self.step,
+            }
+        )
+
+    def padding(self) -> StructConstant:
+        """Return the source within the padded one as the argument of pad_pixels."""
+        return GRID.pack(
+            {
+                "batch": self.batch,
+                "size": self.padded,
+                "source": self.source,
+                "taps": (1, 1, 1),
+                "stride": (1, 1, 1),
+                "begin": tuple(-b for b in self.before),
+                "step": (1, 1, 1),
+            }
+        )
+
+
+def windows_of(problem: ConvProblem) -> Windows:
+    """Return the windows of a direction; backward data with stride 1 is a convolution of its own.
+
+    Raises
+    ------
+    Declined
+        If backward data has a stride, or padding that takes away more than a window reaches.
+    """
+    inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
+    kernel, dilate, stride = in_3d(problem.kernel, 1), in_3d(problem.dilate, 1), in_3d(problem.stride, 1)
+    begin, end = in_3d(problem.pad_begin, 0), in_3d(problem.pad_end, 0)
+    in_size, out_size = in_3d(problem.in_size, 1), in_3d(problem.out_size, 1)
+    if problem.direction != "backward_data":
+        return Windows(
+            *(problem.batch, problem.groups, inputs, outputs, in_size, begin, end, out_size, kernel, stride, dilate)
+        )
+    if prod(stride) > 1:
+        raise Declined("has backward data with stride 1 only")
+    reach = tuple(d * (k - 1) for d, k in zip(dilate, kernel))
+    before, after = (tuple(r - p for r, p in zip(reach, pads)) for pads in (begin, end))
+    if min(*before, *after) < 0:
+        raise Declined("has no backward data where padding is wider than the kernel")
+    return Windows(
+        *(problem.batch, problem.groups, outputs, inputs, out_size, before, after, in_size, kernel, stride, dilate)
+    )
+
+
+def reserved_for_winograd(problem: ConvProblem) -> str:
+    """Return why a product is not the default for a problem; empty if it is.
+
+    Two transpositions cost less than the multiplications that Winograd's method saves, where channels are many.
+    """
+    suits = problem.kernel in ((3, 3), (5, 5)) and prod(problem.stride) * prod(problem.dilate) * problem.groups == 1
+    many = problem.in_channels + problem.out_channels >= WINOGRAD_CHANNELS
+    if suits and many and problem.dtype != "float64":
+        return "Winograd's method between transpositions has less to multiply"
+    return ""
+
+
+def expect_wide_groups(windows: Windows, lanes: int) -> None:
+    """Decline groups of channels that fill no vectors: planes with channels first do them better.
+
+    Raises
+    ------
+    Declined
+        If there are several groups, and their channels are few.
+    """
+    if windows.groups > 1 and min(windows.channels, windows.outputs) < GROUP_VECTORS * lanes:
+        raise Declined(f"is for groups of at least {GROUP_VECTORS * lanes} channels")
+
+
+def padded_source(
+    windows: Windows,
+    problem: ConvProblem,
+    planner: Planner,
+    layout: WorkspaceLayout,
+    source: str,
+    result: str,
+    lanes: int,
+    copied: bool = False,
+) -> tuple[Any, tuple[Launch, ...]]:
+    """Return where a product reads its input, and the launch that writes there, if there is one.
+
+    Parameters
+    ----------
+    source, result : str
+        Arguments of the problem.
+    lanes : int
+        Of vectors.
+    copied : bool
+        Whether the input must be a copy even if it is not padded, because vectors read beyond its end.
+    """
+    if not (copied or any((*windows.before, *windows.after)) or problem.dtype == "float16"):
+        return Buffer(source), ()
+    size, channels = arithmetic_bytes(problem.dtype), windows.channels * windows.groups
+    depth, height, width = windows.padded
+    rows, of_row = windows.batch * depth * height, width * channels
+    padded = layout.take(rows * of_row * size + SLACK, size)
+    item_rows = max(PAD_ELEMENTS // of_row, 1)
+    kernel = planner.kernel(PIXELS_FILE, "pad_pixels", {"VL": lanes, **GRID.defines()}, problem.dtype, MAD_ENABLE)
+    arguments = (Buffer(source), padded, *ints(channels, item_rows), windows.padding())
+    return padded, (Launch(kernel, (ceil_div(rows, item_rows),), (1,), arguments, (result,)),)

@@ -1,0 +1,104 @@
+"""Channels last: every problem of the set, and every implementation for it, against float64 references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.errors import ClgraftError
+from clgraft.core.planning.implementation import implementations
+from clgraft.core.problem.layout import channels_first
+from tests.core import test_pooling
+from tests.core.conv_checks import DIRECTIONS, check
+from tests.core.every_run import in_directions
+from tests.problem_sets import problem_lines
+
+LINES = problem_lines("channels_last")
+WINDOWS = [name for name, line in LINES.items() if line.startswith("conv")]
+DECONVOLUTIONS = [name for name, line in LINES.items() if line.startswith("deconv")]
+POOLINGS = [name for name, line in LINES.items() if line.startswith("pool")]
+
+
+# problems that are computed by all implementations that serve them; the others only by the default
+BY_ALL = ("conv-1x1", "depthwise", "pool-max")
+
+
+def algorithms(context: core.Context, problem: core.Problem, name: str) -> list[str]:
+    """Return the names of the implementations to try; at least one serves a problem."""
+    if name not in BY_ALL:
+        return [context.choose(problem).algorithm]
+    names = []
+    for implementation in implementations(problem):
+        try:
+            context.plan(problem, algorithm=implementation.NAME)
+        except ClgraftError:
+            continue
+        names.append(implementation.NAME)
+    assert names
+    return names
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_convolution_matches_float64(context, name: str, direction: str) -> None:
+    problem = core.parse(LINES[name]).with_direction(direction)
+    assert core.parse(str(problem)) == problem
+    if not problem.batch:
+        check(context, problem, None)
+        return
+    for algorithm in algorithms(context, problem, name):
+        first = check(context, problem, algorithm)
+        np.testing.assert_array_equal(first, check(context, problem, algorithm))
+        check(context, problem, algorithm, accumulate=True, seed=3, rounded_first=algorithm == "transposes")
+
+
+@pytest.mark.parametrize("name", [*DECONVOLUTIONS, "conv-3x3"])
+def test_other_directions_match_float64(context, name: str) -> None:
+    for problem in in_directions(LINES[name]):
+        if problem.kind == "conv" and problem.direction != "backward_bias":
+            continue
+        rng = np.random.default_rng(1)
+        arrays = problem.sample(rng)
+        ((output, exact),) = problem.reference(arrays).items()
+        for base in (None, rng.standard_normal(exact.shape)):
+            result = np.full(exact.shape, np.nan, problem.dtype) if base is None else base.astype(problem.dtype)
+            context.plan(problem).run(**arrays, **{output: result if base is None else core.accumulate(result)})
+            np.testing.assert_allclose(result, exact + (0 if base is None else base), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_pooling_matches_float64(context, name: str) -> None:
+    for problem in in_directions(LINES[name]):
+        arrays = problem.sample(np.random.default_rng(2))
+        ((output, exact),) = problem.reference(arrays).items()
+        for algorithm in algorithms(context, problem, name) if problem.batch else [None]:
+            result = np.full(exact.shape, np.nan, problem.dtype)
+            context.plan(problem, algorithm=algorithm).run(**arrays, **{output: result})
+            test_pooling.check(problem, result, exact)
+            ones = np.ones(exact.shape, problem.dtype)
+            context.plan(problem, algorithm=algorithm).run(**arrays, **{output: core.accumulate(ones)})
+            allowed = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-12}[problem.dtype]
+            np.testing.assert_allclose(ones.astype(np.float64) - 1, exact, rtol=allowed, atol=8 * allowed)
+
+
+def test_reference_is_that_of_channels_first() -> None:
+    """Of the same numbers, in its own layout."""
+    text = "n2 g2 ic4 ih6 iw5 oc6 kh3 kw2 sh2 b1"
+    last, first = core.parse(f"conv forward {text} layout=nhwc"), core.parse(f"conv forward {text} layout=nchw")
+    assert str(first) == f"conv forward {text.replace('g2 ', '').replace('n2', 'g2 n2')}"
+    shapes = {argument.name: argument.shape for argument in last.arguments()}
+    assert shapes == {"x": (2, 6, 5, 4), "w": (6, 3, 2, 2), "b": (6,), "y": (2, 2, 4, 6)}
+    arrays = last.sample(np.random.default_rng(3))
+    turned = {name: channels_first(array) for name, array in arrays.items()}
+    np.testing.assert_array_equal(channels_first(last.reference(arrays)["y"]), first.reference(turned)["y"])
+    assert (last.operations, last.nbytes, last.terms) == (first.operations, first.nbytes, first.terms)
+    assert [gradient.problem.layout for gradient in last.gradients()] == ["nhwc"] * 3
+
+
+@pytest.mark.parametrize("kind", ["conv forward n1 ic2 iw5 oc2 kw3", "pool forward max n1 c2 iw5 kw3"])
+def test_unknown_layouts_are_refused(kind: str) -> None:
+    with pytest.raises(core.ProblemError, match="layout=nhcw"):
+        core.parse(f"{kind} layout=nhcw")
+    with pytest.raises(core.ProblemError, match="layout"):
+        core.parse(f"{kind} layout=nhwc layout=nhwc")
