@@ -10,6 +10,7 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.epilogue import Epilogue
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
+from clgraft.core.problem.layout import FIRST, LAST
 
 
 class Planner(Protocol):
@@ -105,6 +106,8 @@ class Fusable(Protocol):
 
 # (class of problems, direction or None for all other directions) -> implementations, in order of preference
 IMPLEMENTATIONS: dict[tuple[type[Problem], str | None], tuple[Implementation, ...]] = {}
+# the same for problems in channels last, which none of the others sees
+CHANNELS_LAST: dict[type[Problem], tuple[Implementation, ...]] = {}
 
 
 def register(problems: type[Problem], implementations: Sequence[Implementation], direction: str | None = None) -> None:
@@ -122,8 +125,15 @@ def register(problems: type[Problem], implementations: Sequence[Implementation],
     IMPLEMENTATIONS[problems, direction] = tuple(implementations)
 
 
+def register_channels_last(problems: type[Problem], implementations: Sequence[Implementation]) -> None:
+    """Set the implementations for a class of problems in channels last, for all directions; see `register`."""
+    CHANNELS_LAST[problems] = tuple(implementations)
+
+
 def implementations(problem: Problem) -> tuple[Implementation, ...]:
     """Return the implementations for a problem, in order of preference."""
+    if getattr(problem, "layout", FIRST) == LAST:
+        return CHANNELS_LAST[type(problem)]
     direction = getattr(problem, "direction", None)
     found = IMPLEMENTATIONS.get((type(problem), direction))
     return IMPLEMENTATIONS[type(problem), None] if found is None else found

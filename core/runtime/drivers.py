@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from clgraft.core.log import warn_once
 
@@ -77,6 +78,16 @@ def _home_cache() -> Path:
 def caches_can_grow() -> bool:
     """Whether there is room for the caches that libraries keep in the user's cache folder."""
     return _writable(_home_cache())
+
+
+def new_kernel(program: Any, name: str) -> Any:
+    """Return a pyopencl kernel of a program, also where no cache can be written."""
+    import pyopencl as cl
+
+    if not caches_can_grow():
+        # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
+        cl._PYOPENCL_NO_CACHE = True
+    return cl.Kernel(program, name)
 
 
 def _until_the_end(prefix: str) -> Path:

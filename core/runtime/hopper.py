@@ -9,7 +9,7 @@ import numpy as np
 from clgraft.core.errors import BuildError
 from clgraft.core.log import log
 from clgraft.core.planning.device import HOPPER
-from clgraft.core.runtime import program_cache
+from clgraft.core.runtime import drivers, program_cache
 
 ROWS, COLUMNS, DEPTH, ITEMS = 64, 64, 32, 128  # of the product that is checked, and its work-items
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
@@ -55,7 +55,8 @@ def _checked(cl_device: Any, kernel: Any) -> bool:
     try:
         cl_context = cl.Context([cl_device])
         queue = cl.CommandQueue(cl_context)
-        built = cl.Kernel(program_cache.build(cl_context, cl_device, kernel.source, kernel.options), "check_wgmma")
+        program = program_cache.build(cl_context, cl_device, kernel.source, kernel.options)
+        built = drivers.new_kernel(program, "check_wgmma")
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffers = [cl.Buffer(cl_context, flags, hostbuf=array) for array in (*numbers, result)]
         set_argument: Any = built.set_arg

@@ -145,11 +145,5 @@ class Programs:
 
     def kernel(self, planned: PlannedKernel) -> Any:
         """Return a new pyopencl kernel."""
-        import pyopencl as cl
-
         with drivers.affinity_kept():
-            program = self.of(planned)
-            if not drivers.caches_can_grow():
-                # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
-                cl._PYOPENCL_NO_CACHE = True
-            return cl.Kernel(program, planned.function_name)
+            return drivers.new_kernel(self.of(planned), planned.function_name)

@@ -2,7 +2,8 @@
 
    `fma_chains`: each work-item keeps CHAINS independent sums of a vector each, so that the latency of a multiply-add
    is hidden, and does `rounds` multiply-adds on each. The sums are written, so that nothing can be left out.
-   `copy_lines`: a work-item copies `vectors` vectors in a row. */
+   `copy_lines`: a work-item copies `vectors` vectors in a row.
+   `nothing`: what a launch costs. */
 
 #ifndef WIDTH
 #define WIDTH 16  // floats of a vector: 2 to 16
@@ -34,3 +35,5 @@ kernel void copy_lines(global const float *from, global float *to, const int vec
     const size_t first = get_global_id(0) * vectors;
     for (int i = 0; i < vectors; ++i) STORE(LOAD(first + i, from), first + i, to);
 }
+
+kernel void nothing(const int unused) {}

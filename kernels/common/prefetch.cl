@@ -3,9 +3,11 @@
 #if defined(__has_builtin) && !defined(NO_PREFETCH)
 #if __has_builtin(__builtin_prefetch)
 #define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#define PREFETCH_TO_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #endif
 #endif
 #ifndef PREFETCH
 #define PREFETCH(p)
+#define PREFETCH_TO_WRITE(p)
 #endif
 #define CACHE_LINE 64

@@ -11,6 +11,7 @@
 // partial sums of one result, added up at the end.
 
 #include "common/epilogue.cl"
+#include "common/past_caches.cl"
 #include "common/register_tile.cl"
 
 // The first `count` of a vector's elements, and zeros.
@@ -270,12 +271,6 @@ kernel void dense_sum(TENSOR_OF(const real, partial), CONST_TENSOR(bias), TENSOR
     }
 }
 
-#if STORAGE == 16
-#define STORE_PAST_CACHES(p, i, value) VSTORE(p, i, value)
-#else
-#define STORE_PAST_CACHES(p, i, value) __builtin_nontemporal_store((value), (global realv *)((p) + (i)))
-#endif
-
 // One work-item: a block of rows of c and a block of its columns, for a batch of at most MR. With `stream`, what is
 // overwritten goes past the caches where its address allows that: the lines need not be read from memory first.
 kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int accumulate, const int batch, const int rows,
@@ -285,7 +280,7 @@ kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int a
     const int whole = count / VL, rest = count % VL;
     pack_batch(packed, OPEN(b) + first, columns, batch - 1, count);
     global stored *cs = OPEN(c) + first;
-    const bool past = stream && !accumulate && columns % VL == 0 && (ulong)cs % (VL * sizeof(real)) == 0;
+    const bool past = stream && !accumulate && columns % VL == 0 && ON_VECTORS(cs);
     for (int row = from; row < to; row += NV) {
         realv factor[NV][MR];
         global stored *target[NV];
@@ -305,7 +300,7 @@ kernel void dense_outer(CONST_TENSOR(a), CONST_TENSOR(b), TENSOR(c), const int a
             x += MR * VL;
             if (past) {
 #pragma unroll
-                for (int r = 0; r < NV; r++) STORE_PAST_CACHES(target[r], v * VL, sum[r]);
+                for (int r = 0; r < NV; r++) PAST_stored(target[r], v * VL, sum[r]);
             } else if (accumulate) {
 #pragma unroll
                 for (int r = 0; r < NV; r++) {

@@ -9,8 +9,10 @@
 //
 // LOG    1: the logarithm of the softmax
 // GROUP  work-items of a work-group, LANES of them for a row (parts: all); powers of two
-// ITEM   elements of a work-item, LANES apart
+// ITEM   elements of a work-item: groups of WIDE neighbours, LANES groups apart
+// WIDE   4 or 1; with 4 the number of channels is a multiple of it
 
+#include "pointwise/quads.cl"
 #include "softmax/terms.cl"
 
 #ifndef GROUP
@@ -23,8 +25,12 @@
 #define ITEM 8
 #endif
 
+#ifndef WIDE
+#define WIDE 1
+#endif
+
 #define EACH for (int i = 0; i < ITEM; i++)
-#define CHANNEL (first + lane + i * LANES)
+#define CHANNEL (first + (lane + i / WIDE * LANES) * WIDE + i % WIDE)
 
 // What is subtracted from powers whose greatest is `top`: nothing where there is no number at all.
 #define BASE(top) ((top) == -INFINITY ? 0 : (top))
@@ -57,11 +63,37 @@ DEFINE_SHARE(share_sum, SUM)
 #define TOP_OF_ROW(value) share_top(firsts[0] + of_group, seconds[0] + of_group / FAN, lane, value)
 #define SUM_OF_ROW(value) share_sum(firsts[1] + of_group, seconds[1] + of_group / FAN, lane, value)
 
+// Reads a work-item's channels; MISSING is for places without one. Addresses that allow it are read in quads.
+#if WIDE == 4
+#define QUADS(p) QUAD_ALIGNED_stored(p)
+#define READ_EACH(to, p, MISSING)                                                                 \
+    if (QUADS(p)) {                                                                               \
+        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE) {                                  \
+            to[i] = to[i + 1] = to[i + 2] = to[i + 3] = MISSING;                                  \
+            if (CHANNEL < end) READ_QUAD_stored(to + i, (p) + CHANNEL)                            \
+        }                                                                                         \
+    } else {                                                                                      \
+        _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;                \
+    }
+#define WRITE_QUADS(p, VALUE)                                                                     \
+    else if (QUADS(p)) {                                                                          \
+        real made[ITEM];                                                                          \
+        _Pragma("unroll") EACH made[i] = VALUE;                                                   \
+        _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                                    \
+            if (CHANNEL < end) WRITE_QUAD_stored((p) + CHANNEL, made + i)                         \
+    }
+#else
+#define READ_EACH(to, p, MISSING) _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;
+#define WRITE_QUADS(p, VALUE)
+#endif
+
 // Writes VALUE for each of a work-item's channels, or adds it.
 #define WRITE_EACH(p, VALUE)                                                                      \
     if (accumulate) {                                                                             \
         _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE + LOAD(p, CHANNEL));    \
-    } else {                                                                                      \
+    }                                                                                             \
+    WRITE_QUADS(p, VALUE)                                                                         \
+    else {                                                                                        \
         _Pragma("unroll") EACH if (CHANNEL < end) STORE(p, CHANNEL, VALUE);                       \
     }
 
@@ -93,16 +125,15 @@ real sum_of_terms(const real *results, const real *gradients) {
     return sum;
 }
 
-#define READ_POWERS                                                                       \
-    real values[ITEM];                                                                    \
-    _Pragma("unroll") EACH values[i] = CHANNEL < end ? LOAD(xs, CHANNEL) * scale : -INFINITY;
+#define READ_POWERS                                                              \
+    real values[ITEM];                                                           \
+    READ_EACH(values, xs, -INFINITY)                                             \
+    _Pragma("unroll") EACH if (CHANNEL < end) values[i] *= scale;
 
-#define READ_GRADIENTS                                            \
-    real results[ITEM], gradients[ITEM];                          \
-    _Pragma("unroll") EACH {                                      \
-        results[i] = CHANNEL < end ? LOAD(ys, CHANNEL) : 0;       \
-        gradients[i] = CHANNEL < end ? LOAD(dys, CHANNEL) : 0;    \
-    }
+#define READ_GRADIENTS                      \
+    real results[ITEM], gradients[ITEM];    \
+    READ_EACH(results, ys, 0)               \
+    READ_EACH(gradients, dys, 0)
 
 #define WRITE_POWERS(p)                                             \
     {                                                               \

@@ -54,21 +54,24 @@ def reference(problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> np.nd
 def check(
     context: core.Context,
     problem: core.ConvProblem,
-    algorithm: str,
+    algorithm: str | None,
     accumulate: bool = False,
     seed: int = 0,
     spread: float = 0.0,
+    rounded_first: bool = False,
 ) -> np.ndarray:
     """Run a problem into NaN (or onto random numbers) and hold every element to the bound of its own rounding errors.
 
     The bound is Higham's for a sum of products, (terms + 2) * u * sum |a| |b|, plus the rounding of what is stored.
     With `spread`, every element's error may be so many times the largest bound, for methods that mix a tile's elements.
+    With `rounded_first`, what is added to a result is a stored number itself.
     """
     arrays = random_arrays(problem, seed)
     exact = reference(problem, arrays)
     bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
     output = OUTPUTS[problem.direction]
     result = np.full(exact.shape, np.nan, problem.dtype)
+    added = np.abs(exact) if rounded_first else 0.0
     if accumulate:
         result[...] = base = np.random.default_rng(seed + 1).standard_normal(exact.shape).astype(problem.dtype)
         exact, bound = exact + base, bound + np.abs(base)
@@ -77,7 +80,7 @@ def check(
     given[output] = core.accumulate(result) if accumulate else result
     plan.run(**given)
     summing = (problem.terms + 3) * ARITHMETIC[problem.dtype] * (spread * bound.max() if spread else bound)
-    storing = 2 * ROUNDING[problem.dtype] * (np.abs(exact) + summing)
+    storing = 2 * ROUNDING[problem.dtype] * (np.abs(exact) + added + summing)
     allowed = summing + storing + (2.0**-25 if problem.dtype == "float16" else 0)
     error = np.abs(result.astype(np.float64) - exact)
     wrong = np.argwhere(~(error <= allowed))

@@ -173,7 +173,8 @@ def test_tiles_fit_their_kernels() -> None:
 
 
 def test_choice_respects_the_device() -> None:
-    device = replace(core.context().device, device_class="nvidia", local_memory=20 * 1024, max_work_group_size=128)
+    device = replace(core.context().device, device_class="nvidia", has_wgmma=False)
+    device = replace(device, local_memory=20 * 1024, max_work_group_size=128)
     chosen = gpu_gemm_tiles.choose(ProductShape(512, 10000, 512, 1), device, 4)
     assert chosen.tile.threads <= 128
     assert chosen.tile.local_bytes <= 20 * 1024

@@ -53,6 +53,43 @@ def test_matches_float64(text: str, micro: str, forced: list) -> None:
     check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=3)
 
 
+LARGEST = max((tile for tile in ROWS if tile.micro == "wgmma"), key=lambda tile: tile.m * tile.n)
+ONE_TAP = (
+    "conv forward g2 n3 ic64 ih2 iw6 oc140 kh1 kw1 b1",
+    "conv forward n1 ic192 iw300 oc70 kw1",
+    "conv backward_data n3 ic37 ih4 iw5 oc32 kh1 kw1",
+    "conv forward n2 ic32 ih3 iw3 oc40 kh1 kw1",  # planes that are no whole vectors
+)
+
+
+@pytest.mark.parametrize("tile", [ROWS[0], SMALLEST["mma"], LARGEST], ids=lambda tile: tile.name)
+@pytest.mark.parametrize("text", ONE_TAP)
+def test_vectors_of_pixels(text: str, tile: GroupTile, forced: list) -> None:
+    """Kernels of one tap, whole and in parts of one, two and more steps."""
+    parts = 1 + ONE_TAP.index(text) % 2
+    forced[:] = tile, parts
+    check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=5)
+
+
+def test_vectors_of_pixels_that_are_not_aligned(forced: list) -> None:
+    forced[:] = LARGEST, 1
+    problem = core.parse("conv forward n2 ic64 ih2 iw6 oc5 kh1 kw1")
+    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
+    arrays = random_arrays(problem)
+    x = np.empty(arrays["x"].size + 1, np.float32)[1:].reshape(arrays["x"].shape)
+    x[:] = arrays["x"]
+    y = np.full((2, 5, 2, 6), np.nan, np.float32)
+    plan.run(x=x, w=arrays["w"], y=y)
+    np.testing.assert_allclose(y, reference(problem, arrays), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", PROBLEMS[::2][:2])
+def test_the_largest_tile(text: str, forced: list) -> None:
+    """Weights are packed as tiles lie in local memory, whose number depends on the tile."""
+    forced[:] = LARGEST, 2
+    check(Context.on(None), core.parse(text), "gpu_gemm", seed=4)
+
+
 @pytest.mark.parametrize("tile", TF32_ROWS, ids=lambda tile: tile.name)
 def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None:
     """Products of operands with 11 bits: far more than float32's error, and as much as theirs at most."""
@@ -78,6 +115,21 @@ def test_tf32_rounds_operands_and_says_so(tile: GroupTile, forced: list) -> None
         assert error.max() > 2.0**-15
 
 
+@pytest.mark.parametrize("most", [0, 2**13])
+def test_sums_of_tf32_leave_the_units_now_and_then(most: int, forced: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 16 steps, or at the end of a moderate depth; 20 steps here, of whole numbers that are exact."""
+    monkeypatch.setattr(gpu_gemm, "SUMMED_DEPTH", most)
+    forced[:] = min((tile for tile in TF32_ROWS if tile.micro == "wgmma" and tile.tf32), key=lambda tile: tile.m), 1
+    context, problem = Context.on(None), core.parse("conv forward n1 ic640 iw12 oc9 kw1")
+    launch = gpu_gemm.plan(problem, context.planner).launches[-1]
+    assert ("#define PROMOTE 0" in launch.kernel.source) == bool(most)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((1, 640, 12), (9, 640, 1)))
+    y = np.full((1, 9, 12), np.nan, np.float32)
+    context.plan(problem, algorithm="gpu_gemm").run(x=x, w=w, y=y)
+    np.testing.assert_array_equal(y[0], w[..., 0] @ x[0])
+
+
 @pytest.mark.parametrize("micro", SMALLEST)
 @pytest.mark.parametrize("tf32", [False, True])
 def test_nan_and_the_largest_numbers(micro: str, tf32: bool, forced: list) -> None:
@@ -86,16 +138,24 @@ def test_nan_and_the_largest_numbers(micro: str, tf32: bool, forced: list) -> No
     x, w = np.zeros((1, 32, 6), np.float32), np.zeros((5, 32, 1), np.float32)
     x[0, 3], w[:, 3] = 1, 1
     x[0, 3, 1], x[0, 3, 2] = np.array([0x7FFFFFFF, 0xFFC00000], np.uint32).view(np.float32)
-    largest = np.array(0x7F7FE000, np.uint32).view(np.float32)  # of TF32
-    x[0, 3, 4] = largest
+    # TF32's own largest number, and float32's where there are two parts
+    largest = np.array(0x7F7FE000, np.uint32).view(np.float32) if tf32 else np.finfo(np.float32).max
+    x[0, 3, 4], x[0, 3, 5] = largest, -np.inf
     y = np.zeros((1, 5, 6), np.float32)
     plan.run(x=x, w=w, y=y)
     assert np.isnan(y[0, :, 1:3]).all()
-    np.testing.assert_array_equal(y[0, :, 3:], np.broadcast_to(np.float32([1, largest, 1]), (5, 3)))
+    expected = np.broadcast_to(np.float32([1, largest, -np.inf]), (5, 3))
+    np.testing.assert_allclose(y[0, :, 3:], expected, rtol=0 if tf32 else 2.0**-22)
 
 
 def test_devices_get_what_they_have() -> None:
-    device = replace(core.context().device, device_class="nvidia", local_memory=48 * 1024, max_work_group_size=1024)
+    device = replace(
+        core.context().device,
+        device_class="nvidia",
+        has_wgmma=False,
+        local_memory=48 * 1024,
+        max_work_group_size=1024,
+    )
 
     def micros(**values: object) -> set[str]:
         return {tile.micro for tile in gpu_gemm_tiles.candidates(replace(device, **values), 4)}
@@ -123,7 +183,8 @@ def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
 
 
 def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = replace(core.context().device, device_class="nvidia", compute_capability=86, local_memory=48 * 1024)
+    device = core.context().device
+    device = replace(device, device_class="nvidia", compute_capability=86, has_wgmma=False, local_memory=48 * 1024)
     monkeypatch.delenv("CLGRAFT_PRECISION", raising=False)
     assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 4))
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")

@@ -9,6 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
 from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
@@ -127,6 +128,16 @@ def test_settings_that_cannot_be_are_declined(context: Context, tile: int, direc
     ):
         with pytest.raises(Declined):
             winograd.plan(problem, context, settings)
+
+
+def test_many_cores_share_the_transformed_weights() -> None:
+    problem = core.parse("conv forward n16 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1")
+    geometry, tile = winograd_tiles.Geometry.of(problem, 4), RegisterTile(6, 4, 16)
+    for cores, blocks in ((2, 1), (16, 4), (64, 8)):
+        split = winograd_split.heuristic(geometry, tile, cores)
+        assert split is not None and not split.own_weights
+        items = split.items(geometry, 8)
+        assert items[0] * items[1] == cores and items[1] >= blocks  # each reads 1 / items[1] of the weights
 
 
 def test_small_problems_cost_less_in_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,19 +90,21 @@ def test_plans_for_other_machines(other_device: Context, name: str, direction: s
     check(other_device, problem, None, accumulate=True)
 
 
-def test_gradients_past_the_caches(context) -> None:
+@pytest.mark.parametrize(("dtype", "outputs"), [("", 1024), ("f16", 2048)])
+def test_gradients_past_the_caches(context, dtype: str, outputs: int) -> None:
     """A gradient of weights that no cache keeps, at addresses that allow whole vectors and at those that do not."""
-    problem = core.parse("dense backward_weight n3 i2080 o1024")
+    problem = core.parse(f"dense backward_weight {dtype} n3 i2080 o{outputs}")
     rng = np.random.default_rng(0)
-    x, dy = (rng.standard_normal(a.shape).astype("float32") for a in problem.arguments()[:2])
-    raw = np.empty(problem.arguments()[2].size + 32, np.float32)
-    start = -raw.ctypes.data // 4 % 16
+    x, dy = (rng.standard_normal(a.shape).astype(a.dtype) for a in problem.arguments()[:2])
+    raw = np.empty(problem.arguments()[2].size + 64, x.dtype)
+    start = -raw.ctypes.data // raw.itemsize % (64 // raw.itemsize)
     expected = dy.T.astype("float64") @ x
     for shift in (0, 1):
         dw = raw[start + shift : start + shift + expected.size].reshape(expected.shape)
         dw[...] = np.nan
         context.plan(problem).run(x=x, dy=dy, dw=dw)
-        assert np.abs(dw - expected).max() <= 8 * 2.0**-24 * np.abs(expected).max() + 1e-6
+        rounding = 2.0**-11 if dtype else 8 * 2.0**-24
+        assert np.abs(dw - expected).max() <= rounding * np.abs(expected).max() + 1e-6
 
 
 @pytest.mark.parametrize("name", ["batch-3", "batch-5", "batch-67", "transposed-batch-8"])

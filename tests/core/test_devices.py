@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_pyopencls_variable_chooses_where_ours_is_unset(monkeypatch):
         for word in words if device != "0" else [number, *words]:
             monkeypatch.setenv("PYOPENCL_CTX", word)
             assert devices.describe(devices.select()) == info
-            assert core.context().device == info
+            assert replace(core.context().device, has_wgmma=False) == info  # that needs a context to be found out
         best = devices.describe(devices.select("cpu"))
         assert best.is_cpu  # an argument comes before every variable
     monkeypatch.setenv("CLGRAFT_DEVICE", devices.available()[0].selector)

@@ -34,6 +34,7 @@ LAYERS = {
         *("depthwise_fixed", "grouped_planes", "depthwise_gpu"),
     ),
     "conv forward g5 n2 ic5 ih40 iw37 oc5 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("depthwise_rows", "depthwise"),
+    "conv forward n2 ic19 ih9 iw7 oc21 kh3 kw3 sh2 sw2 ph1 pw1 b1 layout=nhwc": ("transposes",),
     "dense forward n5 i4130 o37 b1": ("cpu",),
     "dense forward n21 i130 o67 b1": ("cpu_panel",),
     "dense forward f16 n3 i33 o19": ("cpu",),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core.graph import Graph, parse_graph
-from clgraft.core.graph.passes import join_norms, read_results
+from clgraft.core.graph.passes import fold_batch_norms, join_norms, read_results
 from clgraft.core.graph.reference import evaluate
 from tests.core.graphs import sample
 
 RELU = "y = n | pointwise x0[3,5,7] : y0 = x0 > 0 ? x0 : 0\n"
 TRAINING = "n m v = x gamma beta {eps=0.001} | batchnorm forward_training n3 c5 s7\n"
 INFERENCE = "n = x gamma beta mean var {eps=0.001} | batchnorm forward_inference n3 c5 s7\n"
+FUSED = "fused conv forward n2 ic3 ih5 iw7 oc5 kh3 kw3 ph1 pw1 with channel channel : y0 = x0 * x1 + x2"
 HEAD = "input x[3,5,7] gamma[5] beta[5] mean[5] var[5]\n"
 LAST = "z = y x | pointwise x0[105] x1[105] : y0 = x0 * x1\n"
 LEAKY = "y = n {slope=0.3} | pointwise x0[105] scalars{slope} : y0 = x0 > 0 ? x0 : slope * x0\n"
@@ -42,6 +44,33 @@ def test_norms_take_activations_and_their_gradients(context, rng, norm, followin
             assert np.allclose(one[output].ravel(), two[output].ravel(), rtol=1e-9, atol=1e-9 * scale)
             assert np.abs(found[output].ravel() - one[output].ravel()).max() <= 2e-5 * scale, (passes, output)
     assert dict(context.compile(graph, "-all,norms").report().passes)["norms"] == 2
+
+
+@pytest.mark.parametrize(
+    "following, scalars", [("relu", ""), ("leaky_relu", ", slope=0.3"), ("clip", ", low=-1, high=2")]
+)
+def test_convolutions_take_norms_with_activations(context, rng, following, scalars):
+    graph = parse_graph(
+        "input x[2,3,5,7] w[5,3,3,3] gamma[5] beta[5] mean[5] var[5]\n"
+        "a = x w | conv forward n2 ic3 ih5 iw7 oc5 kh3 kw3 ph1 pw1\n"
+        f"y = a gamma beta mean var {{eps=0.001{scalars}}} | batchnorm forward_inference n2 c5 s35 {following}\n"
+        "output y"
+    )
+    folded = fold_batch_norms(graph)
+    assert not kinds(folded)
+    arrays = sample(graph, rng)
+    expected = evaluate(graph, arrays)["y"].ravel()
+    assert np.allclose(evaluate(folded, arrays)["y"].ravel(), expected, rtol=1e-9, atol=1e-9)
+    constants = {name: array for name, array in arrays.items() if name != "x"}
+    for known in ({}, constants):
+        compiled = context.compile(graph, constants=known)
+        given = {name: array for name, array in arrays.items() if name not in known}
+        found = compiled.run({**given, "y": np.full((2, 5, 35), np.nan, np.float32)})["y"].ravel()
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+        problems = [problem for problem, _ in compiled.report().algorithms]
+        assert not any("batchnorm" in problem for problem in problems)
+        scaled = [problem for problem in problems if "with channel channel" in problem]
+        assert len(scaled) == (not known and context.serves(core.parse(FUSED), "in_kernel"))
 
 
 @pytest.mark.parametrize(

@@ -197,3 +197,30 @@ def test_wrong_numbers_are_named() -> None:
         ):
             with pytest.raises(ProblemError, match=part):
                 kind(direction, 1, channels, dtype=dtype)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("size", ["n5 c1000", "n3 c999", "n2 c9000", "n7 c12 log"])
+def test_rows_at_any_address(size: str, direction: str) -> None:
+    """GPUs read four neighbours at once where addresses allow it, with the same bits where they do not."""
+    problem = core.parse(f"softmax {direction} {size}")
+    rng, results = np.random.default_rng(4), []
+    given = {a.name: rng.standard_normal(a.shape).astype(a.dtype) for a in problem.arguments() if a.role == "in"}
+    output = problem.arguments()[-1]
+    with planning_for("a GPU") as context:
+        plan = context.plan(problem)
+        assert plan.algorithm == "rows_gpu"
+        for shift in (0, 1):
+            arrays = {}
+            for name in (*given, output.name):
+                block = np.full(output.size + 64, np.nan, output.dtype)
+                start = -block.ctypes.data % 64 // block.itemsize + shift
+                arrays[name] = block[start : start + output.size].reshape(output.shape)
+                if name in given:
+                    arrays[name][:] = given[name]
+            plan.run(scalars={"scale": 1.5}, **arrays)
+            results.append(arrays[output.name])
+    assert results[0].tobytes() == results[1].tobytes()
+    exact = problem.reference({name: array.astype(np.float64) for name, array in given.items()}, {"scale": 1.5})
+    terms = given["x"] if direction == "forward" else given["dy"] if problem.log else given["y"] * given["dy"]
+    check(problem, results[0], exact[output.name], problem.channels, float(np.abs(terms).max()))

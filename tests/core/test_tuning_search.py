@@ -14,6 +14,7 @@ from clgraft.core.tuning import HEURISTIC, Choice, database
 from clgraft.core.tuning.database import Candidate, Database, Timing
 from clgraft.core.tuning.identity import device_key
 from clgraft.core.tuning.search import Effort, Search, choices, choose
+from clgraft.core.tuning.timing import Runner
 from clgraft.core.tuning.trial import Trial
 from tests.core import tuning_plants
 from tests.core.tuning_plants import PROBLEM, implementation, of_plants
@@ -29,6 +30,20 @@ def own_database(tmp_path, monkeypatch):
     tuning.forget_database()
     yield
     tuning.forget_database()
+
+
+@pytest.fixture(autouse=True)
+def launches_take_the_time(monkeypatch):
+    """Make a run take as long as it has launches, on a busy machine too."""
+
+    def count(runner: Runner, runs: int) -> float:
+        context = runner.buffers.context
+        before = context.counters()["launches"]
+        for _ in range(runs):
+            runner._run()
+        return (context.counters()["launches"] - before) / runs * 1e-4
+
+    monkeypatch.setattr(Runner, "_time", count)
 
 
 CONVOLUTIONS = (core.ConvProblem, None)

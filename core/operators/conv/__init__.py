@@ -1,6 +1,9 @@
 """Convolution: the problem and its implementations in order of preference."""
 
+from clgraft.core.operators.channels_last import transposes
 from clgraft.core.operators.conv import bias, direct, few_channels_gpu
+from clgraft.core.operators.conv.channels_last import dense, filters, pixels
+from clgraft.core.operators.conv.channels_last import depthwise as channels
 from clgraft.core.operators.conv.depthwise import cpu as depthwise
 from clgraft.core.operators.conv.depthwise import cpu_fixed as depthwise_fixed
 from clgraft.core.operators.conv.depthwise import cpu_flat as depthwise_flat
@@ -8,12 +11,13 @@ from clgraft.core.operators.conv.depthwise import cpu_rows as depthwise_rows
 from clgraft.core.operators.conv.depthwise import cpu_strided as depthwise_strided
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
 from clgraft.core.operators.conv.depthwise import grouped_planes
+from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd import winograd
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
-from clgraft.core.planning.implementation import register
+from clgraft.core.planning.implementation import register, register_channels_last
 
 register(
     ConvProblem,
@@ -29,10 +33,12 @@ register(
         winograd,
         cpu_gemm,
         few_channels_gpu,
+        gpu_fft,
         gpu_winograd,
         gpu_gemm,
         direct,
     ),
 )
+register_channels_last(ConvProblem, (bias, channels, pixels, filters, dense, transposes))
 
 __all__ = ["ConvProblem"]

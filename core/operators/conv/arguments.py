@@ -25,3 +25,12 @@ TILE_ROWS = Struct("TileRows", ("first_row", "rows", "tiles", "block_rows"), ())
 TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "own_weights", "group_rows"), ())
 # a part of the tiles of Winograd's convolution on GPUs, see kernels/conv/winograd_gpu/tiles.cl
 TILE_PART = Struct("TilePart", ("first", "count", "pitch", "filled"), ())
+# planes of a convolution by Fourier transforms and where their points are, see kernels/conv/fft/gpu.cl
+FFT_PART = Struct(
+    "FftPart",
+    (
+        *("first", "count", "filled", "rows", "pitch", "imaginary", "negative", "conjugate"),
+        *("step_h", "step_w", "extent_h", "extent_w"),
+    ),
+    (),
+)

@@ -12,6 +12,7 @@ from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Launches
+from clgraft.core.problem.layout import LAST
 
 NAME = "bias"
 
@@ -22,10 +23,11 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         raise Declined(f"direction {problem.direction}, not backward_bias")
     pixels = math.prod(problem.out_size)
     channels = problem.out_channels
+    last = problem.layout == LAST
     loop = Loop(
-        shape=(problem.batch, channels, pixels),
+        shape=(problem.batch * pixels, channels, 1) if last else (problem.batch, channels, pixels),
         program=read_program("y0 = x0;", 1, ()),
-        inputs={0: Operand(Buffer("dy"), (channels * pixels, pixels, 1))},
+        inputs={0: Operand(Buffer("dy"), (channels, 1, 1) if last else (channels * pixels, pixels, 1))},
         outputs={0: Result(Buffer("db"), "db", read_fold(Reduction("sum")))},
         folded=(0, 2),
         dtype=problem.dtype,

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.conv.reference import convolve
+from clgraft.core.problem.layout import laid_out, with_channels_first
 from clgraft.core.problem.spatial import DIRECTIONS, LARGEST, Field, SpatialProblem
 
 __all__ = ["DIRECTIONS", "LARGEST", "ConvProblem"]
@@ -32,6 +33,8 @@ class ConvProblem(SpatialProblem):
         Whether the forward direction adds a bias.
     dtype : str
         ``float32``, ``float16`` (storage) or ``float64``.
+    layout : str
+        ``nchw``, channels first, or ``nhwc``, channels last, for one to three spatial axes; see `core.problem.layout`.
 
     Raises
     ------
@@ -49,6 +52,8 @@ class ConvProblem(SpatialProblem):
         "n2 g12 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1",
         "n1 g8 ic8 ih14 iw14 oc16 kh5 kw5 sh2 sw2 ph2 pw2 b1",
         "n2 ic4 iw31 oc6 kw3 pw1 b1",
+        "n2 g2 ic6 ih8 iw9 oc10 kh3 kw3 sh2 sw1 ph1 pw1 b1 layout=nhwc",
+        "n2 ic19 ih7 iw6 oc33 kh1 kw1 b1 layout=nhwc",
     )
     SPATIAL: ClassVar[Mapping[str, Field]] = {
         "i": Field("in_size", 0),
@@ -72,6 +77,7 @@ class ConvProblem(SpatialProblem):
     groups: int = 1
     bias: bool = False
     dtype: str = "float32"
+    layout: str = "nchw"
 
     def _check_sizes(self) -> None:
         for axis in range(self.ndim):
@@ -96,8 +102,8 @@ class ConvProblem(SpatialProblem):
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """Shape of the weights: (out_channels, in_channels / groups, kernel...)."""
-        return (self.out_channels, self.in_channels // self.groups, *self.kernel)
+        """Shape of the weights: (out_channels, in_channels / groups, kernel...); in channels last these end it."""
+        return laid_out(self.layout, self.out_channels, self.in_channels // self.groups, self.kernel)
 
     @property
     def depthwise(self) -> bool:
@@ -124,4 +130,4 @@ class ConvProblem(SpatialProblem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        return {self.arguments()[-1].name: convolve(self, wide)}
+        return {self.arguments()[-1].name: with_channels_first(self, wide, convolve)}

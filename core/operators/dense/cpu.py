@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.dense.matrices import DenseProduct, product_of
@@ -238,7 +240,7 @@ def _outer(problem: DenseProblem, planner: Planner, product: DenseProduct, shape
     blocks = ceil_div(product.t, item_columns)
     most = max(OUTER_ITEM_BYTES // (item_columns * shape.size), 1)
     item_rows = even_blocks(product.s, shape.rows, most, 1 if blocks >= ITEMS_PER_UNIT * shape.units else shape.units)
-    stream = product.s * product.t * shape.size >= STREAM_BYTES
+    stream = product.s * product.t * np.dtype(problem.dtype).itemsize >= STREAM_BYTES
     launch = Launch(
         planner.kernel(FILE, "dense_outer", shape.defines(), problem.dtype, MAD_ENABLE),
         (blocks, ceil_div(product.s, item_rows)),

@@ -97,7 +97,7 @@ class DenseProblem(Problem):
     def arguments(self) -> tuple[Argument, ...]:
         x, y = (self.batch, self.inputs), (self.batch, self.outputs)
         w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
-        return self._weighted(w, x, y, self.bias)
+        return self._weighted(w, x, y, self.outputs, self.bias)
 
     def __str__(self) -> str:
         words = [self.kind, self.direction]

@@ -18,6 +18,7 @@ NAME = "rows_gpu"
 FEWEST_CHANNELS = 8  # below, a work-item alone reads a row
 FEWEST_LANES = 4  # work-items that share a row
 ITEM, PART_ITEM = 8, 16  # elements of a work-item; in parts of rows
+QUAD = 4  # neighbours that a work-item reads at once, where rows are made of them
 GROUP = 128  # work-items of a work-group, at least
 MOST_GROUP = 256
 LARGEST = 2**31 - 1
@@ -41,7 +42,8 @@ def plan(problem: SoftmaxProblem, planner: Planner) -> Launches:
     parts = ceil_div(channels, lanes * item)
     if rows * max(parts, lanes) > LARGEST // group or channels > LARGEST - group * item:
         raise Declined(f"counts rows and channels in 32 bits, got {rows} rows of {channels}")
-    macros = {"LOG": int(problem.log), "GROUP": group, "LANES": lanes, "ITEM": item}
+    wide = QUAD if channels % QUAD == 0 else 1
+    macros = {"LOG": int(problem.log), "GROUP": group, "LANES": lanes, "ITEM": item, "WIDE": wide}
     *inputs, output = (argument.name for argument in problem.arguments())
     scale = Scalar("scale", "float64" if problem.dtype == "float64" else "float32")
     (count,) = ints(channels)

@@ -4,6 +4,8 @@
 // touches the plane's border, lines are left out and lanes are masked, so that no element of another row or plane takes
 // part.
 
+#include "common/prefetch.cl"
+
 #ifndef R
 #define R 4  // rows of results that share their loads
 #endif
@@ -30,19 +32,6 @@ typedef CAT(int, VL) maskv;
 typedef CAT(int, VL) intv;
 constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #define LANES CAT(vload, VL)(0, NUMBERS)
-
-// Brings a line of the cache that will be wanted later; hardware does not foresee the order of the blocks.
-// NO_PREFETCH is for checkers that do not know the builtin.
-#if defined(__has_builtin) && !defined(NO_PREFETCH)
-#if __has_builtin(__builtin_prefetch)
-#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
-#define PREFETCH_TO_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1)
-#endif
-#endif
-#ifndef PREFETCH
-#define PREFETCH(p)
-#define PREFETCH_TO_WRITE(p)
-#endif
 
 // Which lanes of a vector have their element lane * SW + column in [0, size).
 maskv lanes_inside(const int column, const int size) {

@@ -6,12 +6,17 @@
 // transposed block by block into local memory, so that both streams of the register tile are contiguous. A work-group
 // is one work-item: a split of the pixels, a range of source rows, a range of out channels in one group. sum_partials
 // adds the splits in their order, so that two runs give the same bits.
+//
+// Where a kernel has one tap and no stride, what the next block is filled with is asked for while this one is multiplied,
+// evenly spread over the products.
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way
 #endif
 
 #include "conv/gemm_cpu/panel.cl"
+
+#define LINE (64 / (int)sizeof(stored))  // elements of a cache line
 
 // to[pixel][lane] = dy[lane][pixel] for count pixels of one image and VL lanes, of which the first `lanes` exist.
 // Up to VL - 1 pixels more are written; `left` elements may be read from dy on.
@@ -53,7 +58,18 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
     global real *sums = OPEN(partial)
         + ((get_global_id(0) * groups + group) * out_tiles + first_tile) * (long)source_rows * grid.taps_w * COLS;
 
+    // each pixel meets the source element of its own number: where the next block's pixels lie needs no runs
+    const bool in_place = grid.taps_d * grid.taps_h * grid.taps_w == 1 && pixels == source && grid.begin_d == 0
+        && grid.begin_h == 0 && grid.begin_w == 0 && grid.stride_d * grid.stride_h * grid.stride_w == 1;
+    long next_x[PITCH / LINE + 1], next_dy[PITCH / LINE + 1];
+
     for (long first = first_pixel; first < last_pixel; first += block) {
+        const bool asks = in_place && first + block < last_pixel;
+        for (int i = 0; asks && i < (block + LINE - 1) / LINE; i++) {
+            const long pixel = min(first + block + i * LINE, last_pixel - 1), image = pixel / pixels;
+            next_x[i] = image * image_size + pixel - image * pixels;
+            next_dy[i] = (image * groups + group) * out_count * pixels + pixel - image * pixels;
+        }
         const int count = (int)min(last_pixel - first, (long)block);
         const int run_count = cut_runs(runs, first, count, block, 0, grid);
         for (int at = 0; at < count;) {
@@ -73,6 +89,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
             const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
             fill_panel(panel, PITCH, pieces, runs, run_count, xs, image_size, left, from, to, grid);
             for (int tile = 0; tile < tile_count; tile++) {
+                const int asked = (COLS * MR + k_count - 1) / k_count;  // rows of dy that a tile's products ask for
                 global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;
                 for (int k = 0; k < k_count; k += MR) {
                     realv acc[MR][NV];
@@ -86,10 +103,23 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
                     }
                     local const real *a = panel + k * PITCH;
                     local const real *b = gradient + tile * gradient_pitch;
-                    for (int p = 0; p < count; p++) {
-                        TILE_STEP(acc, a[i_ * PITCH], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                        a++;
-                        b += COLS;
+                    for (int p = 0; p < count;) {
+                        const int stop = asks ? min(p + LINE, count) : count;
+                        if (asks) {
+                            const int i = p / LINE, out = (first_tile + tile) * COLS + k / MR * asked;
+                            global const stored *x_row = xs + next_x[i] + (from + k) * source;
+                            global const stored *dy_row = OPEN(dy) + next_dy[i] + out * pixels;
+#pragma unroll
+                            for (int j = 0; j < MR; j++) {
+                                if (i % tile_count == tile) __builtin_prefetch(x_row + j * source, 0, 2);
+                            }
+                            for (int j = 0; j < asked; j++) __builtin_prefetch(dy_row + j * pixels, 0, 2);
+                        }
+                        for (; p < stop; p++) {
+                            TILE_STEP(acc, a[i_ * PITCH], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                            a++;
+                            b += COLS;
+                        }
                     }
 #pragma unroll
                     for (int i = 0; i < MR; i++) {

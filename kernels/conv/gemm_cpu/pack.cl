@@ -7,6 +7,43 @@
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
 #define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
 
+#define TAPS_OF(met) ((met).taps_d * (met).taps_h * (met).taps_w)
+
+// turned[tap][row of the tile] = the taps of a channel, where as many are kept and `left` elements may be read from wc
+// on; returns whether.
+bool turn_taps(real *turned, global const stored *wc, const long left, const int rows, const long m_size,
+               const int all_taps) {
+    const bool turn = all_taps <= MAX_TURNED && (rows - 1) * m_size + all_taps + VL <= left;
+    for (int tap = 0; turn && tap < all_taps; tap += VL) {
+        realv a[MR], b[MR];
+#pragma unroll
+        for (int i = 0; i < MR; i++) a[i] = VLOAD(wc, min(i, rows - 1) * m_size + tap);
+        TRANSPOSE(a, b, MR)
+#pragma unroll
+        for (int i = 0; i < MR; i++) STORE_REALS(turned + tap * MR + i * VL, a[i]);
+    }
+    return turn;
+}
+
+// to[tap][row of the tile] = the taps of a channel that are met, from `turned` if that holds them.
+void put_taps(global real *to, const real *turned, const bool turn, global const stored *wc, const int rows,
+              const long m_size, const Taps met) {
+    for (int d = 0; d < met.taps_d; d++) {
+        for (int h = 0; h < met.taps_h; h++) {
+            for (int l = 0; l < met.taps_w; l++) {
+                const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;
+                const int tap = (at_d * met.kernel_h + at_h) * met.kernel_w + met.first_w + l * met.step_w;
+                if (turn) {
+                    CAT(vstore, MR)(CAT(vload, MR)(0, turned + tap * MR), 0, to);
+                } else {
+                    for (int i = 0; i < MR; i++) to[i] = LOAD(wc, min(i, rows - 1) * m_size + tap);
+                }
+                to += MR;
+            }
+        }
+    }
+}
+
 // packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the kernel they
 // are. Rows beyond m_count repeat the last one; their products are not stored. One work-item packs `range` channels of
 // one tile. Strides of w, in elements: m_size from row to row, channel_size from channel to channel.
@@ -16,7 +53,7 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
     const int m_tile = get_global_id(1), group = get_global_id(2), m_tiles = get_global_size(1), groups = get_global_size(2);
     const int first = get_global_id(0) * range, last = min(first + range, channels);
     const int m = m_tile * MR, rows = min(m_count - m, MR), kd = met.kernel_d, kh = met.kernel_h, kw = met.kernel_w;
-    const int taps = met.taps_d * met.taps_h * met.taps_w, all_taps = kd * kh * kw;
+    const int taps = TAPS_OF(met), all_taps = kd * kh * kw;
     const long from = group * group_size + m * m_size;
     const long left = groups * (long)m_count * channels * all_taps - from;
     global const stored *ws = OPEN(w) + from;
@@ -44,31 +81,33 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
     }
     for (int channel = first; channel < last; channel++) {
         global const stored *wc = ws + channel * channel_size;
-        global real *to = out + (long)channel * taps * MR;
-        real turned[MAX_TURNED * MR];  // [tap][row of the tile]
-        const bool turn = all_taps <= MAX_TURNED && (rows - 1) * m_size + channel * channel_size + all_taps + VL <= left;
-        for (int tap = 0; turn && tap < all_taps; tap += VL) {
-            realv a[MR], b[MR];
-#pragma unroll
-            for (int i = 0; i < MR; i++) a[i] = VLOAD(wc, min(i, rows - 1) * m_size + tap);
-            TRANSPOSE(a, b, MR)
-#pragma unroll
-            for (int i = 0; i < MR; i++) STORE_REALS(turned + tap * MR + i * VL, a[i]);
-        }
-        for (int d = 0; d < met.taps_d; d++) {
-            for (int h = 0; h < met.taps_h; h++) {
-                for (int l = 0; l < met.taps_w; l++) {
-                    const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;
-                    const int tap = (at_d * kh + at_h) * kw + met.first_w + l * met.step_w;
-                    if (turn) {
-                        CAT(vstore, MR)(CAT(vload, MR)(0, turned + tap * MR), 0, to);
-                    } else {
-                        for (int i = 0; i < MR; i++) to[i] = LOAD(wc, min(i, rows - 1) * m_size + tap);
-                    }
-                    to += MR;
-                }
-            }
-        }
+        real turned[MAX_TURNED * MR];
+        const bool turn = turn_taps(turned, wc, left - channel * channel_size, rows, m_size, all_taps);
+        put_taps(out + (long)channel * taps * MR, turned, turn, wc, rows, m_size, met);
+    }
+}
+
+// The same for backward data with a stride: the taps of each phase go to a matrix of their own, and w is read once.
+// Matrices of no taps are not written.
+kernel void pack_four(CONST_TENSOR(w), TENSOR_OF(real, packed0), TENSOR_OF(real, packed1), TENSOR_OF(real, packed2),
+                      TENSOR_OF(real, packed3), const int channels, const int m_count, const long m_size,
+                      const long channel_size, const long group_size, const int range, const Taps met0, const Taps met1,
+                      const Taps met2, const Taps met3) {
+    const int m_tile = get_global_id(1), m_tiles = get_global_size(1);
+    const int group = get_global_id(2), groups = get_global_size(2);
+    const int first = get_global_id(0) * range, last = min(first + range, channels);
+    const int m = m_tile * MR, rows = min(m_count - m, MR), all_taps = met0.kernel_d * met0.kernel_h * met0.kernel_w;
+    const long from = group * group_size + m * m_size, left = groups * (long)m_count * channels * all_taps - from;
+    const long begin = ((long)group * m_tiles + m_tile) * channels * MR;
+    for (int channel = first; channel < last; channel++) {
+        global const stored *wc = OPEN(w) + from + channel * channel_size;
+        const long at = begin + channel * MR;
+        real turned[MAX_TURNED * MR];
+        const bool turn = turn_taps(turned, wc, left - channel * channel_size, rows, m_size, all_taps);
+        put_taps(OPEN(packed0) + at * TAPS_OF(met0), turned, turn, wc, rows, m_size, met0);
+        put_taps(OPEN(packed1) + at * TAPS_OF(met1), turned, turn, wc, rows, m_size, met1);
+        put_taps(OPEN(packed2) + at * TAPS_OF(met2), turned, turn, wc, rows, m_size, met2);
+        put_taps(OPEN(packed3) + at * TAPS_OF(met3), turned, turn, wc, rows, m_size, met3);
     }
 }
 

@@ -106,6 +106,13 @@
 #include "conv/gemm_gpu/vectors_of_rows.cl"
 #endif
 
+// Where sums of a part lie; conv/gemm_gpu/matrices.cl has another way.
+#if LOADER < 3
+#define TOGETHER 1
+#define MATRIX_AT(matrix, size, column) ((long)(matrix) * (size) + (column))
+#endif
+#define SUMS_OF_PART(groups) (((groups) + TOGETHER - 1) / TOGETHER * TOGETHER)
+
 #if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
 #include "conv/gemm_gpu/gather.cl"
@@ -225,17 +232,28 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         Fetched fetched;
         LOADER_OPEN(&loader);
         LOADER_FETCH(&loader, &fetched, b_tiles, 1 < steps);
+        LOADER_COPY_A(&loader, a_tiles);
         COPIES_COMMIT;
         loader_store(&fetched, a_tiles, b_tiles);
 #if MICRO_KERNEL == 3
         if (1 < steps) {
             LOADER_FETCH(&loader, &fetched, b_tiles + B_TILE, 2 < steps);
+            LOADER_COPY_A(&loader, a_tiles + A_TILE);
             loader_store(&fetched, a_tiles + A_TILE, b_tiles + B_TILE);
         }
         COPIES_COMMIT;
-        if (2 < steps) LOADER_FETCH(&loader, &fetched, b_tiles + 2 * B_TILE, 3 < steps);
+#if STAGES > 2
+        if (2 < steps) {
+            LOADER_FETCH(&loader, &fetched, b_tiles + 2 * B_TILE, 3 < steps);
+#if STAGES > 3
+            LOADER_COPY_A(&loader, a_tiles + 2 * A_TILE);
+#endif
+        }
         COPIES_COMMIT;
         COPIES_WAIT(2);
+#else
+        COPIES_WAIT(1);
+#endif
         FENCE_TILES;
 #endif
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -266,12 +284,20 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             multiply(&odd, sums_of_item);
         }
 #elif MICRO_KERNEL == 3
-        // While a step's products run, the tiles of the step after the next are stored. They were fetched a step ago.
+        // While a step's products run, B of the step after the next is stored, which was fetched a step ago. So is A
+        // where it passes registers; else the last free tile gets it by copies.
         float fed[4][4];
-        int next = 1, last = 2;
+        int next = 1, last = STAGES > 2 ? 2 : 0;
         READ_FED(fed, (local const float *)b_tiles, place);
+#if PROMOTE != 1
+        float sums[SUMS];
+        int summed = 0;  // steps in sums
+#endif
         for (int left = steps; left > 0; left--) {
+#if PROMOTE == 1
             float sums[SUMS];
+            const int summed = 0;
+#endif
             uint high[4][4];
 #if !TF32
             uint low[4][4];
@@ -283,7 +309,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
 #if TF32
                     high[s][i] = tf32_of(fed[s][i]);
 #else
-                    high[s][i] = HIGH_OF(fed[s][i]);
+                    high[s][i] = high_of(fed[s][i]);
                     low[s][i] = as_uint(LOW_OF(fed[s][i]));
 #endif
                 }
@@ -294,34 +320,60 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             WGMMA_BEGIN;
             WGMMA_LOOP
             for (int s = 0; s < 4; s++) {
+                const int add = s > 0 || summed > 0;
 #if TF32
-                WGMMA(sums, high[s], a_high, s, s > 0);
+                WGMMA(sums, high[s], a_high, s, add);
 #else
-                WGMMA(sums, low[s], a_high, s, s > 0);
+                WGMMA(sums, low[s], a_high, s, add);
                 WGMMA(sums, high[s], a_low, s, 1);
                 WGMMA(sums, high[s], a_high, s, 1);
 #endif
             }
             WGMMA_COMMIT;
-            COPIES_WAIT(1);
+            COPIES_WAIT(COPIES_AHEAD);
+#if A_IMAGES
+            FENCE_TILES;
+#endif
             barrier(CLK_LOCAL_MEM_FENCE);  // the next tiles are stored, and nobody reads the last ones any more
+#if STAGES > 2
             if (left > 2) {
                 loader_store(&fetched, a_tiles + last * A_TILE, b_tiles + last * B_TILE);
+#if A_IMAGES && STAGES == 3
+                LOADER_COPY_A(&loader, a_tiles + last * A_TILE);
+#elif !A_IMAGES
                 FENCE_TILES;
+#endif
             }
-            if (left > 3) LOADER_FETCH(&loader, &fetched, b_tiles + now * B_TILE, left > 4);
+            const int free = last + 1 == STAGES ? 0 : last + 1;
+            if (left > 3) {
+                LOADER_FETCH(&loader, &fetched, b_tiles + free * B_TILE, left > 4);
+#if STAGES > 3
+                LOADER_COPY_A(&loader, a_tiles + free * A_TILE);
+#endif
+            }
             COPIES_COMMIT;
+#else
+            const int free = 0;
+#endif
             READ_FED(fed, (local const float *)(b_tiles + next * B_TILE), place);  // not used after the last step
-            const int first_stage = now;
             now = next;
             next = last;
-            last = first_stage;
+            last = free;
             WGMMA_WAIT(sums);
-#pragma unroll
-            for (int i = 0; i < ITEM_M; i++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2];
+#if PROMOTE == 1
+            ADD_SUMS(sums_of_item, sums);
+#elif PROMOTE == 0
+            summed = 1;
+#else
+            if (++summed == PROMOTE || left == 1) {
+                ADD_SUMS(sums_of_item, sums);
+                summed = 0;
+            }
+#endif
         }
+#if PROMOTE == 0
+        ADD_SUMS(sums_of_item, sums);
+#endif
 #else
         for (int step = 1; step <= steps; step++) {
             if (step < steps) LOADER_FETCH(&loader, &fetched, 0, step + 1 < steps);
@@ -338,7 +390,8 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
         const int column = column_tile + column_of(&place, j);
         if (column >= columns) continue;
 #if SPLIT
-        global real *to = OPEN(sums) + ((long)part * groups + group) * rows * columns + column;
+        const int matrix = part * SUMS_OF_PART(groups) + group;
+        global real *to = OPEN(sums) + MATRIX_AT(matrix, (long)rows * columns, column);
 #else
         const Destination to = destination_of(column, group, groups, rows, columns, target);
 #endif
@@ -353,7 +406,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             const realv sum = (realv)(sums_of_item[i][j], sums_of_item[i][j + 1], 0, 0);
 #endif
 #if SPLIT
-            leave4(sum, to + (long)row * columns, min(columns - column, COLUMNS_AT_ONCE));
+            leave4(sum, to + (long)row * TOGETHER * columns, min(columns - column, COLUMNS_AT_ONCE));
 #else
             finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
 #endif

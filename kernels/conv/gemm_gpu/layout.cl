@@ -31,9 +31,14 @@ uint tf32_of(const float x) {
 #endif
 }
 
-// The nearest number that TF32 has, and the rest. The units ignore the last 13 bits of what they get.
-#define HIGH_OF(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
-#define LOW_OF(x) ((x) - as_float(HIGH_OF(x)))
+// The bits of the nearest number that TF32 has, and the rest. The units ignore the last 13 bits of what they get. What
+// rounds to infinity becomes TF32's largest number, with an infinite rest if it is infinite: products of an infinity and
+// a rest of zero would be NaN.
+uint high_of(const float x) {
+    const uint rounded = (as_uint(x) + 0x1000u) & 0xffffe000u;
+    return fabs(as_float(rounded)) == INFINITY ? rounded - 0x2000u : rounded;
+}
+#define LOW_OF(x) ((x) - as_float(high_of(x)))
 #endif
 
 // The matrix units' kernels call these functions several times, and keep arrays in registers.
@@ -43,15 +48,19 @@ uint tf32_of(const float x) {
 #define IN_PLACE
 #endif
 
-// Whether a loader may send vectors of B to local memory without passing registers, by copies that run while a
-// work-item goes on. Copies of single elements are slower than loads and stores.
-#define ASYNC_B (MICRO_KERNEL == 3 && STORAGE == 32)
-#if ASYNC_B && !EMULATED
+// Whether a loader may send vectors to local memory without passing registers, by copies that run while a work-item
+// goes on. Copies of single elements are slower than loads and stores.
+#define ASYNC (MICRO_KERNEL == 3)
+#define VECTOR_AT(p) (*(global const realv *)(p))
+#if ASYNC && !EMULATED
 #define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
 #define COPIES_WAIT(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+#define COPY_VECTOR(to, from) \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)(size_t)(to)), "l"(from) : "memory")
 #else
 #define COPIES_COMMIT
 #define COPIES_WAIT(groups)
+#define COPY_VECTOR(to, from) *(to) = VECTOR_AT(from)
 #endif
 
 #if MICRO_KERNEL == 1
@@ -94,6 +103,8 @@ uint tf32_of(const float x) {
 #define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
 #define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
 #define A_TRANSPOSED 1
+// Whether A lies in memory as its tiles lie in local memory, one after the other: conv/gemm_gpu/pack.cl puts it there.
+#define A_IMAGES (LOADER == 1)
 #if TF32
 #define A_ELEMENTS A_HALF
 #define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = as_float(tf32_of(value))
@@ -108,20 +119,22 @@ uint tf32_of(const float x) {
 #define A_PUT(a, k, m, value)                                                               \
     {                                                                                       \
         const real put = (value);                                                           \
-        (a)[A_ELEMENT(k, m)] = as_float(HIGH_OF(put));                                      \
+        (a)[A_ELEMENT(k, m)] = as_float(high_of(put));                                      \
         (a)[A_HALF + A_ELEMENT(k, m)] = LOW_OF(put);                                        \
     }
 // The same for a vector of the depth's neighbours.
 #define A_PUT_DEPTH(a, k, m, value)                                                                     \
     {                                                                                                   \
         const float4 put = (value);                                                                     \
-        const float4 high = as_float4((as_uint4(put) + (uint4)(0x1000u)) & (uint4)(0xffffe000u));       \
+        const float4 high =                                                                             \
+            as_float4((uint4)(high_of(put.s0), high_of(put.s1), high_of(put.s2), high_of(put.s3)));     \
         (a)[A_ELEMENT(k, m) / 4] = high;                                                                \
         (a)[(A_HALF + A_ELEMENT(k, m)) / 4] = put - high;                                               \
     }
 #endif
 #else
 #define A_TRANSPOSED 0
+#define A_IMAGES 0
 #if DEPTH_INNER
 #define A_ELEMENT(k, m) (((m) ^ ((m) >> 2 & 1)) * TILE_K + (k))
 #define A_ELEMENTS (TILE_K * TILE_M)

@@ -2,6 +2,13 @@
 //
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
+//
+// TWINS    1: rows, 2: columns. The second half of these are twins of the first half, with the depth's second half as
+//          their first one: they are not in memory themselves. Instead, memory has half of the depth more, and a twin
+//          begins in the middle (complex matrices, conv/fft).
+#ifndef TWINS
+#define TWINS 0
+#endif
 
 #if LOADER == 4
 // A vector is four neighbours of the depth.
@@ -14,24 +21,35 @@
 #error the work-items do not divide the tiles
 #endif
 
+// INTERLEAVED   1: four matrices lie together: [row][column / 8][4 matrices][8 columns], also those of the products. What
+//               is a column here is the depth with LOADER 4.
+#ifndef INTERLEAVED
+#define INTERLEAVED 0
+#endif
+#if INTERLEAVED
+#define TOGETHER 4
+#define MATRIX_AT(matrix, size, column) \
+    ((long)((matrix) / 4) * 4 * (size) + (matrix) % 4 * 8 + (column) / 8 * 32 + (column) % 8)
+#else
+#define TOGETHER 1
+#define MATRIX_AT(matrix, size, column) ((long)(matrix) * (size) + (column))
+#endif
+
 #define LOADER_TENSORS TENSOR_OF(const real, matrices_a), TENSOR_OF(const real, matrices_b)
 #define LOADER_LOCALS
 
 typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
+#if TWINS && LOADER == 4
+    int twins_from;  // rows or columns from the first vector to the first twin
+    long twins_at;   // elements by which memory of a twin differs from where rows or columns go on
+#endif
 } Loader;
 
 // Whether vectors of B go to local memory without passing registers: 5 to 8 % faster where they are of the depth, not
 // elsewhere (H200).
-#define ASYNC_VECTORS (ASYNC_B && LOADER == 4)
-#if ASYNC_VECTORS && !EMULATED
-#define COPY_VECTOR(to, from) \
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)(size_t)(to)), "l"(from) : "memory")
-#else
-#define COPY_VECTOR(to, from) *(to) = VECTOR_AT(from)
-#endif
-#define VECTOR_AT(p) (*(global const realv *)(p))
+#define ASYNC_VECTORS (ASYNC && LOADER == 4)
 
 typedef struct {
     realv a[A_FETCHES];
@@ -55,35 +73,82 @@ typedef struct {
 #define LOADER_OPEN(loader) \
     loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, column_tile, group)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
+#define LOADER_COPY_A(loader, a_tile)
 
 void loader_open(Loader *loader, global const real *a, global const real *b, const int rows, const int columns,
                  const int depth, const int first, const int row_tile, const int column_tile, const int group) {
     const int id = get_local_id(0);
-    a += (long)group * depth * rows;
-    b += (long)group * depth * columns;
+    const int a_rows = TWINS == 1 ? rows / 2 : rows, b_columns = TWINS == 2 ? columns / 2 : columns;  // in memory
+    const int a_depth = TWINS == 1 ? depth / 2 * 3 : depth, b_depth = TWINS == 2 ? depth / 2 * 3 : depth;
+    const long a_size = (long)a_rows * a_depth, b_size = (long)b_columns * b_depth;
 #if LOADER == 4
-    loader->a_pitch = loader->b_pitch = depth;
-    loader->a = a + (long)(row_tile + A_FIRST_ROW(id)) * depth + first + A_FIRST_DEPTH(id);
-    loader->b = b + (long)(column_tile + id / (TILE_K / 4)) * depth + first + id % (TILE_K / 4) * 4;
+    const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
+    loader->a_pitch = TOGETHER * a_depth;
+    loader->b_pitch = TOGETHER * b_depth;
+    loader->a = a + MATRIX_AT(group, a_size, first + A_FIRST_DEPTH(id)) + (long)row * loader->a_pitch;
+    loader->b = b + MATRIX_AT(group, b_size, first + id % (TILE_K / 4) * 4) + (long)column * loader->b_pitch;
+#if TWINS == 1
+    loader->twins_from = a_rows - row;
+    loader->twins_at = TOGETHER * (depth / 2 - a_size);
+#elif TWINS == 2
+    loader->twins_from = b_columns - column;
+    loader->twins_at = TOGETHER * (depth / 2 - b_size);
+#endif
 #else
-    loader->a_pitch = rows;
-    loader->b_pitch = columns;
-    loader->a = a + (long)(first + A_FIRST_DEPTH(id)) * rows + row_tile + A_FIRST_ROW(id);
-    loader->b = b + (long)(first + id / (TILE_N / 4)) * columns + column_tile + id % (TILE_N / 4) * 4;
+    int row = row_tile + A_FIRST_ROW(id), column = column_tile + id % (TILE_N / 4) * 4;
+    int a_first = first + A_FIRST_DEPTH(id), b_first = first + id / (TILE_N / 4);
+#if TWINS == 1
+#if A_TRANSPOSED && A_FETCHES != 4
+#error a work-item fetches from several rows, of which some may be twins
+#endif
+    if (row >= a_rows) {
+        row -= a_rows;
+        a_first += depth / 2;
+    }
+#elif TWINS == 2
+    if (column >= b_columns) {
+        column -= b_columns;
+        b_first += depth / 2;
+    }
+#endif
+#if INTERLEAVED && A_TRANSPOSED && A_FETCHES != 4
+#error a work-item fetches from several rows, whose distance in memory is not theirs
+#endif
+    loader->a_pitch = TOGETHER * a_rows;
+    loader->b_pitch = TOGETHER * b_columns;
+    loader->a = a + MATRIX_AT(group, a_size, row) + (long)a_first * loader->a_pitch;
+    loader->b = b + MATRIX_AT(group, b_size, column) + (long)b_first * loader->b_pitch;
 #endif
 }
+
+// Elements to add where a number of rows or columns after the first vector's may be twins.
+#if TWINS && LOADER == 4
+#define TWINS_AT(distance) ((distance) >= loader->twins_from ? loader->twins_at : 0)
+#endif
+#if TWINS == 1 && LOADER == 4
+#define A_TWINS_AT(distance) TWINS_AT(distance)
+#else
+#define A_TWINS_AT(distance) 0
+#endif
+#if TWINS == 2 && LOADER == 4
+#define B_TWINS_AT(distance) TWINS_AT(distance)
+#else
+#define B_TWINS_AT(distance) 0
+#endif
 
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == 4
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++)
-        fetched->a[i] = VECTOR_AT(loader->a + (long)(i * (THREADS / (TILE_K / 4))) * loader->a_pitch);
+    for (int i = 0; i < A_FETCHES; i++) {
+        const int distance = i * (THREADS / (TILE_K / 4));
+        fetched->a[i] = VECTOR_AT(loader->a + (long)distance * loader->a_pitch + A_TWINS_AT(distance));
+    }
 #else
     fetch_rows(fetched->a, loader->a, loader->a_pitch);
 #endif
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
-        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch;
+        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch + B_TWINS_AT(B_DISTANCE(i));
 #if ASYNC_VECTORS
         COPY_VECTOR(b_tile + B_PLACE((int)get_local_id(0), i), from);
 #else
@@ -91,8 +156,8 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #endif
     }
 #if LOADER == 4
-    loader->a += TILE_K;
-    loader->b += TILE_K;
+    loader->a += TOGETHER * TILE_K;
+    loader->b += TOGETHER * TILE_K;
 #else
     loader->a += TILE_K * (long)loader->a_pitch;
     loader->b += TILE_K * (long)loader->b_pitch;

@@ -118,7 +118,7 @@ IN_PLACE void multiply_tiles(const Place *place, local const realv *a_tile, loca
 #if TF32
             b_high[j][k] = tf32_of(columns[j][k]);
 #else
-            b_high[j][k] = HIGH_OF(columns[j][k]);
+            b_high[j][k] = high_of(columns[j][k]);
             b_low[j][k] = as_uint(LOW_OF(columns[j][k]));
 #endif
         }
@@ -137,7 +137,7 @@ IN_PLACE void multiply_tiles(const Place *place, local const realv *a_tile, loca
 #if TF32
                 a_high[e][k] = tf32_of(rows[i + e][k]);
 #else
-                a_high[e][k] = HIGH_OF(rows[i + e][k]);
+                a_high[e][k] = high_of(rows[i + e][k]);
 #endif
 #define MMA_ROW(a, b)                                                                            \
     MMA_LOOP for (int k = 0; k < 4; k += 2)                                                      \

@@ -35,6 +35,7 @@ typedef struct {
     loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
                 groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, rows, depth, grid)
+#define LOADER_COPY_A(loader, a_tile)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
                  const int columns, const int first, const int row_tile, const int column_tile, const int group,

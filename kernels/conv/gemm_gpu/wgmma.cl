@@ -10,11 +10,20 @@
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
 
-#if TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128)
-#error a warpgroup makes 64 or 128 rows and 64 columns, 32 elements of the depth at a time
+#if TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128 && TILE_M != 256)
+#error a warpgroup makes 64, 128 or 256 rows and 64 columns, 32 elements of the depth at a time
 #endif
 
-#define STAGES 3
+// Products of so many steps are summed in the units before they are added to the sums in float32; 0: all of them. TF32
+// rounds operands by far more than the units round sums of moderate length.
+#ifndef PROMOTE
+#define PROMOTE (TF32 ? 16 : 1)
+#endif
+
+// Tiles in local memory at the same time: two do for products of two steps.
+#ifndef STAGES
+#define STAGES (A_IMAGES ? 4 : 3)
+#endif
 #define TILE_ALIGNMENT __attribute__((aligned(1024)))
 
 typedef struct {
@@ -69,20 +78,32 @@ void wgmma(float *sums, const uint *b, local const float *tile, const int slice,
 #define WGMMA_COMMIT asm volatile("//sm_90a: wgmma.commit_group.sync.aligned;" ::: "memory")
 #define SUMS4(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define SUMS16(s, i) SUMS4(s, i), SUMS4(s, i + 4), SUMS4(s, i + 8), SUMS4(s, i + 12)
-#define NAMES32                                                                                                 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
-    "%23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS64(s, i) SUMS16(s, i), SUMS16(s, i + 16), SUMS16(s, i + 32), SUMS16(s, i + 48)
 #if TILE_M == 64
 #define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16)
 #define WGMMA_TEXT \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES32 \
-    "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
-#else
-#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%0, " \
+    "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+    "%23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
+#elif TILE_M == 128
+#define ALL_SUMS(s) SUMS64(s, 0)
 #define WGMMA_TEXT \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES32 \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-    "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
+    "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
+    "%63}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
+#else
+#define ALL_SUMS(s) SUMS64(s, 0), SUMS64(s, 64)
+#define WGMMA_TEXT \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
+    "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
+    "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, " \
+    "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
+    "%122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1;}"
 #endif
 #define WGMMA_WAIT(s) asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 0;" : ALL_SUMS(s)::"memory")
 // A descriptor of a tile: its address, and 1024 bytes from eight rows to the next, with the swizzle of 128 bytes.
@@ -121,4 +142,16 @@ typedef ulong TileAddress;
         fed[s][2] = second.s0;                                                                                  \
         fed[s][3] = second.s1;                                                                                  \
     }
+#endif
+
+#define ADD_SUMS(sums_of_item, sums)                              \
+    _Pragma("unroll") for (int i = 0; i < ITEM_M; i++)            \
+        _Pragma("unroll") for (int j = 0; j < 2; j++)             \
+            sums_of_item[i][j] += sums[i / 2 * 4 + j * 2 + i % 2]
+
+// Groups of copies that may still run when a step's tiles have to be there.
+#if A_IMAGES
+#define COPIES_AHEAD (STAGES > 3)
+#else
+#define COPIES_AHEAD (STAGES > 2)
 #endif

@@ -28,7 +28,8 @@ kernel void winograd_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int ou
 
 // dw of the products, which are [part][element][group][padded rows][padded columns]; the parts are added in order. A
 // work-group takes CHANNELS channels of one output: a work-item adds up a column of elements and transforms it, then
-// TAPS of SIDE transform a row. Global: work-items of all blocks of channels, outputs, groups.
+// TAPS of SIDE transform a row. Channels count all pieces. Global: work-items of all blocks of channels, outputs,
+// groups.
 kernel __attribute__((reqd_work_group_size(CHANNELS * SIDE, 1, 1)))
 void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels,
                      const int padded_rows, const int padded_columns, const int parts) {
@@ -62,10 +63,15 @@ void winograd_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accu
         for (int j = 0; j < TAPS; j++) taps[at * FILTER_TAPS + side * TAPS + j] = out[j];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    global stored *to = OPEN(dw) + (((long)group * outputs + output) * channels + first) * FILTER_TAPS;
+    const int whole = channels / ALL_PIECES;
+    global stored *to = OPEN(dw) + ((long)group * outputs + output) * whole * ALL_TAPS;
     for (int i = id; i < count * FILTER_TAPS; i += CHANNELS * SIDE) {
+        const int channel = first + i / FILTER_TAPS, piece = ALL_PIECES > 1 ? channel / whole : 0;
+        const int h = piece / PIECES * TAPS + i % FILTER_TAPS / TAPS, w = piece % PIECES * TAPS + i % TAPS;
+        if (ALL_PIECES > 1 && (h >= KERNEL_TAPS || w >= KERNEL_TAPS)) continue;
+        const int where = (channel - piece * whole) * ALL_TAPS + h * KERNEL_TAPS + w;
         real value = taps[i];
-        if (accumulate) value += LOAD(to, i);
-        STORE(to, i, value);
+        if (accumulate) value += LOAD(to, where);
+        STORE(to, where, value);
     }
 }

@@ -7,11 +7,25 @@
 //     Y  [element][group][output][tile]       transformed gradients of the result (backward filter)
 // Rows and columns are padded to whole tiles of the product. What pads its depth is zero; what pads rows and columns is
 // never looked at.
+//
+// Kernels with more than TAPS taps along an axis are cut into PIECES pieces along it, the last one filled up with
+// zeros. A piece is a convolution of the source moved by the piece's first tap, so that the pieces of a channel are
+// channels side by side in V and U, [piece][channel], and the sum over all of them is the products' sum over
+// channels.
+
+// Taps of the kernel along an axis.
+#ifndef KERNEL_TAPS
+#define KERNEL_TAPS TAPS
+#endif
 
 #include "conv/grid.cl"
 
 #define TRANSFORMED real
 #include "conv/winograd/axes.cl"
+
+#define PIECES ((KERNEL_TAPS + TAPS - 1) / TAPS)
+#define ALL_PIECES (PIECES * PIECES)
+#define ALL_TAPS (KERNEL_TAPS * KERNEL_TAPS)
 
 #define TILES_H ((grid.size_h + TILE - 1) / TILE)
 #define TILES_W ((grid.size_w + TILE - 1) / TILE)

@@ -11,16 +11,18 @@
 #include "common/epilogue.cl"
 
 // V of x. Global: tiles, channels, groups. The first `filled` channels of each group are written, those from `channels`
-// on with zeros; a group of V has `padded` channels.
+// on with zeros; a group of V has `padded` channels. All pieces of a channel are counted.
 kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int channels, const int filled, const int padded,
                             const Grid grid, const TilePart part) {
     const int tile = get_global_id(0), channel = get_global_id(1), group = get_global_id(2), groups = get_global_size(2);
     if (tile >= part.filled || channel >= filled) return;
     const TilePlace place = place_of_tile(part.first + tile, grid);
-    const int top = place.h + grid.begin_h, left = place.w + grid.begin_w;
+    const int planes = channels / ALL_PIECES, piece = ALL_PIECES > 1 ? channel / planes : 0;
+    const int top = place.h + grid.begin_h + piece / PIECES * TAPS;
+    const int left = place.w + grid.begin_w + piece % PIECES * TAPS;
     const int height = tile < part.count && channel < channels ? grid.source_h : 0;
     // of the tile's first pixel, which may lie outside
-    global const stored *from = OPEN(x) + (((long)place.image * groups + group) * channels + channel) *
+    global const stored *from = OPEN(x) + (((long)place.image * groups + group) * planes + (channel - piece * planes)) *
                                               ((long)grid.source_h * grid.source_w) +
                                 (long)top * grid.source_w + left;
     const long next = (long)groups * padded * part.pitch;
@@ -34,21 +36,27 @@ kernel void winograd_source(CONST_TENSOR(x), TENSOR_OF(real, V), const int chann
 }
 
 // U of w. Global: outputs, channels, groups. A group of U has `padded` channels, zeros from `channels` on, of
-// `padded_outputs`. With `flip`, w is (channels, outputs, TAPS, TAPS) in each group and its kernels are turned by
-// 180 degrees, as backward data needs them; else it is (outputs, channels, TAPS, TAPS).
+// `padded_outputs`. All pieces of a channel are counted. With `flip`, w is (channels, outputs, taps) in each group
+// and its kernels are turned by 180 degrees, as backward data needs them; else it is (outputs, channels, taps).
 kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int channels, const int outputs, const int padded,
                              const int padded_outputs, const int flip) {
     const int output = get_global_id(0), channel = get_global_id(1), group = get_global_id(2);
     if (output >= outputs || channel >= padded) return;
     const long next = (long)get_global_size(2) * padded * padded_outputs;
-    const long row = flip ? ((long)group * channels + channel) * outputs + output
-                          : ((long)group * outputs + output) * channels + channel;
-    global const stored *from = OPEN(w) + (channel < channels ? row * FILTER_TAPS : 0);
+    const int whole = channels / ALL_PIECES, piece = ALL_PIECES > 1 ? channel / whole : 0, of = channel - piece * whole;
+    const long row = flip ? ((long)group * whole + of) * outputs + output
+                          : ((long)group * outputs + output) * whole + of;
+    global const stored *from = OPEN(w) + (channel < channels ? row * ALL_TAPS : 0);
     global real *to = OPEN(U) + ((long)group * padded + channel) * padded_outputs + output;
     real taps[FILTER_TAPS];
 #pragma unroll
-    for (int i = 0; i < FILTER_TAPS; i++) taps[i] = channel < channels ? LOAD(from, i) : 0;
-#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])
+    for (int i = 0; i < FILTER_TAPS; i++) {
+        const int h = piece / PIECES * TAPS + i / TAPS, w = piece % PIECES * TAPS + i % TAPS;
+        const int tap = flip ? ALL_TAPS - 1 - h * KERNEL_TAPS - w : h * KERNEL_TAPS + w;
+        const bool met = channel < channels && (ALL_PIECES == 1 || (h < KERNEL_TAPS && w < KERNEL_TAPS));
+        taps[i] = met ? LOAD(from, tap) : 0;
+    }
+#define TAP(i, j) taps[(i) * TAPS + (j)]
 #define PUT(i, j, value) to[((i) * SIDE + (j)) * next] = value;
     TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
 #undef TAP

@@ -32,11 +32,12 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "cpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_TAPS.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
+TOGETHER = 4  # matrices that pack_four packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 DENSE_ELEMENTS = 16384  # elements that a work-item of collect or spread writes
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
@@ -211,22 +212,31 @@ class _Builder:
             source, target = (pixels, target) if self.source == "x" else (source, pixels)
         if source != Buffer(self.source):
             launches.append(self._collect(source))
-        for product in products:
+        sizes = [self._packed_bytes(product) for product in products]
+        parts = [layout.take(nbytes, self.size) for nbytes in sizes]
+        full = [number for number, nbytes in enumerate(sizes) if nbytes]
+        together = 1 < len(full) <= TOGETHER
+        if together:
+            packing = self._pack_four([products[number] for number in full], [parts[number] for number in full])
+            launches.append(replace(packing, prepares=tuple(sizes[number] for number in full)))
+        for product, packed, nbytes in zip(products, parts, sizes):
             row_tiles = ceil_div(product.rows, self.tile.rows)
-            depth = product.grid.taps * self.channels
-            nbytes = self.problem.groups * row_tiles * self.tile.rows * depth * self.size
-            packed = layout.take(nbytes, self.size)
-            if depth:
+            if nbytes and not together:
                 launches.append(replace(self._pack(product, packed, row_tiles), prepares=(nbytes,)))
             launches.append(self._multiply(product, packed, row_tiles, source, target))
         if target != Buffer(self.target):
             launches.append(self._spread(target))
         return Launches(tuple(launches), layout.nbytes)
 
+    def _packed_bytes(self, product: _GridProduct) -> int:
+        """Return the bytes of a product's packed weights."""
+        rows = round_up(product.rows, self.tile.rows)
+        return self.problem.groups * rows * product.grid.taps * self.channels * self.size
+
     def _kernel(self, grid: Grid, name: str) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
         defines = {**STRUCTS, **self.tile.defines()}
-        if name in ("pack_weights", "pack_rows"):
+        if name in ("pack_weights", "pack_rows", "pack_four"):
             file = "conv/gemm_cpu/pack.cl"
         else:
             defines = {**defines, **epilogue_defines(self.epilogue)}
@@ -261,16 +271,28 @@ class _Builder:
                 (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
                 (self.target,),
             )
+        return self._pack_taps("pack_weights", [grid], [packed], row_tiles)
+
+    def _pack_four(self, products: list[_GridProduct], packed: list[Workspace]) -> Launch:
+        """Return the launch that packs the weights of several products; the missing ones are the first without taps."""
+        grids = [product.grid for product in products]
+        nothing = replace(grids[0], axes=tuple(replace(axis, taps=0) for axis in grids[0].axes))
+        missing = TOGETHER - len(products)
+        row_tiles = ceil_div(products[0].rows, self.tile.rows)
+        return self._pack_taps("pack_four", grids + [nothing] * missing, packed + [packed[0]] * missing, row_tiles)
+
+    def _pack_taps(self, name: str, grids: list[Grid], packed: list[Workspace], row_tiles: int) -> Launch:
+        kernel = in_3d(self.problem.kernel, 1)
         pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
         return Launch(
-            self._kernel(grid, "pack_weights"),
-            (ceil_div(self.channels, pack_range), row_tiles, problem.groups),
+            self._kernel(grids[0], name),
+            (ceil_div(self.channels, pack_range), row_tiles, self.problem.groups),
             (1, 1, 1),
             (
-                *(Buffer("w"), packed),
+                *(Buffer("w"), *packed),
                 *ints(self.channels, self.outputs),
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), grid.taps_argument(kernel)),
+                *(*ints(pack_range), *(grid.taps_argument(kernel) for grid in grids)),
             ),
             (self.target,),
         )

@@ -42,6 +42,9 @@ NAME = "gpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_GRID.defines()}
 FOR_GPUS = True  # a search on a CPU device does not try it
 TAPS_OF_ITEM = 5  # taps that a work-item packs
+PACKED_DEPTH, PACKED_ROWS = 32, 8  # work-group that packs weights as tiles lie in local memory
+ROWS_OF_ITEM = 4  # rows that a work-item packs then, the kernel's ROWS_OF_ITEM
+SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round towards zero, add up
 PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
 LONG_DEPTH = 1024  # depth from which a phase by itself is split where it has too few tiles for the device
 OUTSIDE = 2**30  # a distance outside of every source, the kernels' OUTSIDE
@@ -133,6 +136,12 @@ def _inside(grid: Grid) -> bool:
     )
 
 
+def _promotion(tile: GroupTile, chunks: int) -> dict[str, int]:
+    """Return the macro that leaves sums of so many of the tile's depths to the matrix units, where they are TF32's."""
+    whole = tile.micro == "wgmma" and tile.tf32 and chunks * tile.k <= SUMMED_DEPTH
+    return {"PROMOTE": 0} if whole else {}
+
+
 def gemm_kernel(planner: Planner, name: str, defines: Mapping[str, Any], tile: GroupTile, dtype: str) -> Any:
     """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
     device = planner.device
@@ -193,10 +202,20 @@ class _Builder:
             "AXES": max(_axes(grid) for grid in grids),
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
+            **({"PIXEL_VECTORS": 1} if all(self._vectors(grid, tile, channels) for grid in grids) else {}),
         }
+        if tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
+            defines["STAGES"] = 2  # nothing is fetched while products run: more work-groups at the same time
+        defines.update(_promotion(tile, max(choice.chunks for choice in choices)))
         for grid, product, choice in zip(grids, products, choices):
             packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
             self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+
+    def _vectors(self, grid: Grid, tile: GroupTile, channels: int) -> bool:
+        """Whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
+        same = all(a.size == a.source and a.begin == 0 and a.stride == 1 for a in grid.axes)
+        whole = channels % tile.k == 0 and prod(a.size for a in grid.axes) % 4 == 0
+        return grid.taps == 1 and same and whole and self.problem.dtype == "float32"
 
     def _pack(
         self,
@@ -211,14 +230,17 @@ class _Builder:
         """Add the packing of a grid's weights, if it has taps; return where they and the list of taps will be."""
         problem, taps = self.problem, grid.taps
         rows_up, depth_up = round_up(rows, tile.m), round_up(channels * taps, tile.k)
-        nbytes = problem.groups * rows_up * depth_up * self.size, depth_up * 16
+        nbytes = problem.groups * rows_up * depth_up * self.size * tile.images, depth_up * 16
+        size, items = (rows_up, ceil_div(depth_up, taps or 1)), (tile.m, 1)
+        if tile.micro == "wgmma":  # neighbours in memory are those of the depth
+            size, items = (round_up(size[1], PACKED_DEPTH), rows_up // ROWS_OF_ITEM), (PACKED_DEPTH, PACKED_ROWS)
         packed, listed = self.layout.take(nbytes[0], self.size), self.layout.take(nbytes[1], 16)
         if taps:
             self.launches.append(
                 Launch(
                     self._kernel("conv_pack_weights", defines, tile),
-                    (rows_up, ceil_div(depth_up, taps), problem.groups * ceil_div(taps, TAPS_OF_ITEM)),
-                    (tile.m, 1, 1),
+                    (*size, problem.groups * ceil_div(taps, TAPS_OF_ITEM)),
+                    (*items, 1),
                     (
                         *(Buffer("w"), packed, listed, *ints(rows, channels)),
                         *(
@@ -259,6 +281,7 @@ class _Builder:
             "BOUNDED": int(not all(_inside(grid) for grid in grids)),
             "AXES": max(_axes(grid) for grid in grids),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
+            **_promotion(tile, channels * taps // tile.k),
         }
         packed, _ = self._pack(whole, tile, defines, "dx", rows, channels, weights)
         self.launches.append(
@@ -294,6 +317,7 @@ class _Builder:
             "BOUNDED": int(not _inside(grid)),
             "AXES": _axes(grid),
             "SPLIT": int(choice.parts > 1),
+            **_promotion(choice.tile, choice.chunks),
         }
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)
 

@@ -22,6 +22,7 @@ MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
 MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
+STAGES = 4  # tiles of a work-group in local memory, at most
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
@@ -67,10 +68,15 @@ class GroupTile:
         return self.m // self.item_m * (self.n // self.item_n)
 
     @property
+    def images(self) -> int:
+        """Numbers that an element of the weights becomes when they are packed."""
+        return 2 if self.micro == "wgmma" and not self.tf32 else 1
+
+    @property
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
-        if self.micro == "wgmma":  # three tiles, A in two parts, on a boundary
-            return 3 * self.k * (2 * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
+        if self.micro == "wgmma":  # A in one part or two, on a boundary
+            return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
         return 2 * self.k * (self.m + self.n + padding) * self.bytes + self.n * 16
 

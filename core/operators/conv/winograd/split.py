@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.operators.conv.winograd.tiles import Geometry
-from clgraft.core.problem import ceil_div
+from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry
+from clgraft.core.problem import ceil_div, round_up
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
 OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with weights of its own may fill
 # bytes of a slice that a search tries
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20
+FAR_BYTES = costs("product")["far_bytes"]  # of transformed weights, that arrive in a cycle
 
 
 class TileSplit(NamedTuple):
@@ -36,7 +38,10 @@ def row_bytes(geometry: Geometry, tile: RegisterTile) -> int:
 
 
 def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit | None:
-    """Return every core tile rows of its own; where all tiles are few, blocks of outputs and their weights instead.
+    """Return the cheapest split into tile rows and blocks of outputs; for few tiles, blocks with weights of their own.
+
+    A work-item reads the transformed weights of its blocks. On many cores these are more than all that it computes
+    with, if every core takes a few tile rows and all blocks; blocks of its own cost it a transform of their source.
 
     Returns
     -------
@@ -47,15 +52,30 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
     nbytes = row_bytes(geometry, tile)
     if blocks >= cores and geometry.rows * nbytes <= OWN_WEIGHTS_BYTES:
         return TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True)
-    row_items = min(cores, geometry.rows)
-    rows = ceil_div(geometry.rows, row_items)
     most_rows = max(SLICE_BYTES // nbytes, 1, 32 // geometry.tile_w)
-    block_rows = ceil_div(rows, ceil_div(rows, min(most_rows, rows)))
-    split = TileSplit(rows, block_rows, ceil_div(blocks, min(blocks, ceil_div(cores, row_items))), False)
+    splits = []
+    for row_items in range(min(cores, geometry.rows), 0, -1):
+        rows = ceil_div(geometry.rows, row_items)
+        block_rows = ceil_div(rows, ceil_div(rows, min(most_rows, rows)))
+        splits.append(TileSplit(rows, block_rows, ceil_div(blocks, min(blocks, ceil_div(cores, row_items))), False))
+    split = min(splits, key=lambda one: cost(one, geometry, tile, cores))
     busy = split.items(geometry, blocks)
     if busy[0] * busy[1] * 4 < cores * 3:
         return None
     return split
+
+
+def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -> float:
+    """Estimate the cycles that a split takes, without the transform of the weights."""
+    g, blocks = geometry, ceil_div(geometry.outputs, tile.columns)
+    outputs = split.blocks * tile.columns
+    weights = g.elements * g.channels * outputs
+    rounds = ceil_div(split.rows, split.block_rows)
+    tiles = rounds * round_up(split.block_rows * g.tile_w, tile.rows)
+    transforms = split.rows * g.tile_w * (g.channels + outputs) * g.elements**2 / COSTS["transforms"]
+    items = split.items(g, blocks)
+    own = tiles * weights / COSTS["products"] + transforms + rounds * weights * 4 / FAR_BYTES
+    return ceil_div(items[0] * items[1], cores) * own
 
 
 def settings_of(geometry: Geometry, tile: RegisterTile, cores: int) -> Iterator[Mapping[str, int | str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -140,8 +141,14 @@ def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, i
     return rows, nbytes
 
 
-def allowed_tiles(taps: int) -> tuple[int, ...]:
+def allowed_tiles(taps: int, all_tiles: Mapping[int, tuple[int, ...]] = TILES) -> tuple[int, ...]:
     """Return the tiles for so many taps that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
+
+    Parameters
+    ----------
+    taps : int
+    all_tiles : mapping of int to tuple of int
+        The tiles that an implementation has for so many taps.
 
     Raises
     ------
@@ -155,7 +162,7 @@ def allowed_tiles(taps: int) -> tuple[int, ...]:
         raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
     if not ALLOWED[word]:
         raise Declined(f"{VARIABLE} is off")
-    tiles = TILES.get(taps, ())
+    tiles = all_tiles.get(taps, ())
     allowed = tuple(tile for tile in tiles if tile in ALLOWED[word])
     if tiles and not allowed:
         raise Declined(f"{VARIABLE} is {word}, {taps} x {taps} kernels have tiles {tiles}")

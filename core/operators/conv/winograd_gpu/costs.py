@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -18,13 +19,23 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     serves,
 )
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd.tiles import Geometry, allowed_tiles
+from clgraft.core.operators.conv.winograd.tiles import Geometry
+from clgraft.core.operators.conv.winograd.tiles import allowed_tiles as allowed
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
 
 ROWS, SPEEDS = (Path(__file__).with_name(name) for name in ("costs.txt", "speeds.txt"))
 MOST_BYTES = 2**30  # of transforms between two launches, on any device
+# outputs of a tile along an axis, for so many taps; those of 4 are F(4x4, 3x3) for 5 taps, too, whose kernels are cut
+TILES: Mapping[int, tuple[int, ...]] = {3: (4, 2), 5: (4, 2)}
+KERNELS = tuple((taps, taps) for taps in TILES)
+CUT_TAPS = 3  # of a piece
 WHOLE = 64  # a number of channels that every tile's depth divides: the product checks nothing
+
+
+def allowed_tiles(taps: int) -> tuple[int, ...]:
+    """Return the tiles for so many taps that ``CLGRAFT_WINOGRAD`` allows (see `winograd.tiles.allowed_tiles`)."""
+    return allowed(taps, TILES)
 
 
 @dataclass(frozen=True)
@@ -77,19 +88,30 @@ class Shape:
         The groups, and the source's and the target's channels of one.
     tiles : int
         Tiles of all images.
+    kernel_taps : int
+        Taps of the kernel along an axis. Where they are more than the geometry's, kernels are cut into `pieces` along
+        both axes, which count as channels of their own.
     """
 
     geometry: Geometry
     groups: int
+    kernel_taps: int
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Shape:
         """Return a problem's shape with tiles of `tile` outputs along an axis."""
-        return cls(Geometry.of(problem, tile), problem.groups)
+        geometry, taps = Geometry.of(problem, tile), problem.kernel[0]
+        if tile == 4 and taps > CUT_TAPS:
+            geometry = replace(geometry, taps=CUT_TAPS)
+        return cls(geometry, problem.groups, taps)
+
+    @property
+    def pieces(self) -> int:
+        return ceil_div(self.kernel_taps, self.geometry.taps) ** 2
 
     @property
     def channels(self) -> int:
-        return self.geometry.channels // self.groups
+        return self.geometry.channels // self.groups * self.pieces
 
     @property
     def outputs(self) -> int:
@@ -132,7 +154,19 @@ def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
     Declined
         If the device can run no tile, or there would be too many work-groups.
     """
-    product, gradient = shape.product(tiles), shape.geometry.gradient
+    return choose_matrices(shape.product(tiles), shape.geometry.gradient, device)
+
+
+def choose_matrices(product: ProductShape, gradient: bool, device: DeviceInfo) -> TileChoice:
+    """Choose the tile and the parts of products of padded matrices; a gradient's have the depth inside, and parts.
+
+    Tiles that round operands to TF32 are left out.
+
+    Raises
+    ------
+    Declined
+        If the device can run no tile, or there would be too many work-groups.
+    """
     measured = speeds(device.device_class)
 
     def as_measured(tile: GroupTile) -> GroupTile:
@@ -157,11 +191,25 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     tiles = ceil_div(shape.tiles, chunks)
     products = choose_product(shape, tiles, device)
     filters = shape.groups * shape.channels * shape.outputs
-    pixels = g.batch * (g.channels * prod(g.source_size) + g.outputs * prod(g.target_size))
+    pixels = g.batch * (g.channels * shape.pieces * prod(g.source_size) + g.outputs * prod(g.target_size))
     nbytes = 4 * pixels + shape.tiles * shape.tile_bytes
     nbytes += 4 * filters * (g.taps**2 + g.elements * (products.parts * chunks if g.gradient else 1))
     rate = costs(device.device_class).rate * device.compute_units
     return chunks * (products.cycles + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + nbytes / rate
+
+
+def best_cost(problem: ConvProblem, device: DeviceInfo) -> float:
+    """Estimate the method's time with the tiles that cost least, for a kernel with stride 1 and no dilation.
+
+    Raises
+    ------
+    Declined
+        If it does not serve the kernel, or is forbidden.
+    """
+    tiles = allowed_tiles(problem.kernel[0]) if problem.kernel in KERNELS else ()
+    if not tiles:
+        raise Declined(f"has no tiles for kernel {problem.kernel}")
+    return min(cost(Shape.of(problem, tile), device) for tile in tiles)
 
 
 def direct_cost(problem: ConvProblem, device: DeviceInfo) -> float:

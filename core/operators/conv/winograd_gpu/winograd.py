@@ -17,9 +17,8 @@ from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FI
 from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd.tiles import KERNELS, allowed_tiles
 from clgraft.core.operators.conv.winograd_gpu import costs
-from clgraft.core.operators.conv.winograd_gpu.costs import MOST_BYTES, Shape
+from clgraft.core.operators.conv.winograd_gpu.costs import KERNELS, MOST_BYTES, Shape, allowed_tiles
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
@@ -152,6 +151,7 @@ class _Builder:
         """Return the launch of a transform over `size` and the groups."""
         g = self.shape.geometry
         defines = {**g.defines(), "VL": g.tile, "SCALAR_ITEMS": self.scalar_items}
+        defines.update({"KERNEL_TAPS": self.shape.kernel_taps} if self.shape.pieces > 1 else {})
         defines.update({**GRID.defines(), **TILE_PART.defines()})
         local: tuple[int, ...] = self.items
         if name == "winograd_weights" and self.problem.direction == "forward":
