@@ -243,7 +243,9 @@ class CompiledGraph:
     def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
         counts: dict[str, int] = {}
-        early, graph = split_constants(optimise(before, self.passes, self._fits, counts), self.constants)
+        early, graph = split_constants(
+            optimise(before, self.passes, self._fits, counts, self.constants), self.constants
+        )
         constants = self._computed(early, graph)
         placement = Placement(graph, self._context, added, frozenset(constants), switched_on(self.passes))
         limit = self._context.device.global_memory if self.memory is None else self.memory

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from clgraft.core.errors import ArgumentError
+from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.chains import join_chains
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
@@ -27,6 +28,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "fold": fold_batch_norms,
     "norms": join_norms,
     "masks": read_results,
+    "argmax": keep_argmax,
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
@@ -47,6 +49,7 @@ __all__ = [
     "fuse_epilogues",
     "join_chains",
     "join_norms",
+    "keep_argmax",
     "optimise",
     "read_results",
     "recompute",
@@ -80,7 +83,11 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
 
 
 def optimise(
-    graph: Some, switches: str | None = None, fits: Fits | None = None, counts: dict[str, int] | None = None
+    graph: Some,
+    switches: str | None = None,
+    fits: Fits | None = None,
+    counts: dict[str, int] | None = None,
+    constants: Collection[str] | None = None,
 ) -> Some:
     """Return the graph after all passes that are switched on, but for those of the memory plan.
 
@@ -93,10 +100,14 @@ def optimise(
         Whether kernels of a device serve a problem as well as its parts; without it, passes that ask do not run.
     counts : dict, optional
         Gets the number of problems that each pass joined to others or dropped.
+    constants : collection of str, optional
+        Inputs that never change; by default nothing is known about that.
     """
     for name in switched_on(switches):
         before = graph
-        if name in PASSES:
+        if name == "fold":
+            graph = fold_batch_norms(graph, constants, fits)
+        elif name in PASSES:
             graph = PASSES[name](graph)  # type: ignore[assignment]
         elif name in FITTING and fits is not None:
             graph = FITTING[name](graph, fits)  # type: ignore[assignment]

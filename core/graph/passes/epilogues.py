@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from clgraft.core.graph.passes.channels import channels_of
 from clgraft.core.graph.structure import Fits, Node, Some, Structure
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.dense import DenseProblem
@@ -59,10 +60,10 @@ def _layer_of(graph: Structure, nodes: list[Node | None], name: str, reader: int
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a pointwise problem sees a layer's result of so many channels and pixels of each."""
+    """How a pointwise problem sees a layer's result of so many channels, with so many elements from one to the next."""
 
     channels: int
-    pixels: int
+    apart: int
     common: tuple[int, ...]
 
     def kind(self, shape: tuple[int, ...]) -> str | None:
@@ -71,8 +72,8 @@ class _Layout:
             return WHOLE
         step = 1
         for size, stride in zip(self.common[::-1], broadcast_strides(shape, self.common)[::-1]):
-            inside = self.pixels <= step and step * size <= self.pixels * self.channels
-            if size > 1 and stride != (step // self.pixels if inside else 0):
+            inside = self.apart <= step and step * size <= self.apart * self.channels
+            if size > 1 and stride != (step // self.apart if inside else 0):
                 return None
             step *= size
         return CHANNEL if math.prod(shape) == self.channels else None
@@ -85,8 +86,8 @@ def _fused(layer: Node, node: Node, value: str) -> Node | None:
         return None
     if problem.program.outputs != 1 or problem.dtype != layer.problem.dtype or problem.dtype == "float16":
         return None  # a value in float16 is rounded between the two; a register would keep more
-    _, channels, *rest = layer.problem.arguments()[-1].shape
-    layout = _Layout(channels, math.prod(rest), problem.common_shape)
+    channels, apart = channels_of(layer.problem)
+    layout = _Layout(channels, apart, problem.common_shape)
     names: dict[str, str] = {}
     extras: list[str] = []
     kinds: list[str] = []

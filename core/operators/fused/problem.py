@@ -17,6 +17,7 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.epilogue import CHANNEL, WHOLE, Epilogue
 from clgraft.core.problem import Argument, Gradient, Problem, parse
 from clgraft.core.problem.base import shortened
+from clgraft.core.problem.layout import FIRST, LAST
 
 KINDS = (CHANNEL, WHOLE)
 MOST_EXTRAS = 8  # each takes two kernel arguments
@@ -50,6 +51,7 @@ class FusedProblem(Problem):
     kind: ClassVar[str] = "fused"
     examples: ClassVar[tuple[str, ...]] = (
         "conv forward n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1 b1 with channel whole : y0 = fmax(x0 * x1 + x2, 0)",
+        "conv forward n1 ic5 ih6 iw7 oc9 kh3 kw3 layout=nhwc with channel whole : y0 = fmax(x0 * x1 + x2, 0)",
         "conv forward n2 ic16 ih7 iw7 oc32 kh1 kw1 b1 with whole : y0 = x0 + x1 > 0 ? x0 + x1 : 0",
         "conv forward n2 g12 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 with : y0 = clamp(x0, 0, 6)",
         "dense forward n8 i257 o129 b1 with channel scalars{slope} : y0 = x0 > x1 ? x0 : slope * x0",
@@ -75,14 +77,21 @@ class FusedProblem(Problem):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The result's shape: batch, channels and pixels, if there are any."""
+        """The result's shape."""
         return self.base.arguments()[-1].shape
 
     @property
-    def pointwise(self) -> PointwiseProblem:
-        """What follows the base, as a problem of its own over (batch, channels, pixels)."""
+    def by_channel(self) -> tuple[int, int, int]:
+        """The result's shape with one axis of channels: (batch, channels, pixels), or (pixels, channels, 1)."""
+        if getattr(self.base, "layout", FIRST) == LAST:
+            return (math.prod(self.shape[:-1]), self.shape[-1], 1)
         batch, channels, *rest = self.shape
-        shapes = {WHOLE: (batch, channels, math.prod(rest)), CHANNEL: (channels, 1)}
+        return (batch, channels, math.prod(rest))
+
+    @property
+    def pointwise(self) -> PointwiseProblem:
+        """What follows the base, as a problem of its own over `by_channel`."""
+        shapes = {WHOLE: self.by_channel, CHANNEL: (self.by_channel[1], 1)}
         inputs = (shapes[WHOLE], *(shapes[kind] for kind in self.extras))
         return PointwiseProblem(inputs, self.expression, (), self.parameters, dtype=self.dtype)
 
@@ -98,7 +107,7 @@ class FusedProblem(Problem):
 
     def arguments(self) -> tuple[Argument, ...]:
         *inputs, output = self.base.arguments()
-        shapes = {WHOLE: self.shape, CHANNEL: (self.shape[1],)}
+        shapes = {WHOLE: self.shape, CHANNEL: (self.by_channel[1],)}
         extras = (Argument(f"x{i}", "in", shapes[kind], self.dtype) for i, kind in enumerate(self.extras, 1))
         return (*inputs, *extras, output)
 
