@@ -4,7 +4,7 @@ import atexit
 import os
 import weakref
 
-from clgraft.mxnet_ops.engine import numpy_compat  # isort: skip  (before MXNet, which needs what it puts back)
+from clgraft.mxnet_ops.engine import numpy_compat, openmp  # noqa: F401  # isort: skip  (before MXNet, which needs both)
 
 import mxnet
 

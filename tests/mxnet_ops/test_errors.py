@@ -23,7 +23,7 @@ CASES = [
     ({**CONV, "num_filter": None}, "num_filter nothing, expected"),
     ({**CONV, "num_group": 3}, "num_filter 4, expected a multiple of num_group 3"),
     ({**CONV, "no_bias": "perhaps"}, "no_bias 'perhaps', expected True or False"),
-    ({**CONV, "layout": "NHWC"}, "layout 'NHWC', expected"),
+    ({**CONV, "layout": "NWC"}, "layout 'NWC', expected"),
     ({**CONV, "kernal": (3, 3)}, "attribute 'kernal', expected one of"),
     ({**CONV, "kernel": (7, 7)}, "does not fit"),
     ({**CONV, "kernel": (3,)}, "of shape (1, 4, 6, 6), expected 3 axes"),
