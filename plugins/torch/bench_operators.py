@@ -1,4 +1,8 @@
-"""PyTorch's CPU operators in both of its layouts, against our core without an adapter."""
+"""PyTorch's operators in both of its layouts, against our core without an adapter.
+
+Where our device has memory of its own and PyTorch is a CUDA build that finds a device, both sides compute on it, with
+all arrays there.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,43 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from clgraft import core
 from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
 
-MODE = "eager, the faster of channels first and channels last; ours without an adapter"
+MODES = {  # by whether both sides are on a GPU
+    False: "eager, the faster of channels first and channels last; ours without an adapter",
+    True: "eager on the GPU in float32 without TF32, with cudnn.benchmark, the faster of channels first and channels"
+    " last; ours without an adapter; arrays on the device, each call waits for it",
+}
 FIRST, LAST = "channels first", "channels last"
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by the number of an image's axes
 
 
+def __getattr__(name: str) -> str:
+    """Return MODE, which depends on the device."""
+    if name == "MODE":
+        return MODES[on_gpu()]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def on_gpu() -> bool:
+    """Return whether PyTorch computes on a GPU as we do."""
+    return core.context().device.host_access == "staged" and torch.cuda.is_available()
+
+
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
-    work = case.work
+    work, there = case.work, on_gpu()
+    if there:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
     inputs, arrays = operands(work)
-    found = {layout: _native(work, inputs, arrays, layout) for layout in layouts(work)}
-    return {**found, "clgraft": core_operators.side(case, arrays)}
+    place = "cuda" if there else "cpu"
+    found = {layout: _native(work, inputs, arrays, layout, place) for layout in layouts(work)}
+    return {**found, "clgraft": core_operators.side(case, arrays, on_device=there)}
 
 
 def layouts(work: Any) -> list[str]:
@@ -32,35 +57,38 @@ def layouts(work: Any) -> list[str]:
     return [FIRST, LAST] if ndim in FORMATS else [FIRST]
 
 
-def _laid_out(array: np.ndarray, layout: str) -> Any:
+def _laid_out(array: np.ndarray, layout: str, place: str = "cpu") -> Any:
     """Return an array as a tensor whose memory has a layout; vectors have but one."""
-    tensor = torch.from_numpy(array)
+    tensor = torch.from_numpy(array).to(place)
     form = FORMATS.get(tensor.ndim - 2)
     return tensor.contiguous(memory_format=form) if layout == LAST and form is not None else tensor
 
 
-def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout: str) -> Side:
+def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout: str, place: str = "cpu") -> Side:
     shapes = [arrays["dy"].shape, *(arrays[name].shape for name in inputs)]
     if isinstance(work, BatchNormProblem):  # as images of one column
         arrays = {name: value[..., None] if value.ndim == 3 else value for name, value in arrays.items()}
-    tensors = [_laid_out(arrays[name], layout) for name in inputs]
+    tensors = [_laid_out(arrays[name], layout, place) for name in inputs]
     learning = [tensor.clone().requires_grad_() for tensor in tensors]
-    dy = _laid_out(arrays["dy"], layout)
+    dy = _laid_out(arrays["dy"], layout, place)
+    wait = torch.cuda.synchronize if place == "cuda" else lambda: None
     kept: dict[str, Any] = {}
     recorded = _apply(work, learning)
 
     def forward() -> None:
         with torch.no_grad():
             kept["y"] = _apply(work, tensors)
+        wait()
 
     def backward() -> None:
         kept["gradients"] = torch.autograd.grad(recorded, learning, dy, retain_graph=True)
+        wait()
 
     backwards = None if isinstance(work, Element) and work.function == "sum" else backward
 
     def results() -> list[np.ndarray]:
         found = (kept["y"], *kept.get("gradients", ()))
-        return [tensor.numpy().reshape(shape) for tensor, shape in zip(found, shapes)]
+        return [tensor.cpu().numpy().reshape(shape) for tensor, shape in zip(found, shapes)]
 
     return Side(forward, backwards, results)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyopencl.array as device_array
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
@@ -18,14 +17,17 @@ from torch.fx.node import map_arg
 from clgraft.core import ClgraftError, Context
 from clgraft.core.graph import Copies, Graph
 from clgraft.plugins.torch.explanation import Explanation
+from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
-from clgraft.plugins.torch.memory import BLOCKS, fetch, held, hold, saved_elsewhere
+from clgraft.plugins.torch.memory import BLOCKS
+from clgraft.plugins.torch.staged import Staged
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
 NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
 MOST_CONTENTS = 4096  # inputs of forward graphs whose contents a backward graph finds on the device
 MOST_PROGRAMS = 16  # sets of shapes of a region that stay compiled
+MOST_CHANGES = 3  # of lasting arguments, before they are no constants any more: making these again takes time
 
 
 @dataclass
@@ -75,6 +77,10 @@ class _Program:
         The results.
     held : frozenset of str
         Outputs of the graph that stay on the device.
+    staged : Staged or None
+        How runs bind memory on a device with memory of its own.
+    contents : tuple
+        What tells the contents of lasting arguments that are constants of the graph.
     """
 
     compiled: Any
@@ -84,6 +90,8 @@ class _Program:
     single: bool
     operands: tuple[Any, ...]
     held: frozenset[str]
+    staged: Staged | None = None
+    contents: tuple[Any, ...] = ()
 
 
 class Region(torch.nn.Module):
@@ -113,25 +121,37 @@ class Region(torch.nn.Module):
         self._number = next(NUMBERS)
         self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
         self._programs: OrderedDict[Any, _Program | None] = OrderedDict()
+        self._changes = 0  # how often lasting arguments changed that were constants
 
     def forward(self, *arguments: Any) -> Any:
         """Return the region's results."""
         key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
+        program = self._programs.get(key)
+        contents = self._constants(arguments)
+        if program is not None and program.contents != contents:
+            self._changes += 1
+            del self._programs[key]
+            contents = self._constants(arguments)
         if key not in self._programs:
-            self._programs[key] = self._compile(arguments)
+            self._programs[key] = program = self._compile(arguments, contents)
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
-        program = self._programs[key]
         if program is None:
             return self.module(*map(fetch, arguments))
         return self._run(program, arguments)
+
+    def _constants(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what tells the contents of lasting arguments where these are constants: in inference."""
+        if not self._lasting or self.pair is not None or self._changes > MOST_CHANGES:
+            return ()
+        return tuple((arguments[place].data_ptr(), arguments[place]._version) for place in sorted(self._lasting))
 
     def _name(self, place: int, value: torch.Tensor) -> str:
         """Return an argument's name in the graph: the same in both passes if both read it, else one of its own."""
         name = self.again.get(place, f"in{place}_{self._number}")
         return f"{name}_{value.numel()}_{DTYPES[value.dtype]}"
 
-    def _compile(self, arguments: Sequence[Any]) -> _Program | None:
+    def _compile(self, arguments: Sequence[Any], contents: tuple[Any, ...] = ()) -> _Program | None:
         build = Builder()
         values: dict[Node, Any] = {}
         inputs: dict[str, int] = {}
@@ -163,6 +183,10 @@ class Region(torch.nn.Module):
             graph = _live(build.graph.graph(*outputs))
             read = {value.name for value in graph.inputs}
             constants = {name: array for name, array in build.constants.items() if name in read}
+            if contents:
+                lasting = {name: place for name, place in inputs.items() if place in self._lasting and name in read}
+                for name, place in lasting.items():
+                    constants[name] = arguments[place].detach().contiguous().numpy()
             compiled = self._context.compile(graph, constants=constants)
             compiled.plan()
         except ClgraftError as error:
@@ -172,41 +196,47 @@ class Region(torch.nn.Module):
             operand.name for place, operand in enumerate(operands) if place not in stay and isinstance(operand, Operand)
         }
         stays = frozenset(operands[place].name for place in stay if operands[place].name in outputs) - seen
-        wanted = {name: place for name, place in inputs.items() if name in read}
-        return _Program(compiled, wanted, inputs, build.constants, single, operands, stays)
+        wanted = {name: place for name, place in inputs.items() if name in read and name not in constants}
+        staged = None
+        if self._context.device.host_access == "staged":
+            staged = Staged(self._context, compiled, wanted, stays)
+        return _Program(compiled, wanted, inputs, build.constants, single, operands, stays, staged, contents)
 
     def _run(self, program: _Program, arguments: Sequence[Any]) -> Any:
-        arrays: dict[str, Any] = {}
-        tensors = []  # their memory is read
-        for name, place in program.read.items():
-            value = held(arguments[place])
-            if value is None:
-                tensors.append(arguments[place].detach().contiguous())
-                value = tensors[-1].numpy()
-            arrays[name] = value
-        made: dict[str, torch.Tensor] = {}
-        values = program.compiled.graph.values
-        stay = frozenset() if saved_elsewhere() else program.held
-        for name in program.compiled.graph.outputs:
-            shape, dtype = values[name].shape, values[name].dtype
-            if name in stay:
-                arrays[name] = device_array.empty(self._context.queue, shape, dtype)
-            else:
-                made[name] = BLOCKS.empty(shape, dtype)
-                arrays[name] = made[name].numpy()
-        copies = None if self.pair is None else self.pair.copies
-        program.compiled.run(arrays, versions=self._versions(program, arguments), copies=copies)
+        versions = self._versions(program, arguments)
+        if program.staged is None:
+            made = self._run_in_place(program, arguments)
+        else:
+            copies = None if self.pair is None else self.pair.copies
+            made = program.staged.run(arguments, versions, copies, hold=not saved_elsewhere())
         results = []
         for operand in program.operands:
             if not isinstance(operand, Operand):
                 results.append(operand)
-            elif operand.name in stay:
-                results.append(hold(arrays[operand.name], operand.shape))
+            elif operand.name in program.held and operand.name in made:
+                base = made[operand.name]
+                results.append(base if base.shape == operand.shape else base.reshape(operand.shape))
             else:
                 base = self._base(program, operand, made, arguments)
                 plain = operand.contiguous and base.shape == operand.shape
                 results.append(base if plain else _seen(base.reshape(operand.stored), operand))
         return results[0] if program.single else tuple(results)
+
+    @staticmethod
+    def _run_in_place(program: _Program, arguments: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """Run on a device that uses host memory in place, and return the results by name."""
+        arrays: dict[str, Any] = {}
+        tensors = []  # their memory is read
+        for name, place in program.read.items():
+            tensors.append(arguments[place].detach().contiguous())
+            arrays[name] = tensors[-1].numpy()
+        made: dict[str, torch.Tensor] = {}
+        values = program.compiled.graph.values
+        for name in program.compiled.graph.outputs:
+            made[name] = BLOCKS.empty(values[name].shape, values[name].dtype)
+            arrays[name] = made[name].numpy()
+        program.compiled.run(arrays)
+        return made
 
     @staticmethod
     def _base(

@@ -55,9 +55,17 @@ def read_clipped(joint: GraphModule) -> None:
         if node.target is not aten.hardtanh_backward.default:
             continue
         _, x, *bounds = node.args
-        for user in x.users:
+        copies = []  # what is clipped in place is copied for the gradient first
+        before = x
+        while before.target is aten.clone.default:
+            copies.append(before)
+            before = before.args[0]
+        for user in before.users:
             if user.target is aten.hardtanh.default and [*user.args[1:], *(-1, 1)[len(user.args) - 1 :]] == bounds:
                 node.replace_input_with(x, user)
+                for copy in copies:
+                    if not copy.users:
+                        joint.graph.erase_node(copy)
                 break
     joint.recompile()
 

@@ -1,4 +1,4 @@
-"""Memory of tensors that regions make: blocks that are used again, and values that stay on the device."""
+"""Memory of tensors that regions make in host memory: blocks that are used again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import threading
 import weakref
 from collections import deque
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,7 @@ SMALLEST = 1 << 16  # bytes of tensors whose memory is kept; the others are PyTo
 
 
 class _Owner(np.ndarray):
-    """What a tensor's storage holds as long as it lives; `value` is the held device array, if there is one."""
-
-    value: Any = None
+    """What a tensor's storage holds as long as it lives."""
 
 
 class Blocks:
@@ -75,32 +72,3 @@ class Blocks:
 
 
 BLOCKS = Blocks()
-_HELD: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()  # by address
-
-
-def hold(value: Any, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor that stands for a device array of this shape: one NaN, seen as often as the shape wants."""
-    owner = np.full(1, np.nan, value.dtype).view(_Owner)
-    owner.value = value
-    _HELD[owner.ctypes.data] = owner
-    return torch.from_numpy(owner).expand(shape)
-
-
-def held(tensor: Any) -> Any:
-    """Return the device array that a tensor stands for; None if it has its elements itself."""
-    if not _HELD or not isinstance(tensor, torch.Tensor):
-        return None
-    owner = _HELD.get(tensor.data_ptr())
-    return None if owner is None else owner.value.reshape(tensor.shape)
-
-
-def fetch(tensor: Any) -> Any:
-    """Return a tensor with its elements in host memory."""
-    value = held(tensor)
-    return tensor if value is None else torch.from_numpy(value.get())
-
-
-def saved_elsewhere() -> bool:
-    """Return whether hooks take what backward reads: they have to see its elements."""
-    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    return top is not None and top(False) is not None

@@ -15,8 +15,8 @@ import clgraft.plugins.torch.lowering  # noqa: F401  fills the table
 from clgraft.core import Context
 from clgraft.plugins.torch.execution import DTYPES, Pair, Region
 from clgraft.plugins.torch.explanation import Explanation
+from clgraft.plugins.torch.held import fetch
 from clgraft.plugins.torch.lowering.builder import CONDITIONS, TABLE
-from clgraft.plugins.torch.memory import fetch
 
 aten = torch.ops.aten
 
@@ -149,6 +149,7 @@ def take_regions(
     if staged:
         _fetch_for_others(fused, inputs)
     _keep_strides(fused)
+    _lay_out_results(fused, None if pair is None or backward else pair.returned)
     fused.recompile()
     return fused
 
@@ -195,6 +196,33 @@ def _keep_strides(module: GraphModule) -> None:
                 with module.graph.inserting_before(node):
                     laid_out = module.graph.call_function(_with_strides, (node.args[0], list(value.stride())))
                 node.replace_input_with(node.args[0], laid_out)
+
+
+def _lay_out_results(module: GraphModule, count: int | None) -> None:
+    """Lay out the results that the caller sees, the first of them or all, with the strides that were traced.
+
+    Regions compute in the order of contiguous tensors, where PyTorch's own operators may keep channels last.
+    """
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    if not isinstance(output.args[0], (tuple, list)):
+        return
+    results = list(output.args[0])
+    for place, node in enumerate(results[:count]):
+        value = node.meta.get("val") if isinstance(node, Node) else None
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            continue
+        numbers = (*value.shape, *value.stride())
+        if all(isinstance(number, int) for number in numbers) and not value.is_contiguous():
+            with module.graph.inserting_before(output):
+                results[place] = module.graph.call_function(_laid_out, (node, list(value.stride())))
+    output.args = (type(output.args[0])(results),)
+
+
+def _laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """Return a tensor with these strides, of which those along a single element have no meaning."""
+    same = all(size == 1 or one == other for size, one, other in zip(tensor.shape, tensor.stride(), strides))
+    dense = sorted(s for n, s in zip(tensor.shape, strides) if n > 1)[:1] == [1]  # else a view that repeats or skips
+    return tensor if same or not dense else _with_strides(tensor, strides)
 
 
 def _with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import torch
@@ -13,14 +14,19 @@ from clgraft.plugins.torch.lowering.values import NotLowered, Operand
 
 aten = torch.ops.aten
 
+WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
 
 def evaluate(build: Builder, text: str, **values: Any) -> Operand:
-    """Return an expression of named operands and numbers; numbers are given with each run."""
+    """Return an expression of named operands and numbers; numbers are given with each run.
+
+    Operands become x0, x1, ... in the text, as in the core's own problems, which its passes know again.
+    """
     operands = [value for value in values.values() if isinstance(value, Operand)]
     scalars = {name: float(value) for name, value in values.items() if not isinstance(value, Operand)}
-    tensors = [name for name, value in values.items() if isinstance(value, Operand)]
-    loads = "".join(f"real {name} = x{i}; " for i, name in enumerate(tensors))
-    return build.pointwise(f"{loads}y0 = {text};", operands, scalars)[0]
+    places = {name: f"x{i}" for i, name in enumerate(n for n, v in values.items() if isinstance(v, Operand))}
+    named = WORD.sub(lambda found: places.get(found[0], found[0]), text)
+    return build.pointwise(f"y0 = {named};", operands, scalars)[0]
 
 
 def _unary(operator: Any, name: str) -> None:

@@ -106,17 +106,15 @@ def batch_norm_training(
         return (y, nothing, nothing, *running)
     reads = {"x": x, **_affine(build, x, gamma, beta)}
     found = build.run(_norm("forward_training", x), reads, {"eps": eps}, {"y": x.shape})
-    (inverse,) = build.pointwise("y0 = rsqrt(x0 + eps);", [found["var"]], {"eps": eps})
-    results = (found["y"], found["mean"], inverse)
     if not running:
-        return results
+        (inverse,) = build.pointwise("y0 = rsqrt(x0 + eps);", [found["var"]], {"eps": eps})
+        return found["y"], found["mean"], inverse
     count = x.size // x.shape[1]
     correction = count / (count - 1) if count > 1 else math.nan  # of the biased variance, as in PyTorch
-    moving = [
-        build.pointwise("y0 = keep * x0 + share * x1;", [old, found[name]], {"keep": 1 - momentum, "share": share})[0]
-        for old, name, share in zip(running, ("mean", "var"), (momentum, momentum * correction))
-    ]
-    return (*results, *moving)
+    text = "y0 = rsqrt(x1 + eps); y1 = keep * x2 + share * x0; y2 = keep * x3 + unbiased * x1;"
+    numbers = {"eps": eps, "keep": 1 - momentum, "share": momentum, "unbiased": momentum * correction}
+    vectors = build.pointwise(text, [found["mean"], found["var"], *running], numbers, outputs=3)
+    return found["y"], found["mean"], *vectors
 
 
 @lowers(aten.native_batch_norm_backward.default)

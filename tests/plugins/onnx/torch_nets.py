@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 # A torchvision that was built for CUDA loads no operators of its own next to a torch for CPUs; its module wants them.
+# Next to a torch for CUDA it does, and refuses those that are there.
 OPERATORS = (
     *("roi_align", "_roi_align_backward", "ps_roi_align", "_ps_roi_align_backward", "roi_pool", "_roi_pool_backward"),
     *("ps_roi_pool", "_ps_roi_pool_backward", "qroi_align", "qnms", "deform_conv2d", "_deform_conv2d_backward"),
@@ -59,7 +60,7 @@ def torchvision() -> Any:
     """Return torchvision, after the operators that its module wants are declared."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    for name in ("nms", *OPERATORS):
+    for name in ("nms", *OPERATORS) if torch.version.cuda is None else ():
         with contextlib.suppress(RuntimeError):  # there already
             library.define(f"{name}{signature}")
     torchvision.library = library  # type: ignore[attr-defined]

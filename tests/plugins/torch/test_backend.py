@@ -14,7 +14,7 @@ import clgraft.plugins.torch as plugin  # noqa: E402
 from clgraft import core  # noqa: E402
 from clgraft.core.errors import ArgumentError, DeviceError  # noqa: E402
 from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
-from clgraft.plugins.torch.execution import Region  # noqa: E402
+from clgraft.plugins.torch.execution import MOST_CHANGES, Region  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
 
@@ -179,6 +179,48 @@ def test_channels_last_and_other_strides():
         assert difference(compiled(x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)), expected) < 1e-5
 
 
+class Images(nn.Module):
+    """Layers whose results are images, of which the caller sees two."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(5, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, groups=8, bias=False)
+        self.third = nn.Conv2d(8, 6, 1)
+
+    def forward(self, x):
+        early = functional.relu(self.norm(self.first(x)))
+        y = self.third(functional.max_pool2d(self.second(early), 2))
+        return early, y, y.mean((2, 3))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_results_and_gradients_have_the_strides_of_eager_pytorch(last):
+    order = torch.channels_last if last else torch.contiguous_format
+    net = Images().to(memory_format=order)
+    x = torch.randn(2, 5, 13, 12).to(memory_format=order).requires_grad_(True)
+    heads = [torch.randn(2, 8, 13, 12).to(memory_format=order), torch.randn(2, 6, 3, 2), torch.randn(2, 6)]
+    exact = copy.deepcopy(net).double()
+    x64 = x.detach().double().requires_grad_(True)
+    runs = []
+    for model, images, outer in (
+        (net, x, heads),
+        (torch.compile(net, backend=clgraft), x, heads),
+        (exact, x64, [head.double() for head in heads]),
+    ):
+        results = model(images)
+        parameters = list((net if model is not exact else exact).parameters())
+        runs.append((results, torch.autograd.grad(results, [images, *parameters], outer)))
+    (eager, eager_gradients), (ours, gradients), (wide, wide_gradients) = runs
+    assert ours[0].is_contiguous(memory_format=order)
+    for got, expected, reference in zip((*ours, *gradients), (*eager, *eager_gradients), (*wide, *wide_gradients)):
+        strides = zip(got.shape, got.stride(), expected.stride())  # along a single element they have no meaning
+        assert all(one == other for size, one, other in strides if size > 1)
+        scale = max(float(reference.detach().abs().max()), 1e-3)
+        assert float((got.detach().double() - reference.detach()).abs().max()) <= 2e-5 * scale
+
+
 def test_dropout_draws_pytorchs_random_numbers():
     net = small_net(dropout=0.5)
     compiled = torch.compile(net, backend=clgraft)
@@ -207,27 +249,31 @@ def test_options():
         assert isinstance(raised.value, error) or error.__name__ in str(raised.value)
 
 
-def test_frozen_parameters_are_sent_again_when_they_change():
-    """The numbers of contents, on any device; devices with memory of their own send by them."""
+def test_frozen_parameters_that_change(monkeypatch):
+    """They are constants at first; if they change often, they have numbers of their contents instead, to be sent by."""
     net = small_net().eval()
-    found, regions = Explanation(), []
-    original = Region._versions
+    found, versions, compilations = Explanation(), [], []
+    numbered, compiling = Region._versions, Region._compile
 
     def remember(self, *arguments):
-        regions.append(original(self, *arguments))
-        return regions[-1]
+        versions.append(numbered(self, *arguments))
+        return versions[-1]
 
-    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(Region, "_versions", remember)
+    monkeypatch.setattr(Region, "_versions", remember)
+    monkeypatch.setattr(Region, "_compile", lambda *given: compilations.append(given[2]) or compiling(*given))
+    with torch.no_grad():
         compiled = torch.compile(net, backend=compiler(core.context(), found, frozen=True))
-        for change in (None, None, lambda: net[9].bias.add_(1)):
-            if change:
-                change()
+        for step in range(MOST_CHANGES + 4):
+            if step > 1:
+                net[9].bias.add_(1)
             x = torch.randn(2, 3, 8, 8)
             assert difference(compiled(x), copy.deepcopy(net).double()(x.double())) < 1e-5
+        compiled(x)
+    assert [bool(contents) for contents in compilations] == [True] * (MOST_CHANGES + 1) + [False]
     parameters = len([*net.parameters()]) + len([b for b in net.buffers() if b.is_floating_point()])
-    assert len(regions[0]) == parameters and regions[0] == regions[1]
-    assert sum(regions[1][name] != number for name, number in regions[2].items()) == 1
+    assert [len(numbers) for numbers in versions] == [0] * (MOST_CHANGES + 2) + [parameters] * 3
+    assert sum(versions[-2][name] != number for name, number in versions[-3].items()) == 1
+    assert versions[-1] == versions[-2]
 
 
 def test_the_backend_has_a_name():

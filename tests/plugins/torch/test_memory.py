@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 
 from clgraft import core  # noqa: E402
 from clgraft.core.graph import CompiledGraph  # noqa: E402
+from clgraft.core.runtime.plan import Plan  # noqa: E402
 from clgraft.core.session.context import Context  # noqa: E402
-from clgraft.plugins.torch import memory  # noqa: E402
+from clgraft.plugins.torch import held, memory  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
 from clgraft.plugins.torch.execution import Region  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
@@ -83,7 +84,7 @@ def test_training_keeps_what_backward_reads_on_the_device(staged, frozen):
         assert difference(*gradients) < 1e-5
     del y, dx
     gc.collect()
-    assert not memory._HELD
+    assert not held._HELD
 
 
 def test_two_forwards_before_their_backwards(staged):
@@ -138,7 +139,7 @@ def test_a_backward_that_pytorch_runs_reads_values_of_the_device(staged, monkeyp
     bus = Bus(staged)
     monkeypatch.setattr(Region, "_compile", lambda *_: None)
     got = torch.autograd.grad(y.sum(), (x, w))
-    assert bus.moved() == (0, 0)
+    assert bus.moved() == (0, 2 * nbytes([x]))
     exact = [tensor.detach().double().requires_grad_() for tensor in (x, w)]
     for ours, theirs in zip(got, torch.autograd.grad((torch.tanh(exact[0] @ exact[1]) * exact[1]).sum(), exact)):
         assert difference(ours, theirs) < 1e-5
@@ -239,3 +240,63 @@ def test_tensors_are_used_in_place(monkeypatch):
     forward, backward = seen
     assert forward >= parameters | {x.data_ptr(), y.data_ptr()}
     assert backward >= gradients | {dy.data_ptr()}
+
+
+def test_values_that_stay_share_memory(staged):
+    """More of them than a page of tensors stands for, of three dtypes; each is found and read back."""
+    arrays, rng = held.Arrays(staged), np.random.default_rng(3)
+    dtypes = ("float32", "float64", "float16")
+    values = [rng.standard_normal((i % 7, i % 5 + 1)).astype(dtypes[i % 3]) for i in range(7000)]
+    layout = held.Layout([(value.shape, str(value.dtype)) for value in values])
+    lease = arrays.take(layout.nbytes)
+    tensors = layout.hold(lease, [value.shape for value in values])
+    for value, offset in zip(values, layout.offsets):
+        if value.size:
+            pointer = staged.ffi.cast("void *", value.ctypes.data)
+            assert staged.lib.clg_array_write(lease.handle, offset, pointer, value.nbytes) == 0
+    places = [held.held(tensor) for tensor in tensors if tensor.numel()]
+    assert len({place.offset for place in places}) == len(places) and all(p.lease is lease for p in places)
+    for tensor, value in zip(tensors, values):
+        assert tensor.shape == value.shape and torch.isnan(tensor).all()
+        if value.size:
+            assert np.array_equal(held.fetch(tensor).numpy(), value)
+    assert arrays.unused == 0
+    del lease, places, tensor
+    assert arrays.unused == 0, "the tensors need it"
+    del tensors
+    assert arrays.unused == layout.nbytes
+    again = arrays.take(layout.nbytes)
+    assert arrays.unused == 0
+    other = arrays.take(64)
+    del again, other
+    arrays.release()
+    assert arrays.unused == 0
+
+
+def test_memory_that_nobody_uses_is_given_back_where_it_is_short(staged, monkeypatch):
+    x = torch.randn(3, 40, requires_grad=True)
+    model = compiled(lambda x: torch.tanh(torch.tanh(x * 3)).square().sum(), staged)
+    model(x).backward()
+    gc.collect()
+    arrays = held.arrays_of(staged)
+    kept = arrays.unused
+    assert kept
+    model(x).backward()  # with the same memory
+    gc.collect()
+    assert arrays.unused == kept
+    failures = [True]
+    run = Plan.run_bound
+
+    def refuse(self, *arguments):
+        if failures and arrays.unused:
+            failures.clear()
+            raise core.ExecutionError("no memory", staged.lib.CLG_OUT_OF_MEMORY)
+        return run(self, *arguments)
+
+    spare = arrays.take(1000)
+    del spare
+    monkeypatch.setattr(Plan, "run_bound", refuse)
+    model(x).backward()
+    assert not failures
+    gc.collect()
+    assert arrays.unused == kept

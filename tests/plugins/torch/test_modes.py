@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from clgraft import core  # noqa: E402
+from clgraft.core.graph import CompiledGraph  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from clgraft.plugins.torch.regions import take_regions  # noqa: E402
@@ -100,7 +101,7 @@ def test_dropout_draws_what_eager_pytorch_draws():
     assert not torch.equal(model(torch.linspace(-1, 1, 48).reshape(6, 8)) == 0, results[0][0] == 0)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.Hardtanh()])
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh()])
 def test_what_is_in_front_of_a_rectifier_is_not_kept(activation):
     """Backward reads the images, the convolutions' results and the rectifier's, each once, and no norm's."""
     net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), activation, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
@@ -113,6 +114,27 @@ def test_what_is_in_front_of_a_rectifier_is_not_kept(activation):
     exact(x.double()).backward(dy.double())
     assert difference(net[0].weight.grad, exact[0].weight.grad) < 1e-4
     assert sum(size == 4 * 8 * 64 for size in kept) == 3
+
+
+@pytest.mark.parametrize(("activation", "word"), [(nn.ReLU(), "relu_keep_nan"), (nn.ReLU6(inplace=True), "clip")])
+def test_a_rectifier_is_part_of_the_norm_in_front_of_it(activation, word, monkeypatch):
+    """The core's passes know what the plugin writes: neither the norm's value nor its copy goes through memory."""
+    problems = []
+    handed = CompiledGraph._handed
+
+    def remember(self, *arguments):
+        found = handed(self, *arguments)
+        problems.extend(text for text, _ in found[2].algorithms)
+        return found
+
+    monkeypatch.setattr(CompiledGraph, "_handed", remember)
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), activation, nn.Conv2d(8, 4, 1))
+    exact, x = copy.deepcopy(net).double(), 3 * torch.randn(4, 3, 8, 8)
+    model = compiled(net)
+    y = model(x)
+    assert difference(y, exact(x.double())) < 1e-5 and difference(net[1].running_var, exact[1].running_var) < 1e-6
+    norms = [text.split() for text in problems if text.startswith("batchnorm forward_training")]
+    assert len(norms) == 1 and word in norms[0]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
