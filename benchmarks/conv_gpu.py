@@ -1,6 +1,7 @@
 """Compare convolutions on a GPU with PyTorch's cuDNN: `python benchmarks/conv_gpu.py resnet50 --batch 64`.
 
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
+cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
 for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` writes all figures.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from device_run import DeviceRun, profiling_queue, relative_error, torch_milliseconds
+from device_run import DeviceRun, relative_error, torch_milliseconds
 from timing import geometric_mean, problem_lines
 
 from clgraft import core
@@ -53,6 +54,15 @@ def torch_call(problem: core.ConvProblem, tensors: dict[str, torch.Tensor]) -> C
     return backward
 
 
+def layouts_of(tensors: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the same tensors in each layout that PyTorch has for them."""
+    found = {"channels first": tensors}
+    if all(tensor.ndim == 4 for tensor in tensors.values()):
+        last = torch.channels_last
+        found["channels last"] = {key: tensor.contiguous(memory_format=last) for key, tensor in tensors.items()}
+    return found
+
+
 @contextmanager
 def forced(tile: Any, parts: int) -> Iterator[None]:
     """Make every product choose this tile and split."""
@@ -69,7 +79,7 @@ def forced(tile: Any, parts: int) -> Iterator[None]:
         gpu_gemm.choose = usual
 
 
-def tile_table(context: Context, queue: Any, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> list[dict]:
+def tile_table(context: Context, problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> list[dict]:
     """Time every tile with the splits that assign one to eight work-groups to a compute unit."""
     rows = []
     depth_of = {"forward": "w", "backward_data": "w", "backward_filter": "dy"}
@@ -91,9 +101,9 @@ def tile_table(context: Context, queue: Any, problem: core.ConvProblem, arrays: 
         for parts in sorted(tried):
             try:
                 with forced(tile, parts):
-                    run = DeviceRun(context, queue, problem, arrays)
-                run.milliseconds(2)
-                time = statistics.median(run.milliseconds(2) for _ in range(3))
+                    run = DeviceRun(context, problem, arrays)
+                runs = run.enough()
+                time = statistics.median(run.milliseconds(runs) for _ in range(3))
                 row = {"m": tile.m, "n": tile.n, "k": tile.k, "parts": parts, "ms": time}
             except core.ClgraftError as error:
                 row = {
@@ -119,7 +129,6 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     context = core.context("gpu")
-    queue = profiling_queue(context)
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours (float32), relative error ours / cuDNN")
     results, ratios = [], {direction: [] for direction in DIRECTIONS}
     for name in options.sets:
@@ -139,25 +148,28 @@ def main() -> int:
             for direction in DIRECTIONS:
                 problem = forward.with_direction(direction)
                 exact = torch_call(problem, doubles)()
-                peer = torch_call(problem, tensors)
-                run = DeviceRun(context, queue, problem, arrays)
+                peers = {layout: torch_call(problem, laid_out) for layout, laid_out in layouts_of(tensors).items()}
+                run = DeviceRun(context, problem, arrays)
                 error = relative_error(run.result(), exact)
-                peer_error = float((peer().double() - exact).norm() / exact.norm())
-                times: dict[str, list[float]] = {"ours": [], "cudnn": []}
+                times: dict[str, list[float]] = {"ours": [], **{layout: [] for layout in peers}}
+                runs = run.enough()
                 for _ in range(9):
-                    times["ours"].append(run.milliseconds(3))
-                    times["cudnn"].append(torch_milliseconds(peer, 3))
-                ours, cudnn = (statistics.median(values[1:]) for values in times.values())
+                    times["ours"].append(run.milliseconds(runs))
+                    for layout, peer in peers.items():
+                        times[layout].append(torch_milliseconds(peer, runs))
+                ours, *theirs = (statistics.median(values[1:]) for values in times.values())
+                cudnn, layout = min(zip(theirs, peers))
+                peer_error = float((peers[layout]().double() - exact).norm() / exact.norm())
                 rate = problem.flops / 1e9
                 print(
                     f"{label:24} {direction:15} {run.algorithm:9} {ours:7.3f} {rate / ours:5.1f}  cudnn {cudnn:7.3f} "
-                    f"{rate / cudnn:5.1f} {cudnn / ours:5.2f}x  error {error:.1e} {peer_error:.1e}",
+                    f"{rate / cudnn:5.1f} {cudnn / ours:5.2f}x  error {error:.1e} {peer_error:.1e}  {layout}",
                     flush=True,
                 )
                 ratios[direction].append(cudnn / ours)
                 row = {"problem": str(problem), "ours": ours, "cudnn": cudnn, "error": error, "cudnn_error": peer_error}
                 if options.tiles:
-                    row["tiles"] = tile_table(context, queue, problem, arrays)
+                    row["tiles"] = tile_table(context, problem, arrays)
                     for best in row["tiles"][:4]:
                         print("   ", {key: value for key, value in best.items()}, flush=True)
                 results.append(row)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import torch
+from launch_loop import LaunchLoop
 
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.session.context import Context
 
-
-def profiling_queue(context: Context) -> Any:
-    """Return a queue whose events record their times."""
-    profiling = cl.command_queue_properties.PROFILING_ENABLE
-    return cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
+ENQUEUED_MS = 0.02  # a host needs less than that to enqueue a launch or a call
+FILL_BYTES, FILL_MS = 2**28, 0.05  # what the device does meanwhile, and the least that it takes
+CYCLES_OF_MS = 2_000_000  # of the device's clock
 
 
 class DeviceRun:
@@ -26,12 +26,13 @@ class DeviceRun:
     def __init__(
         self,
         context: Context,
-        queue: Any,
         problem: Any,
         arrays: dict[str, np.ndarray],
         scalars: Mapping[str, float] | None = None,
         steps: Launches | None = None,
     ) -> None:
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        queue = cl.CommandQueue(context.cl_context, context.cl_device, properties=profiling)
         self.queue, self.problem, self.algorithm = queue, problem, ""
         if steps is None:
             chosen = context.choose(problem)
@@ -47,6 +48,7 @@ class DeviceRun:
                 cl.enqueue_fill_buffer(queue, buffer, np.float32(np.nan), 0, buffer.size)
             else:
                 cl.enqueue_copy(queue, buffer, filled)
+        self._lead = cl.Buffer(context.cl_context, flags, FILL_BYTES)
         self.workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
         self.launches = steps.launches
         for launch in self.launches:
@@ -66,33 +68,43 @@ class DeviceRun:
                     values.append(cl.LocalMemory(item.nbytes))
             for i, value in enumerate(values):
                 launch.kernel.built.set_arg(i, value)
-
-    def enqueue(self) -> list[Any]:
-        """Launch everything once and return the events."""
-        return [
-            cl.enqueue_nd_range_kernel(self.queue, launch.kernel.built, launch.global_size, launch.local_size)
-            for launch in self.launches
-        ]
+        bound = [(launch.kernel.built, launch.global_size, launch.local_size) for launch in self.launches]
+        self._loop = LaunchLoop(queue, bound)
 
     def result(self, name: str = "") -> np.ndarray:
         """Run once and return an output, the last one without a name."""
-        self.enqueue()
+        self._loop.run()
         arguments = {argument.name: argument for argument in self.problem.arguments()}
         argument = arguments[name or list(arguments)[-1]]
         host = np.empty(argument.shape, argument.dtype)
         cl.enqueue_copy(self.queue, host, self.buffers[argument.name])
         return host
 
+    def enough(self) -> int:
+        """Return how many runs in a row take half a millisecond, at least 10."""
+        return max(10, min(200, math.ceil(0.5 / max(self.milliseconds(10), 1e-4))))
+
     def milliseconds(self, times: int) -> float:
-        """Return the device's time of one of several runs in a row."""
-        events = [event for _ in range(times) for event in self.enqueue()]
-        events[-1].wait()
-        return (events[-1].profile.end - events[0].profile.start) * 1e-6 / times
+        """Return the device's time of one of several runs in a row, all of them enqueued before the first one begins.
+
+        Only what stands around them has events: one for each kernel would make it longer, by 2 us on NVIDIA's driver.
+        """
+        for _ in range(1 + math.ceil(times * len(self.launches) * ENQUEUED_MS / FILL_MS)):
+            self._fill(self._lead, FILL_BYTES)
+        before = self._fill(self.workspace, 4)
+        self._loop.run(times, wait=False)
+        after = self._fill(self.workspace, 4)
+        after.wait()
+        return float(after.profile.start - before.profile.end) * 1e-6 / times
+
+    def _fill(self, buffer: Any, nbytes: int) -> Any:
+        return cl.enqueue_fill_buffer(self.queue, buffer, np.float32(0), 0, nbytes)
 
 
 def torch_milliseconds(call: Callable[[], torch.Tensor], times: int) -> float:
-    """Return the device's time of one of several calls in a row."""
+    """Return the device's time of one of several calls in a row, all of them enqueued before the first one begins."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(int((1 + times) * ENQUEUED_MS * CYCLES_OF_MS))
     start.record()
     for _ in range(times):
         call()

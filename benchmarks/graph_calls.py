@@ -11,43 +11,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import cffi
 import numpy as np
+from launch_loop import LaunchLoop
 
 from clgraft import core
 from clgraft.core import abi
 from clgraft.core.graph import GraphBuilder
-
-LOOP = """
-#include <stdint.h>
-#include <stddef.h>
-typedef int32_t (*launch_fn)(void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
-                             const void *, void *);
-typedef int32_t (*finish_fn)(void *);
-void enqueue_all(void *queue, void **kernels, uint32_t count, const size_t *global, const size_t *local) {
-    void **table = *(void ***)queue;
-    for (uint32_t i = 0; i < count; i++)
-        ((launch_fn)table[59])(queue, kernels[i], 1, NULL, global + i, local[i] ? local + i : NULL, 0, NULL, NULL);
-    ((finish_fn)table[47])(queue);
-}
-"""
-
-
-def compiled_loop() -> tuple[Any, Any]:
-    """Return cffi's objects of the loop in C."""
-    ffi = cffi.FFI()
-    ffi.cdef("void enqueue_all(void *, void **, uint32_t, const size_t *, const size_t *);")
-    folder = Path(tempfile.mkdtemp())
-    (folder / "loop.c").write_text(LOOP)
-    command = ["cc", "-O2", "-shared", "-fPIC", str(folder / "loop.c"), "-o", str(folder / "loop.so")]
-    subprocess.run(command, check=True)
-    return ffi, ffi.dlopen(str(folder / "loop.so"))
 
 
 def main() -> None:
@@ -72,17 +44,12 @@ def main() -> None:
     assert arrays[total][0] == options.launches + 1
     plan = compiled.plan()
     bound = plan._bound(arrays)
-    ffi, loop = compiled_loop()
     launches = seen[-1].launches
-    kernels = ffi.new("void *[]", [ffi.cast("void *", launch.kernel.int_ptr) for launch in launches])
-    sizes = ffi.new("size_t[]", [launch.global_size[0] for launch in launches])
-    groups = ffi.new("size_t[]", [launch.local_size[0] if launch.local_size else 0 for launch in launches])
-    assert all(len(launch.global_size) == 1 for launch in launches)
-    queue = ffi.cast("void *", context.queue.int_ptr)
+    loop = LaunchLoop(context.queue, [(launch.kernel, launch.global_size, launch.local_size) for launch in launches])
     runs = {
         "CompiledGraph.run": lambda: compiled.run(arrays),
         "clg_plan_run": lambda: abi.lib.clg_plan_run(plan._handle, bound, len(bound), abi.ffi.NULL, 0),
-        "the driver alone": lambda: loop.enqueue_all(queue, kernels, len(launches), sizes, groups),
+        "the driver alone": loop.run,
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.repeats):

@@ -92,8 +92,9 @@ class OnGraph:
 
     def relu(self, x: str, limit: float | None = None) -> str:
         """Return max(x, 0), at most `limit`."""
-        text = "y0 = x0 > 0 ? x0 : 0;" if limit is None else f"y0 = x0 > 0 ? (x0 < {limit} ? x0 : {limit}) : 0;"
-        (y,) = self.builder.add(core.PointwiseProblem((self.shapes[x],), text), x)
+        text = "y0 = x0 > 0 ? x0 : 0;" if limit is None else "y0 = x0 < low ? low : x0 > high ? high : x0;"
+        scalars = {} if limit is None else {"low": 0.0, "high": limit}
+        (y,) = self.builder.add(core.PointwiseProblem((self.shapes[x],), text, (), tuple(scalars)), x, scalars=scalars)
         return self._known(y, self.shapes[x])
 
     def add(self, x: str, y: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from device_run import DeviceRun, profiling_queue, relative_error, torch_milliseconds
+from device_run import DeviceRun, relative_error, torch_milliseconds
 from timing import geometric_mean
 
 from clgraft import core
@@ -233,7 +233,6 @@ def main() -> int:
     only = parser.parse_args().only
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     context = core.context("gpu")
-    queue = profiling_queue(context)
     copy = copy_milliseconds(2**30)
     print(
         f"device: {context.device.name}; copy {2**31 / copy / 1e9:.2f} TB/s; ms, GB/s, TFLOPS, PyTorch's time over ours"
@@ -247,7 +246,7 @@ def main() -> int:
         tensors = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
         peer = partial(function, tensors)
         try:
-            run = DeviceRun(context, queue, problem, arrays, scalars)
+            run = DeviceRun(context, problem, arrays, scalars)
         except core.ClgraftError as error:
             print(f"{text:72} {str(error)[:500]}", flush=True)
             continue
@@ -262,9 +261,10 @@ def main() -> int:
             error = relative_error(result, function(wide))
             del wide
         times: dict[str, list[float]] = {"ours": [], "torch": []}
+        runs = run.enough()
         for _ in range(9):
-            times["ours"].append(run.milliseconds(3))
-            times["torch"].append(torch_milliseconds(peer, 3))
+            times["ours"].append(run.milliseconds(runs))
+            times["torch"].append(torch_milliseconds(peer, runs))
         ours, theirs = (statistics.median(values[1:]) for values in times.values())
         nbytes = sum(argument.nbytes for argument in problem.arguments())
         rate = f"{nbytes / ours / 1e6:6.0f} GB/s"

@@ -8,10 +8,10 @@ from typing import Any
 
 os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet prints a line for each executor otherwise
 
+import clgraft.mxnet_ops  # noqa: F401  # isort: skip  (before MXNet, which reads what it sets)
 import mxnet as mx
 import numpy as np
 
-import clgraft.mxnet_ops  # noqa: F401
 from clgraft.core import BatchNormProblem, PoolProblem
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side, random

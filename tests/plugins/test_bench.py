@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clgraft import core
 from clgraft.core import parse
 from clgraft.core.tuning import problem_sets, rows
-from clgraft.plugins.command_line.bench import operators, peaks, peers, report, threads, timing
+from clgraft.plugins.command_line.bench import core_operators, operators, peaks, peers, report, threads, timing
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
 from clgraft.plugins.command_line.bench.named import LoneCase, named
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
@@ -138,6 +139,27 @@ def test_pytorchs_layouts():
         side.backward()
     natives = [sides[name].results() for name in found["3x3-64-56"]]
     assert all(np.allclose(one, other, atol=1e-3) for one, other in zip(*natives))
+
+
+def test_our_side_with_arrays_on_the_device(monkeypatch):
+    """The same results as with NumPy's arrays, and nothing moves in a call."""
+    here = core.context()
+    device = replace(here.device, host_access="staged")
+    staged = core.Context(here.cl_context, here.cl_device, here.queue, device=device)
+    monkeypatch.setattr(core, "context", lambda *_: staged)
+    known = {case.name: case for case in cases(["classic", "norms", "poolings", "elements"], batch=1)}
+    for name in ("1x1-2048-512-7", "512-7", "max-3x3-s2-64-55", "tanh-64-56"):
+        case = known[name]
+        _, arrays = peers.operands(case.work)
+        sides = [core_operators.side(case, dict(arrays), on_device=there) for there in (False, True)]
+        before = staged.counters()
+        for i, side in enumerate(sides):
+            side.forward()
+            side.backward()
+            moved = staged.counters()["bytes_to_device"] - before["bytes_to_device"]
+            before = staged.counters()
+            assert (moved == 0) == (i == 1)
+        assert all(one.tobytes() == other.tobytes() for one, other in zip(*(side.results() for side in sides)))
 
 
 def test_no_tuned_row_names_what_is_unseen():

@@ -1,13 +1,15 @@
-"""Our side without an adapter: plans run on NumPy arrays, for peers into which nothing is grafted."""
+"""Our side without an adapter: plans run on NumPy arrays or on arrays of the device, for peers without a graft."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from clgraft import core
 from clgraft.core import Problem
+from clgraft.core.abi import lib
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side
@@ -15,22 +17,65 @@ from clgraft.plugins.command_line.bench.peers import Side
 EPS = 1e-5
 
 
-def bind(problem: Problem, arrays: dict[str, np.ndarray], scalars: tuple[float, ...] = ()) -> Callable[[], None]:
-    """Return a call of a problem's plan; arrays that are missing are made and added."""
+def bind(problem: Problem, arrays: dict[str, Any], scalars: tuple[float, ...] = ()) -> Callable[[], None]:
+    """Return a call of a problem's plan; arrays that are missing are made where the others are, and added."""
     plan = core.context().plan(problem)
+    on_device = any(not isinstance(array, np.ndarray) for array in arrays.values())
     for argument in plan.arguments:
         if argument.name not in arrays:
-            arrays[argument.name] = np.zeros(argument.shape, argument.dtype)
-    bound = [core.Buffer(arrays[a.name].ctypes.data, a.nbytes, a.dtype) for a in plan.arguments]
+            zeros = np.zeros(argument.shape, argument.dtype)
+            arrays[argument.name] = to_device(zeros) if on_device else zeros
+    bound = [_buffer(arrays[a.name], a) for a in plan.arguments]
     return lambda: plan.execute(bound, scalars)
 
 
-def side(case: Case, arrays: dict[str, np.ndarray]) -> Side:
-    """Return our side; `arrays` holds x (x0, x1), dy and the parameters by their names in the core."""
+def to_device(array: np.ndarray) -> Any:
+    """Return a copy of an array in the device's memory."""
+    import pyopencl.array as device_array
+
+    return device_array.to_device(core.context().queue, array)
+
+
+def _buffer(array: Any, argument: core.Argument) -> core.Buffer:
+    if isinstance(array, np.ndarray):
+        return core.Buffer(array.ctypes.data, argument.nbytes, argument.dtype)
+    handle = array.base_data.int_ptr if argument.nbytes else 0
+    return core.Buffer(handle, argument.nbytes, argument.dtype, kind=lib.CLG_DEVICE, offset=array.offset)
+
+
+def side(case: Case, arrays: dict[str, np.ndarray], on_device: bool = False) -> Side:
+    """Return our side.
+
+    Parameters
+    ----------
+    case : Case
+    arrays : dict of str to numpy.ndarray
+        x (x0, x1), dy and the parameters by their names in the core.
+    on_device : bool
+        Copy the arrays to the device first: calls then move nothing, and wait for the device.
+    """
+    if not on_device:
+        return _side(case, dict(arrays))
+    found = _side(case, {name: to_device(array) for name, array in arrays.items()})
+    finish = core.context().finish
+
+    def waiting(call: Callable[[], object] | None) -> Callable[[], None] | None:
+        def run() -> None:
+            assert call is not None
+            call()
+            finish()
+
+        return None if call is None else run
+
+    forward = waiting(found.forward)
+    assert forward is not None
+    return Side(forward, waiting(found.backward), lambda: [array.get() for array in found.results()])
+
+
+def _side(case: Case, arrays: dict[str, Any]) -> Side:
     work = case.work
     if isinstance(work, Element):
         return _element(work, arrays)
-    arrays = dict(arrays)
     forward, calls = bind(work, arrays, tuple(work.trial_scalars().values())), []
     for gradient in work.gradients():
         renamed = {name: arrays[symbol] for name, symbol in gradient.arguments.items() if symbol in arrays}
@@ -48,7 +93,7 @@ def side(case: Case, arrays: dict[str, np.ndarray]) -> Side:
     return Side(forward, backward, lambda: [arrays[name] for name in results])
 
 
-def _element(work: Element, arrays: dict[str, np.ndarray]) -> Side:
+def _element(work: Element, arrays: dict[str, Any]) -> Side:
     if work.function == "sum":
         forward = bind(eltwise.sum_forward(work.shape, 2), arrays)
         return Side(forward, None, lambda: [arrays["y0"]])

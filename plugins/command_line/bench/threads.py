@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace) -> Iterator[Results]:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "results.json"
             command = [sys.executable, "-m", "clgraft.plugins.command_line", "bench", *_words(options)]
-            code = subprocess.run([*command, "--json", str(file)], **_bound(allowed[:count])).returncode
+            code = subprocess.run([*command, "--json", str(file)], **bound(allowed[:count])).returncode
             if code or not file.exists():
                 raise PluginError(f"[bench] got exit status {code} with {count} threads, expected 0")
             run = Results.read(file)
@@ -83,7 +83,7 @@ def _words(options: argparse.Namespace) -> list[str]:
     return [*words, f"--only={options.only}"] if options.only else words
 
 
-def _bound(processors: Sequence[int]) -> dict[str, Any]:
+def bound(processors: Sequence[int]) -> dict[str, Any]:
     """Return what makes a child process use these processors alone, and as many threads."""
     environment = {**os.environ, **{name: str(len(processors)) for name in VARIABLES}}
     if not hasattr(os, "sched_setaffinity"):
