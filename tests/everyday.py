@@ -94,6 +94,8 @@ RULES = (
     rule("core/test_conv_gpu_gemm.py", "test_all_phases*"),
     rule("core/test_conv_gpu_matrix_units.py", "test_matches_float64", every=5),
     rule("core/test_conv_gpu_matrix_units.py", "test_tf32_*", every=3),
+    rule("core/test_conv_gpu_fft.py", "test_matches_float64", "*11x11*", "*larger-than-a-tile*"),
+    rule("core/test_conv_gpu_fft.py", "test_products_on*", every=4),
     rule("core/test_conv_gpu_winograd.py", "test_matches_float64", "*plain-3x3-bias*", "*groups-2*"),
     rule("core/test_conv_gpu_winograd.py", "test_five_taps_match_float64", "bias-*", "groups-2-*"),
     rule("core/test_conv_gpu_winograd.py", "test_every_tile*", every=5),
