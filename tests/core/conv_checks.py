@@ -106,3 +106,24 @@ def expect_little_more_error(context, problem: core.ConvProblem, algorithm: str,
         off = np.abs(result - exact)
         errors[each] = np.linalg.norm(off), off.max()
     assert all(got < 10 * known for got, known in zip(errors[algorithm], errors[direct]))
+
+
+def expect_nan_in_its_tiles(context, problem: core.ConvProblem, algorithm: str, reached: slice, beyond: int) -> None:
+    """Expect a NaN of the first image and channel, in row and column 4, to reach no results but those of its tiles.
+
+    Zeros that fill matrices up must not meet the data: 0 * NaN is NaN. `reached` are rows and columns of results that
+    read the NaN, and `beyond` is the first row after its tiles.
+    """
+    arrays = random_arrays(problem)
+    arrays["x" if problem.direction == "forward" else "dy"][0, 0, 4, 4] = np.nan
+    plan = context.plan(problem, algorithm=algorithm)
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    result = np.zeros(plan.arguments[-1].shape, np.float32)
+    plan.run(**given, **{OUTPUTS[problem.direction]: result})
+    wrong = np.isnan(result)
+    assert not wrong[1:].any()
+    if problem.direction == "backward_filter":
+        assert wrong[0].all()
+    else:
+        assert wrong[0, :, reached, reached].all()
+        assert not wrong[0, :, beyond:].any()

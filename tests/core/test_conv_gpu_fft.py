@@ -13,9 +13,19 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.fft import costs
 from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu import transformed
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import DIRECTIONS, FIVES, OUTPUTS, check, forced_choice, random_arrays, reference
+from tests.core.conv_checks import (
+    DIRECTIONS,
+    FIVES,
+    OUTPUTS,
+    check,
+    expect_nan_in_its_tiles,
+    forced_choice,
+    random_arrays,
+    reference,
+)
 from tests.core.test_epilogues import BOTH, CHANNELS
 from tests.core.test_epilogues import check as check_epilogue
 
@@ -76,7 +86,7 @@ def test_matches_float64(context: Context, name: str, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_chunks_of_tiles(context: Context, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "MOST_BYTES", 2**17)
+    monkeypatch.setattr(transformed, "MOST_BYTES", 2**17)
     problem = core.parse(LINES["larger-than-a-tile"]).with_direction(direction)
     launches = gpu_fft.plan(problem, context.planner).launches
     assert [launch.kernel.function_name for launch in launches].count("conv_gemm") > 1
@@ -158,22 +168,8 @@ def test_two_runs_give_the_same_bits(context: Context, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_stays_in_its_tiles(context: Context, direction: str) -> None:
-    """Zeros that fill matrices up must not meet the data: 0 * NaN is NaN."""
     problem = core.parse("conv n3 ic5 ih70 iw12 oc7 kh5 kw5 ph2 pw2").with_direction(direction)
-    arrays = random_arrays(problem)
-    arrays["x" if direction == "forward" else "dy"][0, 0, 4, 4] = np.nan
-    plan = context.plan(problem, algorithm="gpu_fft")
-    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-    result = np.zeros(plan.arguments[-1].shape, np.float32)
-    plan.run(**given, **{OUTPUTS[direction]: result})
-    wrong = np.isnan(result)
-    if direction == "backward_filter":
-        assert wrong[0].all()
-        assert not wrong[1:].any()
-    else:
-        assert wrong[0, :, 2:7, 2:7].all()
-        assert not wrong[1:].any()
-        assert not wrong[0, :, 36:].any()
+    expect_nan_in_its_tiles(context, problem, "gpu_fft", slice(2, 7), 36)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.graph import parse_graph
 from clgraft.core.graph.reference import evaluate
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.operators.conv.gemm_gpu import transformed
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
@@ -23,6 +24,7 @@ from tests.core.conv_checks import (
     OUTPUTS,
     check,
     expect_little_more_error,
+    expect_nan_in_its_tiles,
     forced_choice,
     random_arrays,
     reference,
@@ -83,7 +85,7 @@ def test_matches_float64(context: Context, name: str, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_chunks_of_tiles(context: Context, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "MOST_BYTES", 2**14)
+    monkeypatch.setattr(transformed, "MOST_BYTES", 2**14)
     for name in ("3x3-no-pad", "groups-2"):
         problem = core.parse(LINES[name]).with_direction(direction)
         names = [launch.kernel.function_name for launch in gpu_winograd.plan(problem, context).launches]
@@ -182,22 +184,8 @@ def test_two_runs_give_the_same_bits(context: Context, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_stays_in_its_tiles(context: Context, tile: int, direction: str) -> None:
-    """Zeros that fill matrices up must not meet the data: 0 * NaN is NaN."""
     problem = core.parse("conv n3 ic5 ih12 iw12 oc7 kh3 kw3 ph1 pw1").with_direction(direction)
-    arrays = random_arrays(problem)
-    arrays["x" if direction == "forward" else "dy"][0, 0, 4, 4] = np.nan
-    plan = context.plan(problem, algorithm="gpu_winograd")
-    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-    result = np.zeros(plan.arguments[-1].shape, np.float32)
-    plan.run(**given, **{OUTPUTS[direction]: result})
-    wrong = np.isnan(result)
-    if direction == "backward_filter":
-        assert wrong[0].all()
-        assert not wrong[1:].any()
-    else:
-        assert wrong[0, :, 3:6, 3:6].all()
-        assert not wrong[1:].any()
-        assert not wrong[0, :, 8:].any()
+    expect_nan_in_its_tiles(context, problem, "gpu_winograd", slice(3, 6), 8)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from pathlib import Path
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.tiles import LAUNCH_CYCLES, ProductShape
+from clgraft.core.operators.conv.gemm_gpu.transformed import WHOLE, choose_product, chunks, costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd_gpu import costs as winograd_costs
-from clgraft.core.operators.conv.winograd_gpu.costs import MOST_BYTES, WHOLE, Costs, choose_matrices
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
 
@@ -20,17 +19,6 @@ ROWS = Path(__file__).with_name("costs.txt")
 SIDES = (32, 16)  # elements of a tile along an axis, the kernels' SIDE
 TWINS = ("columns", "rows")  # of the products: which operand has twins
 LEAST_TAPS = 25  # of a kernel, from which the method may be the default choice
-
-
-@cache
-def costs(device_class: str) -> Costs:
-    """Read the row of a class of devices."""
-    found = {}
-    for line in ROWS.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            found[words[0]] = Costs(float(words[1]), int(words[2]))
-    return found.get(device_class) or found["gpu"]
 
 
 def outputs_of_tile(side: int, source: int, target: int, taps: int, begin: int) -> int:
@@ -136,9 +124,7 @@ class Shape:
 
     def chunks(self, device: DeviceInfo) -> int:
         """Return into how many chunks tiles are cut, one after the other."""
-        most = min(MOST_BYTES, device.global_memory // 8)
-        wanted = costs(device.device_class).chunk * 2**20
-        return max(1, ceil_div(self.tiles * self.tile_bytes, min(most, wanted or most)))
+        return chunks(self, device, costs(ROWS, device.device_class).chunk)
 
 
 def shapes(problem: ConvProblem) -> Iterator[Shape]:
@@ -152,20 +138,19 @@ def shapes(problem: ConvProblem) -> Iterator[Shape]:
 
 def cost(shape: Shape, device: DeviceInfo) -> float:
     """Estimate the method's time: the products, what transforms and products read and write, and the launches."""
-    problem, chunks = shape.problem, shape.chunks(device)
-    tiles = ceil_div(shape.tiles, chunks)
-    product = shape.product(tiles)
-    choice = choose_matrices(product, shape.gradient, device)
-    rate = costs(device.device_class).rate * device.compute_units
+    problem, count = shape.problem, shape.chunks(device)
+    tiles = ceil_div(shape.tiles, count)
+    product, choice = shape.product(tiles), choose_product(shape, tiles, device)
+    rate = costs(ROWS, device.device_class).rate * device.compute_units
     pixels = problem.batch * (shape.channels * prod(shape.source_size) + shape.outputs * prod(shape.target_size))
     weights = shape.channels * shape.outputs
-    of_weight = choice.parts * chunks * shape.point_bytes if shape.gradient else shape.operand_bytes("rows")
+    of_weight = choice.parts * count * shape.point_bytes if shape.gradient else shape.operand_bytes("rows")
     transforms = 4 * pixels + shape.tiles * shape.tile_bytes + weights * (4 * prod(problem.kernel) + of_weight)
     # rows and columns are padded to whole tiles
     rows, columns = (ceil_div(n, m) * m for n, m in ((product.rows, choice.tile.m), (product.columns, choice.tile.n)))
     matrices = 4 * shape.points * (product.depth * 3 // 4 * (rows + columns) + choice.parts * rows * columns)
     products = max(choice.cycles, matrices / rate)
-    return chunks * (products + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + transforms / rate
+    return count * (products + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + transforms / rate
 
 
 def others_cost(problem: ConvProblem, device: DeviceInfo) -> float:

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import FFT_PART, GRID, TARGET
+from clgraft.core.operators.conv.arguments import FFT_PART, GRID
 from clgraft.core.operators.conv.fft import costs
 from clgraft.core.operators.conv.fft.costs import SIDES, TWINS, Shape
-from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
+from clgraft.core.operators.conv.gemm_gpu.transformed import OPERANDS, asked_product, choose_product, launch_products
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.winograd_gpu.costs import MOST_BYTES, choose_matrices
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
@@ -98,28 +97,20 @@ def plan(
     """Plan the transforms and the products, for each chunk of the tiles."""
     _check(problem)
     device = planner.device
-    gradient = problem.direction == "backward_filter"
     if not settings:
         shape = costs.choose_shape(problem, device)
         chunks = shape.chunks(device)
-        choice = choose_matrices(shape.product(ceil_div(shape.tiles, chunks)), gradient, device)
+        choice = choose_product(shape, ceil_div(shape.tiles, chunks), device)
     else:
         if set(settings) != SETTINGS:
             raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
-        side, parts, chunks = (int(settings[name]) for name in ("tile", "parts", "chunks"))
+        side = int(settings["tile"])
         shape = Shape(problem, side, str(settings["twin"]))
         if side not in SIDES or shape.twin not in TWINS or max(problem.kernel) > side or min(shape.step) < 1:
             raise Declined(f"got tile {side}, twin {shape.twin}, expected {SIDES} with room for the kernel, {TWINS}")
-        if not 1 <= chunks <= shape.tiles or (parts != 1 and not gradient):
-            raise Declined(f"got {parts} parts, {chunks} chunks, expected 1 to {shape.tiles} chunks, parts for filters")
-        count = ceil_div(shape.tiles, chunks)
-        if count * shape.tile_bytes > MOST_BYTES:
-            raise Declined(f"the transforms of {count} tiles are more than {MOST_BYTES} bytes")
-        choice = insist(shape.product(count), device, 4, str(settings["product"]), parts)
-        if choice.tile.tf32:
-            raise Declined("products of transforms have float32 accuracy")
+        choice, chunks = asked_product(shape, device, settings)
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
-    return builder.filters() if gradient else builder.pixels()
+    return builder.filters() if shape.gradient else builder.pixels()
 
 
 class _Builder:
@@ -142,11 +133,7 @@ class _Builder:
         self.count = ceil_div(shape.tiles, chunks)  # of a chunk, the last one may have fewer
         self.planes = _planes(shape.side, planner)
         self.layout = WorkspaceLayout()
-        self.source, self.target = {
-            "forward": ("x", "y"),
-            "backward_data": ("dy", "dx"),
-            "backward_filter": ("x", "dw"),
-        }[problem.direction]
+        self.source, self.target = OPERANDS[problem.direction]
         product, tile = shape.product(self.count), choice.tile
         self.rows, self.columns = round_up(product.rows, tile.m), round_up(product.columns, tile.n)
         self.depth = round_up(product.depth, max(tile.k, 16))  # half of it is whole vectors that are interleaved
@@ -225,24 +212,11 @@ class _Builder:
 
     def product(self, a: Workspace, b: Workspace, c: Workspace) -> Launch:
         """Return the launch of the products."""
-        tile, matrices = self.choice.tile, self.shape.points
-        loader = BY_COLUMNS if self.shape.gradient else BY_ROWS
-        # halves are converted by the transforms
-        defines = {**tile.defines(), "LOADER": loader, "TARGET": TO_FILTER, "SPLIT": 1}
-        defines["INTERLEAVED"] = 1
-        defines["TWINS"] = 1 + ("rows", "columns").index(self.shape.twin)
-        kernel = gemm_kernel(self.planner, "conv_gemm", defines, tile, "float32")
-        work_groups = (self.rows // tile.m) * (self.columns // tile.n) * self.parts * matrices
-        if work_groups * tile.threads > LARGEST:
-            raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")
-        nowhere: dict[str, Any] = dict.fromkeys((*GRID.spatial, *TARGET.spatial), (0, 0, 0))
-        nothing = (
-            GRID.pack({"batch": 0, **{name: nowhere[name] for name in GRID.spatial}}),
-            TARGET.pack({name: nowhere[name] for name in TARGET.spatial}),
-        )
-        numbers = ints(0, 0, self.rows, self.columns, self.depth, self.parts, self.steps, matrices)
-        return Launch(
-            kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers, *nothing), (self.target,)
+        shape, sizes = self.shape, (self.rows, self.columns, self.depth, self.shape.points)
+        defines = {"INTERLEAVED": 1, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
+        parts = self.parts, self.steps
+        return launch_products(
+            self.planner, self.choice.tile, (a, b, c), sizes, parts, self.target, shape.gradient, defines
         )
 
     def pixels(self) -> Launches:

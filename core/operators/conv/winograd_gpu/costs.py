@@ -4,77 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from math import prod
 from pathlib import Path
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    LAUNCH_CYCLES,
-    GroupTile,
-    ProductShape,
-    TileChoice,
-    candidates,
-    choose,
-    serves,
-)
+from clgraft.core.operators.conv.gemm_gpu.tiles import LAUNCH_CYCLES, ProductShape, choose
+from clgraft.core.operators.conv.gemm_gpu.transformed import WHOLE, choose_product, chunks, costs
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd.tiles import Geometry
 from clgraft.core.operators.conv.winograd.tiles import allowed_tiles as allowed
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
 
-ROWS, SPEEDS = (Path(__file__).with_name(name) for name in ("costs.txt", "speeds.txt"))
-MOST_BYTES = 2**30  # of transforms between two launches, on any device
+ROWS = Path(__file__).with_name("costs.txt")
 # outputs of a tile along an axis, for so many taps; those of 4 are F(4x4, 3x3) for 5 taps, too, whose kernels are cut
 TILES: Mapping[int, tuple[int, ...]] = {3: (4, 2), 5: (4, 2)}
 KERNELS = tuple((taps, taps) for taps in TILES)
 CUT_TAPS = 3  # of a piece
-WHOLE = 64  # a number of channels that every tile's depth divides: the product checks nothing
 
 
 def allowed_tiles(taps: int) -> tuple[int, ...]:
     """Return the tiles for so many taps that ``CLGRAFT_WINOGRAD`` allows (see `winograd.tiles.allowed_tiles`)."""
     return allowed(taps, TILES)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """A row of ``costs.txt``; the names are its columns'."""
-
-    rate: float
-    chunk: int
-
-
-@cache
-def costs(device_class: str) -> Costs:
-    """Read the row of a class of devices."""
-    found = {}
-    for line in ROWS.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            found[words[0]] = Costs(float(words[1]), int(words[2]))
-    return found.get(device_class) or found["gpu"]
-
-
-@dataclass(frozen=True)
-class Speed:
-    """A row of ``speeds.txt``; the names are its columns'."""
-
-    rows: float
-    columns: float
-    fill: int
-
-
-@cache
-def speeds(device_class: str) -> dict[str, Speed]:
-    """Read the rows of a class of devices, by the tile's name."""
-    found = {}
-    for line in SPEEDS.read_text().splitlines():
-        words = line.split("#")[0].split()
-        if words and words[0] == device_class:
-            found[words[1]] = Speed(float(words[2]), float(words[3]), int(words[4]))
-    return found
 
 
 @dataclass(frozen=True)
@@ -106,6 +57,11 @@ class Shape:
         return cls(geometry, problem.groups, taps)
 
     @property
+    def gradient(self) -> bool:
+        """Whether the problem is the gradient of the weights."""
+        return self.geometry.gradient
+
+    @property
     def pieces(self) -> int:
         return ceil_div(self.kernel_taps, self.geometry.taps) ** 2
 
@@ -133,53 +89,13 @@ class Shape:
 
     def product(self, tiles: int) -> ProductShape:
         """Return the product of so many tiles."""
-        if self.geometry.gradient:
+        if self.gradient:
             return ProductShape(self.outputs, self.channels, tiles, self.matrices, WHOLE)
         return ProductShape(self.outputs, tiles, self.channels, self.matrices, WHOLE)
 
     def chunks(self, device: DeviceInfo) -> int:
         """Return into how many chunks tiles are cut, one after the other."""
-        most = min(MOST_BYTES, device.global_memory // 8)
-        wanted = costs(device.device_class).chunk * 2**20
-        return max(1, ceil_div(self.tiles * self.tile_bytes, min(most, wanted or most)))
-
-
-def choose_product(shape: Shape, tiles: int, device: DeviceInfo) -> TileChoice:
-    """Choose the tile and the parts of the products of so many tiles.
-
-    Tiles that round operands to TF32 are left out: the transforms would amplify that.
-
-    Raises
-    ------
-    Declined
-        If the device can run no tile, or there would be too many work-groups.
-    """
-    return choose_matrices(shape.product(tiles), shape.geometry.gradient, device)
-
-
-def choose_matrices(product: ProductShape, gradient: bool, device: DeviceInfo) -> TileChoice:
-    """Choose the tile and the parts of products of padded matrices; a gradient's have the depth inside, and parts.
-
-    Tiles that round operands to TF32 are left out.
-
-    Raises
-    ------
-    Declined
-        If the device can run no tile, or there would be too many work-groups.
-    """
-    measured = speeds(device.device_class)
-
-    def as_measured(tile: GroupTile) -> GroupTile:
-        speed = measured.get(tile.name)
-        if speed is None:
-            return tile
-        depth = max(product.depth, 1)
-        return replace(tile, whole=speed.columns if gradient else speed.rows * depth / (depth + speed.fill))
-
-    served = [as_measured(tile) for tile in candidates(device, 4) if serves(tile, product) and not tile.tf32]
-    if not served:
-        return choose(product, device, 4)  # says why
-    return min((choose(product, device, 4, gradient, tile) for tile in served), key=lambda choice: choice.cycles)
+        return chunks(self, device, costs(ROWS, device.device_class).chunk)
 
 
 def cost(shape: Shape, device: DeviceInfo) -> float:
@@ -187,15 +103,14 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
 
     What the products read and write is in their own estimate.
     """
-    g, chunks = shape.geometry, shape.chunks(device)
-    tiles = ceil_div(shape.tiles, chunks)
-    products = choose_product(shape, tiles, device)
+    g, count = shape.geometry, shape.chunks(device)
+    products = choose_product(shape, ceil_div(shape.tiles, count), device)
     filters = shape.groups * shape.channels * shape.outputs
     pixels = g.batch * (g.channels * shape.pieces * prod(g.source_size) + g.outputs * prod(g.target_size))
     nbytes = 4 * pixels + shape.tiles * shape.tile_bytes
-    nbytes += 4 * filters * (g.taps**2 + g.elements * (products.parts * chunks if g.gradient else 1))
-    rate = costs(device.device_class).rate * device.compute_units
-    return chunks * (products.cycles + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + nbytes / rate
+    nbytes += 4 * filters * (g.taps**2 + g.elements * (products.parts * count if g.gradient else 1))
+    rate = costs(ROWS, device.device_class).rate * device.compute_units
+    return count * (products.cycles + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + nbytes / rate
 
 
 def best_cost(problem: ConvProblem, device: DeviceInfo) -> float:

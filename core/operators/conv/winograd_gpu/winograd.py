@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID, TARGET, TILE_PART
-from clgraft.core.operators.conv.gemm_gpu.gemm import BY_COLUMNS, BY_ROWS, TO_FILTER, gemm_kernel
-from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice, insist
+from clgraft.core.operators.conv.arguments import GRID, TILE_PART
+from clgraft.core.operators.conv.gemm_gpu.tiles import LARGEST, TileChoice
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
+from clgraft.core.operators.conv.gemm_gpu.transformed import OPERANDS, asked_product, choose_product, launch_products
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd_gpu import costs
-from clgraft.core.operators.conv.winograd_gpu.costs import KERNELS, MOST_BYTES, Shape, allowed_tiles
+from clgraft.core.operators.conv.winograd_gpu.costs import KERNELS, Shape, allowed_tiles
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
@@ -28,7 +28,6 @@ from clgraft.core.problem import ceil_div, round_up
 
 NAME = "gpu_winograd"
 FOR_GPUS = True  # a search on a CPU device does not try it
-NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx"), "backward_filter": ("x", "dw")}
 SETTINGS = {"tile", "product", "parts", "chunks"}
 PARTS = (1, 2, 4, 8, 16, 32, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4, 16)  # chunks of the tiles that a search tries
@@ -83,28 +82,20 @@ def plan(
     """Plan the transforms and the products, for each chunk of the tiles."""
     _check(problem)
     device = planner.device
-    gradient = problem.direction == "backward_filter"
     if not settings:
         shape = costs.choose_shape(problem, device)
         chunks = shape.chunks(device)
-        choice = costs.choose_product(shape, ceil_div(shape.tiles, chunks), device)
+        choice = choose_product(shape, ceil_div(shape.tiles, chunks), device)
     else:
         if set(settings) != SETTINGS:
             raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
-        tile, parts, chunks = (int(settings[name]) for name in ("tile", "parts", "chunks"))
+        tile = int(settings["tile"])
         if tile not in allowed_tiles(problem.kernel[0]):
             raise Declined(f"got tile {tile}, expected one of {allowed_tiles(problem.kernel[0])}")
         shape = Shape.of(problem, tile)
-        if not 1 <= chunks <= shape.tiles or (parts != 1 and not gradient):
-            raise Declined(f"got {parts} parts, {chunks} chunks, expected 1 to {shape.tiles} chunks, parts for filters")
-        count = ceil_div(shape.tiles, chunks)
-        if count * shape.tile_bytes > MOST_BYTES:
-            raise Declined(f"the transforms of {count} tiles are more than {MOST_BYTES} bytes")
-        choice = insist(shape.product(count), device, 4, str(settings["product"]), parts)
-        if choice.tile.tf32:
-            raise Declined("the transforms would amplify what TF32 rounds")
+        choice, chunks = asked_product(shape, device, settings)
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
-    return builder.filters() if gradient else builder.pixels()
+    return builder.filters() if shape.gradient else builder.pixels()
 
 
 class _Builder:
@@ -124,7 +115,7 @@ class _Builder:
     ) -> None:
         self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
         self.count = ceil_div(shape.tiles, chunks)  # of a chunk, the last one may have fewer
-        self.source, self.target = NAMES[problem.direction]
+        self.source, self.target = OPERANDS[problem.direction]
         self.layout = WorkspaceLayout()
         device = planner.device
         most = device.max_work_group_size
@@ -168,26 +159,10 @@ class _Builder:
     def product(
         self, a: Workspace, b: Workspace, c: Workspace, sizes: tuple[int, int, int], parts: tuple[int, int]
     ) -> Launch:
-        """Return the launch of the products of padded matrices, of `sizes` rows, columns and depth.
-
-        `parts` says into how many parts the depth is split, and of how many of the tile's depths each is.
-        """
-        tile, (rows, columns, depth), matrices = self.choice.tile, sizes, self.shape.matrices
-        loader = BY_COLUMNS if self.shape.geometry.gradient else BY_ROWS
-        # halves are converted by the transforms
-        defines = {**tile.defines(), "LOADER": loader, "TARGET": TO_FILTER, "SPLIT": 1}
-        kernel = gemm_kernel(self.planner, "conv_gemm", defines, tile, "float32")
-        work_groups = (rows // tile.m) * (columns // tile.n) * parts[0] * matrices
-        if work_groups * tile.threads > LARGEST:
-            raise Declined(f"{work_groups} work-groups of {tile.threads} work-items are more than {LARGEST} work-items")
-        nowhere: dict[str, Any] = dict.fromkeys((*GRID.spatial, *TARGET.spatial), (0, 0, 0))
-        nothing = (
-            GRID.pack({"batch": 0, **{name: nowhere[name] for name in GRID.spatial}}),
-            TARGET.pack({name: nowhere[name] for name in TARGET.spatial}),
-        )
-        numbers = ints(0, 0, rows, columns, depth, *parts, matrices)
-        return Launch(
-            kernel, (work_groups * tile.threads,), (tile.threads,), (a, b, c, *numbers, *nothing), (self.target,)
+        """Return the launch of the products of padded matrices, of `sizes` rows, columns and depth."""
+        shape, tile = self.shape, self.choice.tile
+        return launch_products(
+            self.planner, tile, (a, b, c), (*sizes, shape.matrices), parts, self.target, shape.gradient, {}
         )
 
     def pixels(self) -> Launches:
