@@ -9,28 +9,14 @@
 // A work-group is one work-item: a block of rows, a block of the batch, a part of the columns. It takes `chunk` columns
 // at a time, whose part of `transposed` stays in the first level's cache; its results stay in local memory.
 
+#include "common/column_blocks.cl"
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 
 kernel void dense_transpose(CONST_TENSOR(a), TENSOR_OF(real, transposed), const int batch, const int columns, const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, columns), block = get_global_id(1);
     global real *out = OPEN(transposed) + (long)block * columns * COLS;
-    for (int lane = 0; lane < COLS; lane += VL) {
-        const int first = block * COLS + lane, count = min(batch - first, VL);
-        global const stored *as = OPEN(a) + (long)first * columns;
-        int t = from;
-        for (; count > 0 && t + VL <= to; t += VL) {
-            realv x[VL], y[VL];
-#pragma unroll
-            for (int i = 0; i < VL; i++) x[i] = i < count ? VLOAD(as, (long)min(i, count - 1) * columns + t) : (realv)(0);
-            TRANSPOSE(x, y, VL)
-#pragma unroll
-            for (int i = 0; i < VL; i++) STORE_REALS(out + (long)(t + i) * COLS + lane, x[i]);
-        }
-        for (; t < to; t++) {
-            for (int i = 0; i < VL; i++) out[(long)t * COLS + lane + i] = i < count ? LOAD(as, (long)i * columns + t) : 0;
-        }
-    }
+    pack_block(OPEN(a) + (long)block * COLS * columns, out, batch - block * COLS, columns, from, to);
 }
 
 kernel void dense_panel(TENSOR_OF(const real, transposed), CONST_TENSOR(b), CONST_TENSOR(bias), TENSOR(c), TENSOR_OF(real, partial),

@@ -14,6 +14,7 @@
 //
 // PAST_CACHES  y is too large to be found in a cache again
 
+#include "common/column_blocks.cl"
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
@@ -42,22 +43,8 @@ SINGLE void pad_pixels(CONST_TENSOR(x), TENSOR_OF(real, padded), const int chann
 SINGLE void pack_taps(CONST_TENSOR(w), TENSOR_OF(real, packed), const int outputs, const int depth, const int range) {
     const int from = get_global_id(0) * range, to = min(from + range, depth), tile = get_global_id(1), group = get_global_id(2);
     global real *out = OPEN(packed) + ((long)group * get_global_size(1) + tile) * depth * COLS;
-    for (int lane = 0; lane < COLS; lane += VL) {
-        const int column = tile * COLS + lane, count = min(outputs - column, VL);
-        global const stored *ws = OPEN(w) + ((long)group * outputs + column) * depth;
-        int k = from;
-        for (; count > 0 && k + VL <= to; k += VL) {
-            realv a[VL], b[VL];
-#pragma unroll
-            for (int i = 0; i < VL; i++) a[i] = i < count ? VLOAD(ws, (long)min(i, count - 1) * depth + k) : (realv)(0);
-            TRANSPOSE(a, b, VL)
-#pragma unroll
-            for (int i = 0; i < VL; i++) STORE_REALS(out + (long)(k + i) * COLS + lane, a[i]);
-        }
-        for (; k < to; k++) {
-            for (int i = 0; i < VL; i++) out[(long)k * COLS + lane + i] = i < count ? LOAD(ws, (long)i * depth + k) : 0;
-        }
-    }
+    global const stored *ws = OPEN(w) + ((long)group * outputs + tile * COLS) * depth;
+    pack_block(ws, out, outputs - tile * COLS, depth, from, to);
 }
 
 // Packs w, (groups * channels, taps, outputs), for backward data: taps in the opposite order, [tap][channel][COLS].
