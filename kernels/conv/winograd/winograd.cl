@@ -105,8 +105,8 @@ void transform_weights(global real *U, const long e_size, global const stored *w
             }
         }
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
-#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])
-#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE + (j)) * e_size, value);
+#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS_W - (j)] : taps[(i) * TAPS_W + (j)])
+#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE_W + (j)) * e_size, value);
         TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
 #undef TAP
 #undef PUT
@@ -151,17 +151,17 @@ void transform_products(global stored *y, global const real *M, const long m_siz
         const int group = min(min(count - row, tile_h - h), most_rows);
         for (int tile = 0; tile < group * tile_w; tile++) {
             global const real *element = M + (row * tile_w + tile) * COLS;
-            const int column = tile % tile_w * TILE;
-            local real *to = pixels + (tile / tile_w * TILE * ow + column) * VL;
-#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
+            const int column = tile % tile_w * OUTPUTS_W;
+            local real *to = pixels + (tile / tile_w * OUTPUTS_H * ow + column) * VL;
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size)
 #define PUT(i, j, value) \
     if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
             TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }
-        const long at = ((long)image * m_count + m) * plane + (long)h * TILE * ow;
-        store_pixels(y + at, plane, lanes, pixels, min(group * TILE, oh - h * TILE) * ow, accumulate, m, at PASS_EPILOGUE);
+        const long at = ((long)image * m_count + m) * plane + (long)h * OUTPUTS_H * ow;
+        store_pixels(y + at, plane, lanes, pixels, min(group * OUTPUTS_H, oh - h * OUTPUTS_H) * ow, accumulate, m, at PASS_EPILOGUE);
         row += group;
     }
 }

@@ -18,7 +18,15 @@ from clgraft.core.operators.conv.winograd import backward_filter as winograd_fil
 from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.split import TileSplit
-from clgraft.core.operators.conv.winograd.tiles import KERNELS, PAD, Geometry, allowed_tiles, group_rows, winograd_tile
+from clgraft.core.operators.conv.winograd.tiles import (
+    PAD,
+    TILES,
+    Geometry,
+    allowed_tiles,
+    group_rows,
+    plane_kernel,
+    winograd_tile,
+)
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
@@ -37,13 +45,14 @@ NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 def _check(problem: ConvProblem, planner: Planner) -> None:
     """Decline what the method does not serve."""
-    allowed_tiles(problem.kernel[0])
+    kernel = plane_kernel(problem)
+    allowed_tiles(kernel)
     if not planner.device.is_cpu or planner.device.vector_width < 8:
         raise Declined("made for CPU devices with vectors of 8 or more")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if problem.kernel not in KERNELS or problem.stride != (1, 1) or problem.dilate != (1, 1) or problem.groups != 1:
-        raise Declined("serves 3 x 3 and 5 x 5 kernels with stride 1, no dilation, no groups")
+    if kernel not in TILES or {*problem.stride, *problem.dilate, problem.groups} != {1}:
+        raise Declined("serves 3 x 3, 5 x 5 and lines of 3, 5 or 7 taps with stride 1, no dilation, no groups")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
@@ -59,7 +68,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     """
     _check(problem, planner)
     yield {}
-    for tile in allowed_tiles(problem.kernel[0]):
+    for tile in allowed_tiles(plane_kernel(problem)):
         geometry = Geometry.of(problem, tile)
         if winograd_tiles.cost(geometry) > SEARCHED * winograd_tiles.direct_cost(geometry):
             continue
@@ -85,7 +94,7 @@ def plan(
     _check(problem, planner)
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if chosen:
-        tile, allowed = chosen.pop("tile", 0), allowed_tiles(problem.kernel[0])
+        tile, allowed = chosen.pop("tile", 0), allowed_tiles(plane_kernel(problem))
         if tile not in allowed:
             raise Declined(f"got tile {tile}, expected one of {allowed}")
         geometry = Geometry.of(problem, tile)
