@@ -1,4 +1,4 @@
-// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS): stride 1.
+// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of one row or column: stride 1.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //

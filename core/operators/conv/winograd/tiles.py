@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -25,6 +24,9 @@ TILES: dict[tuple[int, ...], tuple[int, ...]] = {
     **{kernel: (4, 2) for taps in LINES for kernel in ((1, taps), (taps, 1))},
 }
 ALLOWED = {"": (4, 2), "on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
+# tiles of 4 outputs of so many taps err over ten times as much as the direct method in sums of fewer channels, and in
+# gradients of filters
+MOST_TAPS, LEAST_CHANNELS = 7, 16
 COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
 CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
@@ -171,17 +173,13 @@ def plane_kernel(problem: ConvProblem) -> tuple[int, ...]:
     return problem.kernel if problem.ndim > 2 else in_plane(problem.kernel, 1)
 
 
-def allowed_tiles(
-    kernel: tuple[int, ...], all_tiles: Mapping[tuple[int, ...], tuple[int, ...]] = TILES
-) -> tuple[int, ...]:
+def allowed_tiles(kernel: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tiles for a kernel that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
 
     Parameters
     ----------
-    kernel : tuple of int
-        Rows and columns.
-    all_tiles : mapping
-        The tiles that an implementation has for kernels.
+    kernel, tiles : tuple of int
+        The kernel, and the tiles that an implementation has for it.
 
     Raises
     ------
@@ -195,11 +193,20 @@ def allowed_tiles(
         raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
     if not ALLOWED[word]:
         raise Declined(f"{VARIABLE} is off")
-    tiles = all_tiles.get(kernel, ())
     allowed = tuple(tile for tile in tiles if tile in ALLOWED[word])
     if tiles and not allowed:
         raise Declined(f"{VARIABLE} is {word}, {' x '.join(map(str, kernel))} kernels have tiles {tiles}")
     return allowed
+
+
+def tiles_of(problem: ConvProblem) -> tuple[int, ...]:
+    """Return the tiles for a problem that ``CLGRAFT_WINOGRAD`` allows, see `allowed_tiles`."""
+    kernel = plane_kernel(problem)
+    tiles = TILES.get(kernel, ())
+    channels = problem.out_channels if problem.direction == "backward_data" else problem.in_channels
+    if tiles and max(kernel) == MOST_TAPS and (problem.direction == "backward_filter" or channels < LEAST_CHANNELS):
+        tiles = (2,)
+    return allowed_tiles(kernel, tiles)
 
 
 def cost(geometry: Geometry) -> float:
@@ -237,7 +244,7 @@ def choose(problem: ConvProblem) -> Geometry:
     Declined
         If the direct method costs less.
     """
-    best = min((Geometry.of(problem, tile) for tile in allowed_tiles(plane_kernel(problem))), key=cost)
+    best = min((Geometry.of(problem, tile) for tile in tiles_of(problem)), key=cost)
     if not worthwhile(best):
         raise Declined("its transforms would cost more than they save")
     return best

@@ -22,9 +22,9 @@ from clgraft.core.operators.conv.winograd.tiles import (
     PAD,
     TILES,
     Geometry,
-    allowed_tiles,
     group_rows,
     plane_kernel,
+    tiles_of,
     winograd_tile,
 )
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -45,13 +45,12 @@ NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 def _check(problem: ConvProblem, planner: Planner) -> None:
     """Decline what the method does not serve."""
-    kernel = plane_kernel(problem)
-    allowed_tiles(kernel)
+    tiles_of(problem)
     if not planner.device.is_cpu or planner.device.vector_width < 8:
         raise Declined("made for CPU devices with vectors of 8 or more")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if kernel not in TILES or {*problem.stride, *problem.dilate, problem.groups} != {1}:
+    if plane_kernel(problem) not in TILES or {*problem.stride, *problem.dilate, problem.groups} != {1}:
         raise Declined("serves 3 x 3, 5 x 5 and lines of 3, 5 or 7 taps with stride 1, no dilation, no groups")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
@@ -68,7 +67,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     """
     _check(problem, planner)
     yield {}
-    for tile in allowed_tiles(plane_kernel(problem)):
+    for tile in tiles_of(problem):
         geometry = Geometry.of(problem, tile)
         if winograd_tiles.cost(geometry) > SEARCHED * winograd_tiles.direct_cost(geometry):
             continue
@@ -94,7 +93,7 @@ def plan(
     _check(problem, planner)
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     if chosen:
-        tile, allowed = chosen.pop("tile", 0), allowed_tiles(plane_kernel(problem))
+        tile, allowed = chosen.pop("tile", 0), tiles_of(problem)
         if tile not in allowed:
             raise Declined(f"got tile {tile}, expected one of {allowed}")
         geometry = Geometry.of(problem, tile)

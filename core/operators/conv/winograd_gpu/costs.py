@@ -34,7 +34,7 @@ WHOLE = 64  # a number of channels that every tile's depth divides: the product 
 
 def allowed_tiles(kernel: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tiles for a kernel that ``CLGRAFT_WINOGRAD`` allows (see `winograd.tiles.allowed_tiles`)."""
-    return allowed(kernel, TILES)
+    return allowed(kernel, TILES.get(kernel, ()))
 
 
 @dataclass(frozen=True)
