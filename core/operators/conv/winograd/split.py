@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry
+from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
 from clgraft.core.problem import ceil_div, round_up
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
@@ -42,7 +42,7 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
 
     A work-item reads the transformed weights of its blocks. On many cores these are more than all that it computes
     with, if every core takes a few tile rows and all blocks; blocks of its own cost it a transform of their source.
-    Kernels of one row or column have few weights, so for them both are estimated.
+    Kernels of one row or column have few weights, so for them both are estimated, if all tiles fit the L2 cache.
 
     Returns
     -------
@@ -52,9 +52,10 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
     blocks = ceil_div(geometry.outputs, tile.columns)
     nbytes = row_bytes(geometry, tile)
     splits = []
-    if blocks >= cores and geometry.rows * nbytes <= OWN_WEIGHTS_BYTES:
+    square = all(geometry.transformed)
+    if blocks >= cores and geometry.rows * nbytes <= (OWN_WEIGHTS_BYTES if square else SLICE_BYTES):
         splits.append(TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True))
-        if all(geometry.transformed):
+        if square:
             return splits[0]
     most_rows = max(SLICE_BYTES // nbytes, 1, 32 // geometry.tile_w)
     for row_items in range(min(cores, geometry.rows), 0, -1):
@@ -75,7 +76,7 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     weights = g.elements * g.channels * outputs
     rounds = ceil_div(split.rows, split.block_rows)
     tiles = rounds * round_up(split.block_rows * g.tile_w, tile.rows)
-    transforms = split.rows * g.tile_w * (g.channels + outputs) * g.elements**2 / COSTS["transforms"]
+    transforms = split.rows * g.tile_w * (g.channels + outputs) * transform_cost(g)
     items = split.items(g, blocks)
     reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
     item = tiles * weights / COSTS["products"] + transforms + reads

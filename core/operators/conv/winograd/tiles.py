@@ -209,6 +209,13 @@ def tiles_of(problem: ConvProblem) -> tuple[int, ...]:
     return allowed_tiles(kernel, tiles)
 
 
+def transform_cost(geometry: Geometry) -> float:
+    """Estimate the cycles to transform a tile of one channel: those of a line are loads and stores in the main."""
+    if all(geometry.transformed):
+        return geometry.elements**2 / COSTS["transforms"]
+    return geometry.elements / COSTS["line_elements"]
+
+
 def cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core: the products, the transforms of tiles, and what every filter costs.
 
@@ -221,7 +228,7 @@ def cost(geometry: Geometry) -> float:
     products = (
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
     )
-    transforms = tiles * (g.channels + g.outputs) * g.elements**2 / COSTS["transforms"]
+    transforms = tiles * (g.channels + g.outputs) * transform_cost(g)
     of_filter = COSTS["weights"] * prod(g.kernel) + COSTS["weight_element"] * g.elements
     if g.gradient:
         of_filter = COSTS["filter_element"] * g.elements
@@ -232,7 +239,9 @@ def direct_cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
     g = geometry
     taps = prod(g.kernel)
-    of_filter = DIRECT_COSTS["gradient"] if g.gradient else DIRECT_COSTS["weights"] * taps
+    of_filter = DIRECT_COSTS["weights"] * taps
+    if g.gradient:
+        of_filter = DIRECT_COSTS["gradient"] if all(g.transformed) else DIRECT_COSTS["line_gradient"] * taps
     return g.channels * g.outputs * (g.batch * prod(g.target_size) * taps / DIRECT_COSTS["products"] + of_filter)
 
 
