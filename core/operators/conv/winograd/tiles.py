@@ -213,7 +213,7 @@ def transform_cost(geometry: Geometry) -> float:
     """Estimate the cycles to transform a tile of one channel: those of a line are loads and stores in the main."""
     if all(geometry.transformed):
         return geometry.elements**2 / COSTS["transforms"]
-    return geometry.elements / COSTS["line_elements"]
+    return geometry.elements / COSTS["line_gradients" if geometry.gradient else "line_elements"]
 
 
 def cost(geometry: Geometry) -> float:
@@ -231,7 +231,7 @@ def cost(geometry: Geometry) -> float:
     transforms = tiles * (g.channels + g.outputs) * transform_cost(g)
     of_filter = COSTS["weights"] * prod(g.kernel) + COSTS["weight_element"] * g.elements
     if g.gradient:
-        of_filter = COSTS["filter_element"] * g.elements
+        of_filter = COSTS["filter_element" if all(g.transformed) else "line_filter"] * g.elements
     return products + transforms + filters * of_filter
 
 
