@@ -30,6 +30,7 @@ MOST_TAPS, LEAST_CHANNELS = 7, 16
 COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
 CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
+LINE_BYTES = 2 * 2**20  # most bytes of a transformed row of a source of long rows
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
 
@@ -260,5 +261,7 @@ def choose(problem: ConvProblem) -> Geometry:
 
 
 def worthwhile(geometry: Geometry) -> bool:
-    """Whether the transforms cost less than the multiplications that they save."""
-    return cost(geometry) < direct_cost(geometry)
+    """Whether the transforms cost less than the multiplications that they save, and a row of tiles fits the caches."""
+    g = geometry
+    row_bytes = g.elements * 4 * g.tile_w * g.padded_channels
+    return cost(g) < direct_cost(g) and (all(g.transformed) or row_bytes <= LINE_BYTES)
