@@ -93,9 +93,9 @@ def winograd_samples(context: Any, problem: ConvProblem, count: int, rounds: int
     """Measure Winograd's method with each of its tiles, and the direct method, forward and for the weights."""
     for direction in ("forward", "backward_filter"):
         one = replace(problem, direction=direction, bias=False)
-        if one.kernel not in tiles.KERNELS or {*one.stride, *one.dilate, one.groups} != {1}:
+        if tiles.plane_kernel(one) not in tiles.TILES or {*one.stride, *one.dilate, one.groups} != {1}:
             continue
-        for tile in tiles.TILES[one.kernel[0]]:
+        for tile in tiles.TILES[tiles.plane_kernel(one)]:
             geometry = tiles.Geometry.of(one, tile)
             listed = [s for s in winograd.candidates(one, context.planner) if s.get("tile") == tile][:count]
             times = [measure(context, one, winograd.NAME, settings, rounds) for settings in listed]

@@ -102,6 +102,12 @@ RULES = (
     rule("core/test_conv_gpu_winograd.py", "test_random_problems", every=4),
     rule("core/test_conv_winograd.py", "test_matches_float64", "*plain-3x3-bias*"),
     rule("core/test_conv_winograd.py", "test_five_taps_match_float64", "bias-*", "no-pad-*"),
+    rule(
+        "core/test_conv_winograd.py",
+        "test_rows_and_columns_match_float64",
+        *("4-1x7-many-channels-*", "2-1x7-many-channels-backward_filter"),
+    ),
+    rule("core/test_conv_winograd.py", "test_rows_and_columns_err_*"),
     rule("core/test_conv_winograd.py", "test_who_*"),
     rule("core/test_conv_winograd.py", "test_filter_in_parts"),
     rule("core/test_depthwise*.py", "test_matches_float64", *DEPTHWISE),

@@ -31,6 +31,7 @@ def served(text: str) -> bool:
     )
 
 
+WORTHWHILE = winograd_tiles.worthwhile
 SPREAD = 1.0  # transforms mix the elements of a tile
 
 LINES = {name: text for name, text in problem_lines("conv").items() if served(text)}
@@ -154,7 +155,7 @@ def test_the_switch_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("winograd", "CLGRAFT_WINOGRAD is off") in plan.declined
     monkeypatch.setenv("CLGRAFT_WINOGRAD", "3")
     with pytest.raises(ArgumentError, match="got CLGRAFT_WINOGRAD='3', expected one of"):
-        winograd_tiles.allowed_tiles(3)
+        winograd_tiles.allowed_tiles((3, 3), (4, 2))
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +219,90 @@ def test_five_taps_where_channels_pay_for_the_transforms(fives: Context, directi
     for problem, gains in ((many, True), (few, False)):
         geometry = winograd_tiles.Geometry.of(problem, 2)
         assert (winograd_tiles.cost(geometry) < winograd_tiles.direct_cost(geometry)) == gains
+
+
+# kernels of one row or one column with stride 1
+ROWS_AND_COLUMNS = {
+    **{name: problem_lines("conv")[name] for name in ("1x7", "7x1", "1x7-many-channels", "5x1-many-channels")},
+    "7x1-parts-of-sums": "conv n1 ic200 ih9 iw5 oc20 kh7 kw1 ph3",
+    "1x5-f16": "conv f16 n2 ic35 ih6 iw13 oc30 kh1 kw5 pw2 b1",
+    "5x1-no-pad": "conv n3 ic17 ih9 iw5 oc20 kh5 kw1",
+    "1x3-asymmetric-pad": "conv n2 ic5 ih7 iw9 oc8 kh1 kw3 ph1 pw2 qh0 qw0",
+    "3x1": "conv n2 ic66 ih7 iw6 oc40 kh3 kw1 ph1 b1",
+    "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh7 kw1 ph3",
+    "pad-above-kernel": "conv n1 ic2 ih4 iw5 oc3 kh1 kw3 ph2 pw5",
+    "one-axis": "conv n2 ic17 iw37 oc20 kw7 pw3 b1",
+    "one-axis-wide": "conv n1 ic2 iw331 oc3 kw3 pw1",
+}
+
+
+def expect_tiles(problem: core.ConvProblem, tile: int) -> bool:
+    """Return whether a problem has such tiles; 7 taps have those of 4 outputs only in sums of many channels."""
+    channels = problem.out_channels if problem.direction == "backward_data" else problem.in_channels
+    inexact = max(problem.kernel) == 7 and (problem.direction == "backward_filter" or channels < 16)
+    if tile == 4 and inexact:
+        with pytest.raises(Declined, match=r"CLGRAFT_WINOGRAD is 4, .* kernels have tiles"):
+            winograd_tiles.tiles_of(problem)
+        return False
+    assert winograd_tiles.tiles_of(problem) == (tile,)
+    return True
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", ROWS_AND_COLUMNS)
+def test_rows_and_columns_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
+    problem = core.parse(ROWS_AND_COLUMNS[name]).with_direction(direction)
+    if expect_tiles(problem, tile):
+        first = check(context, problem, "winograd", spread=SPREAD)
+        assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
+        check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", ["1x7-many-channels", "5x1-many-channels", "one-axis"])
+def test_rows_and_columns_on_other_machines(other_machine: Context, tile: int, name: str, direction: str) -> None:
+    problem = core.parse(ROWS_AND_COLUMNS[name]).with_direction(direction)
+    if expect_tiles(problem, tile):
+        check(other_machine, problem, "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv n2 ic128 ih14 iw14 oc128 kh1 kw7 pw3",
+        "conv n8 ic160 ih17 iw17 oc160 kh7 kw1 ph3",
+        "conv n1 ic16 ih17 iw17 oc16 kh7 kw1 ph3",
+        "conv n2 ic128 ih14 iw14 oc128 kh5 kw1 ph2",
+        "conv n2 ic128 ih14 iw14 oc128 kh1 kw3 pw1",
+    ],
+)
+def test_rows_and_columns_err_at_most_ten_times_as_much(
+    context: Context, tile: int, text: str, direction: str, mean: float
+) -> None:
+    problem = core.parse(text).with_direction(direction)
+    if expect_tiles(problem, tile):
+        expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+def test_rows_and_columns_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
+    gains = {
+        "conv n2 ic160 ih17 iw17 oc160 kh1 kw7 pw3": {"forward": 4, "backward_data": 4, "backward_filter": 2},
+        "conv n1 ic192 ih17 iw17 oc192 kh7 kw1 ph3": {"forward": 4, "backward_data": 4, "backward_filter": 2},
+        "conv n8 ic64 ih28 iw28 oc64 kh1 kw5 pw2": {"forward": 4, "backward_data": 4, "backward_filter": 4},
+        "conv n1 ic32 ih28 iw28 oc32 kh3 kw1 ph1": {"forward": 4, "backward_data": 4, "backward_filter": 0},
+        "conv n1 ic384 ih8 iw8 oc384 kh1 kw3 pw1": {"forward": 4, "backward_data": 4, "backward_filter": 0},
+        "conv n8 ic3 ih32 iw32 oc16 kh1 kw7 pw3": {"forward": 0, "backward_data": 0, "backward_filter": 0},
+        "conv n4 ic64 iw16000 oc64 kw7 pw3": {"forward": 0, "backward_data": 0, "backward_filter": 0},
+    }
+    monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
+    for text, tiles in gains.items():
+        for direction, expected in tiles.items():
+            problem = core.parse(text).with_direction(direction)
+            try:
+                tile = winograd_tiles.choose(problem).tile
+            except Declined:
+                tile = 0
+            assert tile == expected, problem

@@ -27,6 +27,8 @@ SPREAD = (
     "1x1-plane-rest",
     "1x1-stride-2",
     "7x7-stride-2",
+    "1x7-many-channels",
+    "5x1-many-channels",
     "dilate-mixed",
     "groups-2",
     "3d-stride-dilate",

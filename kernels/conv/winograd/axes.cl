@@ -1,20 +1,138 @@
 // Winograd's transforms of tiles, for CPU devices and GPUs. A tile of the source has SIDE elements along an axis, and the
 // transform SIDE - 1 points and the one at infinity: 0, 1, -1 for F(2x2, 3x3); 0, P, -P, Q, -Q for F(4x4, 3x3) and for
-// F(2x2, 5x5), which therefore share the source's transform. The transforms of one axis are written out.
+// F(2x2, 5x5), which therefore share the source's transform; 0 and three or four pairs for lines of 8 or 10 elements.
+// The transforms of one axis are written out, those of 8 and 10 elements as loops over the pairs.
+//
+// Kernels of one row or one column are transformed along that axis alone. The other one has one tap, and tiles of one.
 //
 // TRANSFORMED  type of what is transformed: realv or real
 
 #ifndef TILE
-#define TILE 4  // outputs of a tile along an axis: 2 or 4 for 3 taps, 2 for 5
+#define TILE 4  // outputs of a tile along a transformed axis: 2 or 4
 #endif
 #ifndef TAPS
-#define TAPS 3  // of the kernel along an axis: 3 or 5
+#define TAPS 3  // of the kernel along a transformed axis: 3, 5 or 7
 #endif
-#define SIDE (TILE + TAPS - 1)  // elements of the source that a tile meets along an axis
-#define ELEMENTS (SIDE * SIDE)
-#define FILTER_TAPS (TAPS * TAPS)
+#ifndef TAPS_H
+#define TAPS_H TAPS  // 1 for kernels of one row
+#endif
+#ifndef TAPS_W
+#define TAPS_W TAPS  // 1 for kernels of one column
+#endif
+#define SIDE (TILE + TAPS - 1)  // elements of the source that a tile meets along a transformed axis
+// of a tile along each axis: outputs, and elements of the source
+#define OUTPUTS_H (TAPS_H > 1 ? TILE : 1)
+#define OUTPUTS_W (TAPS_W > 1 ? TILE : 1)
+#define SIDE_H (OUTPUTS_H + TAPS_H - 1)
+#define SIDE_W (OUTPUTS_W + TAPS_W - 1)
+#define ELEMENTS (SIDE_H * SIDE_W)
+#define FILTER_TAPS (TAPS_H * TAPS_W)
 
-#if SIDE == 6
+#if SIDE >= 8
+
+#define PAIRS (SIDE / 2 - 1)  // of points p and -p
+
+// Coefficients of (x - a) (x - b) ... in rising powers of x.
+#define ROOTS_2(a, b) {(a) * (b), -((a) + (b)), 1}
+#define ROOTS_3(a, b, c) {-(a) * (b) * (c), (a) * (b) + ((a) + (b)) * (c), -((a) + (b) + (c)), 1}
+#define ROOTS_4(a, b, c, d) \
+    { \
+        (a) * (b) * (c) * (d), -((a) * (b) * ((c) + (d)) + ((a) + (b)) * (c) * (d)), \
+            (a) * (b) + (c) * (d) + ((a) + (b)) * ((c) + (d)), -((a) + (b) + (c) + (d)), 1 \
+    }
+
+// The points that round least of all with few bits, so that all constants of the source's transform are exact. ALL_ROOTS
+// has the squares of all points as its roots, OTHER_ROOTS those of all pairs but one. POINT_NORMS are 1 / (2 p^2 times
+// p^2 - q^2 of every other pair), ZERO_NORM is 1 / the product of -p^2.
+#if SIDE == 8
+#define S0 REAL(0.25)
+#define S1 REAL(1.0)
+#define S2 REAL(4.0)
+constant real POINTS[PAIRS] = {REAL(0.5), REAL(1.0), REAL(2.0)};
+constant real SQUARES[PAIRS] = {S0, S1, S2};
+constant real ALL_ROOTS[PAIRS + 1] = ROOTS_3(S0, S1, S2);
+constant real OTHER_ROOTS[PAIRS][PAIRS] = {ROOTS_2(S1, S2), ROOTS_2(S0, S2), ROOTS_2(S0, S1)};
+#define POINT_NORM(p, a, b) (REAL(0.5) / ((p) * ((p) - (a)) * ((p) - (b))))
+constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2), POINT_NORM(S1, S0, S2), POINT_NORM(S2, S0, S1)};
+#define ZERO_NORM (-1 / (S0 * S1 * S2))
+#else
+#define S0 REAL(0.140625)
+#define S1 REAL(0.5625)
+#define S2 REAL(1.5625)
+#define S3 REAL(6.25)
+constant real POINTS[PAIRS] = {REAL(0.375), REAL(0.75), REAL(1.25), REAL(2.5)};
+constant real SQUARES[PAIRS] = {S0, S1, S2, S3};
+constant real ALL_ROOTS[PAIRS + 1] = ROOTS_4(S0, S1, S2, S3);
+constant real OTHER_ROOTS[PAIRS][PAIRS] = {ROOTS_3(S1, S2, S3), ROOTS_3(S0, S2, S3), ROOTS_3(S0, S1, S3), ROOTS_3(S0, S1, S2)};
+#define POINT_NORM(p, a, b, c) (REAL(0.5) / ((p) * ((p) - (a)) * ((p) - (b)) * ((p) - (c))))
+constant real POINT_NORMS[PAIRS] = {POINT_NORM(S0, S1, S2, S3), POINT_NORM(S1, S0, S2, S3), POINT_NORM(S2, S0, S1, S3),
+                                    POINT_NORM(S3, S0, S1, S2)};
+#define ZERO_NORM (1 / (S0 * S1 * S2 * S3))
+#endif
+
+#define UNROLL _Pragma("unroll")
+
+// B^T d: at each pair the even and the odd elements with the coefficients of the other pairs' polynomial.
+#define TRANSFORM_SOURCE(d, out) \
+    { \
+        out[0] = ALL_ROOTS[0] * (d)[0]; \
+        out[SIDE - 1] = ALL_ROOTS[0] * (d)[1]; \
+        UNROLL for (int k_ = 1; k_ <= PAIRS; k_++) { \
+            out[0] += ALL_ROOTS[k_] * (d)[2 * k_]; \
+            out[SIDE - 1] += ALL_ROOTS[k_] * (d)[2 * k_ + 1]; \
+        } \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
+            TRANSFORMED even_ = OTHER_ROOTS[p_][0] * (d)[2], odd_ = OTHER_ROOTS[p_][0] * (d)[1]; \
+            UNROLL for (int k_ = 1; k_ < PAIRS; k_++) { \
+                even_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 2]; \
+                odd_ += OTHER_ROOTS[p_][k_] * (d)[2 * k_ + 1]; \
+            } \
+            out[2 * p_ + 1] = even_ + POINTS[p_] * odd_; \
+            out[2 * p_ + 2] = even_ - POINTS[p_] * odd_; \
+        } \
+    }
+
+// `count` numbers as the coefficients of a polynomial, at all points: count to SIDE.
+#define AT_POINTS(from, count, out, zero_norm, point_norm) \
+    { \
+        out[0] = (from)[0] * (zero_norm); \
+        out[SIDE - 1] = (from)[(count) - 1]; \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
+            const int last_even_ = ((count) - 1) / 2 * 2, last_odd_ = (count) / 2 * 2 - 1; \
+            TRANSFORMED even_ = (from)[last_even_], odd_ = (from)[last_odd_]; \
+            UNROLL for (int k_ = last_even_ - 2; k_ >= 0; k_ -= 2) even_ = even_ * SQUARES[p_] + (from)[k_]; \
+            UNROLL for (int k_ = last_odd_ - 2; k_ >= 0; k_ -= 2) odd_ = odd_ * SQUARES[p_] + (from)[k_]; \
+            even_ *= point_norm; \
+            odd_ *= POINTS[p_] * (point_norm); \
+            out[2 * p_ + 1] = even_ + odd_; \
+            out[2 * p_ + 2] = even_ - odd_; \
+        } \
+    }
+
+// The transposed: sums over all points of their powers, SIDE to count.
+#define OVER_POINTS(from, count, out, zero_norm, point_norm) \
+    { \
+        UNROLL for (int k_ = 0; k_ < (count); k_++) out[k_] = 0; \
+        out[0] = (from)[0] * (zero_norm); \
+        UNROLL for (int p_ = 0; p_ < PAIRS; p_++) { \
+            TRANSFORMED even_ = ((from)[2 * p_ + 1] + (from)[2 * p_ + 2]) * (point_norm); \
+            TRANSFORMED odd_ = ((from)[2 * p_ + 1] - (from)[2 * p_ + 2]) * (POINTS[p_] * (point_norm)); \
+            UNROLL for (int k_ = 0; k_ < (count); k_ += 2) { \
+                out[k_] += even_; \
+                even_ *= SQUARES[p_]; \
+                if (k_ + 1 < (count)) out[k_ + 1] += odd_; \
+                odd_ *= SQUARES[p_]; \
+            } \
+        } \
+        out[(count) - 1] += (from)[SIDE - 1]; \
+    }
+
+#define TRANSFORM_PRODUCT(m, out) OVER_POINTS(m, TILE, out, 1, 1)
+#define TRANSFORM_GRADIENT(y, out) AT_POINTS(y, TILE, out, 1, 1)
+#define TRANSFORM_WEIGHTS(w, out) AT_POINTS(w, TAPS, out, ZERO_NORM, POINT_NORMS[p_])
+#define TRANSFORM_FILTER(m, out) OVER_POINTS(m, TAPS, out, ZERO_NORM, POINT_NORMS[p_])
+
+#elif SIDE == 6
 
 // Points of which each is close to the other's inverse, and all whose powers here are exact: 1 and 2 would round two or
 // three times as much.
@@ -171,7 +289,16 @@
 
 // Both axes: F on the columns of from x from elements, then on the rows. in(i, j) is what is transformed, put(i, j,
 // value) takes the to x to results. `lines` is the pragma of the loops over columns and rows: as loops they are a sixth
-// of the code, which compiles faster.
+// of the code, which compiles faster. Kernels of one row or column have F on that one.
+#if TAPS_H == 1 || TAPS_W == 1
+#define TRANSFORM_LINES(lines, F, from, to, in, put) \
+    { \
+        TRANSFORMED line_[from], out_[to]; \
+        _Pragma("unroll") for (int i = 0; i < (from); i++) line_[i] = TAPS_H == 1 ? in(0, i) : in(i, 0); \
+        F(line_, out_) \
+        _Pragma("unroll") for (int i = 0; i < (to); i++) { put(TAPS_H == 1 ? 0 : i, TAPS_H == 1 ? i : 0, out_[i]) } \
+    }
+#else
 #define TRANSFORM_LINES(lines, F, from, to, in, put) \
     { \
         TRANSFORMED half_done[(to) * (from)]; \
@@ -187,5 +314,6 @@
             _Pragma("unroll") for (int j = 0; j < (to); j++) { put(i, j, out_[j]) } \
         } \
     }
+#endif
 #define TRANSFORM_2D(F, from, to, in, put) TRANSFORM_LINES(_Pragma("unroll"), F, from, to, in, put)
 #define TRANSFORM_2D_IN_LOOPS(F, from, to, in, put) TRANSFORM_LINES(_Pragma("unroll 1"), F, from, to, in, put)

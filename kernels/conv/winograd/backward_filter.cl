@@ -1,4 +1,4 @@
-// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS): stride 1.
+// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of one row or column: stride 1.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //
@@ -17,7 +17,7 @@
 SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_count, const Grid grid,
                             const TileRows part, local real *pixels) {
     const int first = get_global_id(0) * part.block_rows, count = min(part.block_rows, part.rows - first);
-    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = tile_w * TILE;
+    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = tile_w * OUTPUTS_W;
     const long plane = (long)grid.size_h * grid.size_w, all = (long)grid.batch * m_count * plane;
     const long e_size = (long)((m_count + COLS - 1) / COLS) * part.tiles * COLS + PAD;
     global real *to = OPEN(Y) + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
@@ -25,13 +25,13 @@ SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_co
         const int image = (part.first_row + first + row) / tile_h, h = (part.first_row + first + row) % tile_h;
         const int group = min(count - row, tile_h - h);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, h * TILE, 0,
-                    group * TILE, columns);
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, h * OUTPUTS_H, 0,
+                    group * OUTPUTS_H, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
-            local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
+            local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + tile % tile_w * OUTPUTS_W) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
-#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
+#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
             TRANSFORM_2D(TRANSFORM_GRADIENT, TILE, SIDE, PIXEL, PUT)
 #undef PIXEL
 #undef PUT
@@ -88,8 +88,8 @@ SINGLE void filter_result(TENSOR_OF(const real, M), TENSOR(dw), const int accumu
     for (int c = 0; c < count; c++) {
         global const real *element = OPEN(M) + ((long)(m / COLS) * channels + first + c) * COLS + m % COLS;
         realv a[(FILTER_TAPS + VL - 1) / VL * VL], b[VL];
-#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * e_size)
-#define PUT(i, j, value) a[(i) * TAPS + (j)] = value;
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * e_size)
+#define PUT(i, j, value) a[(i) * TAPS_W + (j)] = value;
         TRANSFORM_2D(TRANSFORM_FILTER, SIDE, TAPS, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT

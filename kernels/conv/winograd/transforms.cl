@@ -12,8 +12,8 @@
 #include "conv/grid.cl"
 
 // Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each.
-#define TILES_H ((grid.size_h + TILE - 1) / TILE)
-#define TILES_W ((grid.size_w + TILE - 1) / TILE)
+#define TILES_H ((grid.size_h + OUTPUTS_H - 1) / OUTPUTS_H)
+#define TILES_W ((grid.size_w + OUTPUTS_W - 1) / OUTPUTS_W)
 
 // Tile rows [first_row, first_row + rows) of all images, whose transforms lie in a part of the workspace of `tiles`
 // tiles. A work-item takes block_rows of them. The fields are the table in core/operators/conv/arguments.py.
@@ -76,7 +76,7 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
                       const int first_channel, const int last_channel, const int tiles, const int first, const int count,
                       const int most_rows) {
-    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * TILE + TAPS - 1;
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * OUTPUTS_W + TAPS_W - 1;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
@@ -86,12 +86,12 @@ void transform_source(global real *V, local real *pixels, global const stored *x
             const int group = min(min(count - row, tile_h - h), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
-                        h * TILE + grid.begin_h, grid.begin_w, group * TILE + TAPS - 1, columns);
+                        h * OUTPUTS_H + grid.begin_h, grid.begin_w, group * OUTPUTS_H + TAPS_H - 1, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
-                local const real *corner = pixels + (tile / tile_w * TILE * columns + tile % tile_w * TILE) * VL;
+                local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + tile % tile_w * OUTPUTS_W) * VL;
                 global real *element = to + (row * tile_w + tile) * WC;
 #define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
-#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE + (j)) * e_size, value);
+#define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
                 TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL
 #undef PUT

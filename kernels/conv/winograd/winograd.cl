@@ -1,7 +1,9 @@
-// Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS): forward and backward data, stride 1.
+// Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE, TAPS):
+// forward and backward data, stride 1.
 //
 // With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
-// instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100.
+// instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs take 10
+// instead of 28.
 // Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in
 // and out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
 //
@@ -13,7 +15,7 @@
 // Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a
 // slice of the workspace of its own, which stays in the cache. Where there is too little work for that,
 // winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
-// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs for SIDE 6.
+// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
 #include "conv/winograd/transforms.cl"
@@ -57,15 +59,25 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
     }
 }
 
-// The register tile: M[tile][COLS] (+)= sum over a chunk's channels of V[tile][channel] * U[channel][COLS].
+// Channels whose products are summed before they join the others. The transforms of long lines multiply what sums lose:
+// one long sum would double their error.
+#if SIDE >= 10 && WC > 32
+#define SUMMED 32
+#else
+#define SUMMED WC
+#endif
+#define SUMMED_APART (SIDE >= 8)
+
+// The register tile: M[tile][COLS] (+)= sum over up to SUMMED channels of V[tile][channel] * U[channel][COLS].
 void multiply_tile(global real *M, global const real *V, global const real *U, const int channels, const bool add) {
     realv acc[MR][NV];
-    TILE_SET(acc, add ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))
+    TILE_SET(acc, add && !SUMMED_APART ? LOAD_REALS(M + i_ * COLS + v_ * VL) : (realv)(0))
     for (int c = 0; c < channels; c++) {
         TILE_STEP(acc, V[i_ * WC], vector_[v_] = LOAD_REALS(U + v_ * VL))
         V++;
         U += COLS;
     }
+    if (SUMMED_APART && add) TILE_SET(acc, acc[i_][v_] + LOAD_REALS(M + i_ * COLS + v_ * VL))
     TILE_STORE(acc, M, COLS)
 }
 
@@ -105,8 +117,8 @@ void transform_weights(global real *U, const long e_size, global const stored *w
             }
         }
         global real *to = U + (long)(channel - first) * COLS + m % COLS;
-#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS - (j)] : taps[(i) * TAPS + (j)])
-#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE + (j)) * e_size, value);
+#define TAP(i, j) (flip ? taps[FILTER_TAPS - 1 - (i) * TAPS_W - (j)] : taps[(i) * TAPS_W + (j)])
+#define PUT(i, j, value) STORE_REALS(to + ((i) * SIDE_W + (j)) * e_size, value);
         TRANSFORM_2D(TRANSFORM_WEIGHTS, TAPS, SIDE, TAP, PUT)
 #undef TAP
 #undef PUT
@@ -129,9 +141,13 @@ void multiply(global real *M, const long m_size, global const real *V, const lon
               const long u_size, const int tiles, const int tile_count, const int first, const int last, int e, const int last_e) {
     for (; e < last_e; e++) {
         for (int chunk = first; chunk < last; chunk += WC) {
-            for (int tile = 0; tile < tile_count; tile += MR) {
-                multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC),
-                              weights + e * u_size + (chunk - first) * COLS, min(last - chunk, WC), chunk > 0);
+            for (int part = 0; part < WC; part += SUMMED) {
+                if (part && chunk + part >= last) break;
+                for (int tile = 0; tile < tile_count; tile += MR) {
+                    multiply_tile(M + e * m_size + tile * COLS, V + e * v_size + ((long)chunk * tiles + tile * WC + part),
+                                  weights + e * u_size + (chunk - first + part) * COLS, min(last - chunk - part, SUMMED),
+                                  chunk + part > 0);
+                }
             }
         }
     }
@@ -151,17 +167,17 @@ void transform_products(global stored *y, global const real *M, const long m_siz
         const int group = min(min(count - row, tile_h - h), most_rows);
         for (int tile = 0; tile < group * tile_w; tile++) {
             global const real *element = M + (row * tile_w + tile) * COLS;
-            const int column = tile % tile_w * TILE;
-            local real *to = pixels + (tile / tile_w * TILE * ow + column) * VL;
-#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE + (j)) * m_size)
+            const int column = tile % tile_w * OUTPUTS_W;
+            local real *to = pixels + (tile / tile_w * OUTPUTS_H * ow + column) * VL;
+#define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size)
 #define PUT(i, j, value) \
     if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
             TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }
-        const long at = ((long)image * m_count + m) * plane + (long)h * TILE * ow;
-        store_pixels(y + at, plane, lanes, pixels, min(group * TILE, oh - h * TILE) * ow, accumulate, m, at PASS_EPILOGUE);
+        const long at = ((long)image * m_count + m) * plane + (long)h * OUTPUTS_H * ow;
+        store_pixels(y + at, plane, lanes, pixels, min(group * OUTPUTS_H, oh - h * OUTPUTS_H) * ow, accumulate, m, at PASS_EPILOGUE);
         row += group;
     }
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
-from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry
+from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
 from clgraft.core.problem import ceil_div, round_up
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
@@ -42,6 +42,7 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
 
     A work-item reads the transformed weights of its blocks. On many cores these are more than all that it computes
     with, if every core takes a few tile rows and all blocks; blocks of its own cost it a transform of their source.
+    Kernels of one row or column have few weights, so for them both are estimated, if all tiles fit the L2 cache.
 
     Returns
     -------
@@ -50,10 +51,13 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
     """
     blocks = ceil_div(geometry.outputs, tile.columns)
     nbytes = row_bytes(geometry, tile)
-    if blocks >= cores and geometry.rows * nbytes <= OWN_WEIGHTS_BYTES:
-        return TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True)
-    most_rows = max(SLICE_BYTES // nbytes, 1, 32 // geometry.tile_w)
     splits = []
+    square = all(geometry.transformed)
+    if blocks >= cores and geometry.rows * nbytes <= (OWN_WEIGHTS_BYTES if square else SLICE_BYTES):
+        splits.append(TileSplit(geometry.rows, geometry.rows, ceil_div(blocks, cores), True))
+        if square:
+            return splits[0]
+    most_rows = max(SLICE_BYTES // nbytes, 1, 32 // geometry.tile_w)
     for row_items in range(min(cores, geometry.rows), 0, -1):
         rows = ceil_div(geometry.rows, row_items)
         block_rows = ceil_div(rows, ceil_div(rows, min(most_rows, rows)))
@@ -72,10 +76,11 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     weights = g.elements * g.channels * outputs
     rounds = ceil_div(split.rows, split.block_rows)
     tiles = rounds * round_up(split.block_rows * g.tile_w, tile.rows)
-    transforms = split.rows * g.tile_w * (g.channels + outputs) * g.elements**2 / COSTS["transforms"]
+    transforms = split.rows * g.tile_w * (g.channels + outputs) * transform_cost(g)
     items = split.items(g, blocks)
-    own = tiles * weights / COSTS["products"] + transforms + rounds * weights * 4 / FAR_BYTES
-    return ceil_div(items[0] * items[1], cores) * own
+    reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
+    item = tiles * weights / COSTS["products"] + transforms + reads
+    return ceil_div(items[0] * items[1], cores) * item
 
 
 def settings_of(geometry: Geometry, tile: RegisterTile, cores: int) -> Iterator[Mapping[str, int | str]]:

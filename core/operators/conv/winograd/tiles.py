@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -15,15 +14,23 @@ from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import has_32_registers
 from clgraft.core.planning.structs import StructConstant
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 VARIABLE = "CLGRAFT_WINOGRAD"
-TILES = {3: (4, 2), 5: (2,)}  # outputs of a tile along an axis, for so many taps; each has 6 or 4 elements of source
-KERNELS = tuple((taps, taps) for taps in TILES)
+LINES = (3, 5, 7)  # taps of kernels of one row or one column
+# kernel -> outputs of a tile along an axis; 6 elements of source at most along both axes, 10 along one
+TILES: dict[tuple[int, ...], tuple[int, ...]] = {
+    **{(3, 3): (4, 2), (5, 5): (2,)},
+    **{kernel: (4, 2) for taps in LINES for kernel in ((1, taps), (taps, 1))},
+}
 ALLOWED = {"": (4, 2), "on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
+# tiles of 4 outputs of so many taps err over ten times as much as the direct method in sums of fewer channels, and in
+# gradients of filters
+MOST_TAPS, LEAST_CHANNELS = 7, 16
 COSTS, DIRECT_COSTS = costs("winograd"), costs("direct")
 CHUNKS = (16, 64)  # channels of a row of V, the kernels' WC: the least that has all channels, or the most
 PAD = 48  # elements between a transform's elements, the kernels' PAD
+LINE_BYTES = 2 * 2**20  # most bytes of a transformed row of a source of long rows
 PIXEL_BYTES = 128 * 1024  # most bytes of pixels that are transposed at once
 
 
@@ -36,13 +43,15 @@ class Geometry:
     Attributes
     ----------
     tile : int
-        Outputs of a tile along an axis, 2 or 4.
+        Outputs of a tile along a transformed axis, 2 or 4.
     taps : int
-        Taps of the kernel along an axis, 3 or 5.
+        Taps of the kernel along a transformed axis, 3, 5 or 7.
     begin : tuple of int
         Source position of the first output pixel's first tap.
     gradient : bool
         Whether the weights' gradient is what is computed.
+    transformed : tuple of bool
+        Which axes are transformed: both, or that of a kernel of one row or one column.
     """
 
     tile: int
@@ -54,17 +63,21 @@ class Geometry:
     target_size: tuple[int, ...]
     begin: tuple[int, ...]
     gradient: bool = False
+    transformed: tuple[bool, ...] = (True, True)
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
-        """Return a problem's geometry; `problem` has two spatial axes and as many taps along both."""
-        p, taps = problem, problem.kernel[0]
+        """Return a problem's geometry; its kernel has as many taps along both axes, or one row or one column."""
+        p, kernel, pads = problem, plane_kernel(problem), in_plane(problem.pad_begin, 0)
+        taps, transformed = max(kernel), tuple(k > 1 for k in kernel)
+        in_size, out_size = in_plane(p.in_size, 1), in_plane(p.out_size, 1)
         if p.direction == "backward_data":
-            begin = tuple(pad - (taps - 1) for pad in p.pad_begin)
-            return cls(tile, taps, p.batch, p.out_channels, p.in_channels, p.out_size, p.in_size, begin)
-        begin = tuple(-pad for pad in p.pad_begin)
-        gradient = p.direction == "backward_filter"
-        return cls(tile, taps, p.batch, p.in_channels, p.out_channels, p.in_size, p.out_size, begin, gradient)
+            begin = tuple(pad - (k - 1) for pad, k in zip(pads, kernel))
+            sizes = (p.batch, p.out_channels, p.in_channels, out_size, in_size)
+        else:
+            begin = tuple(-pad for pad in pads)
+            sizes = (p.batch, p.in_channels, p.out_channels, in_size, out_size)
+        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed)
 
     def argument(self) -> StructConstant:
         """Return the kernels' Grid: the target's pixels over the source."""
@@ -72,7 +85,7 @@ class Geometry:
             {
                 **{"batch": self.batch, "size": (1, *self.target_size), "source": (1, *self.source_size)},
                 **{
-                    "taps": (1, self.taps, self.taps),
+                    "taps": (1, *self.kernel),
                     "stride": (1, 1, 1),
                     "begin": (0, *self.begin),
                     "step": (1, 1, 1),
@@ -82,27 +95,37 @@ class Geometry:
 
     def defines(self) -> dict[str, int]:
         """Return what kernels/conv/winograd/axes.cl is compiled for."""
-        return {"TILE": self.tile, "TAPS": self.taps}
+        lines = {name: 1 for name, is_one in zip(("TAPS_H", "TAPS_W"), self.transformed) if not is_one}
+        return {"TILE": self.tile, "TAPS": self.taps, **lines}
+
+    def along(self, number: int) -> tuple[int, ...]:
+        """Return a number of the transformed axes for both axes; it is one along the other."""
+        return tuple(number if each else 1 for each in self.transformed)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Taps of the kernel along both axes."""
+        return self.along(self.taps)
 
     @property
     def side(self) -> int:
-        """Elements of a transformed tile along an axis."""
+        """Elements of a transformed tile along a transformed axis."""
         return self.tile + self.taps - 1
 
     @property
     def elements(self) -> int:
         """Elements of a transformed tile."""
-        return self.side**2
+        return prod(self.along(self.side))
 
     @property
     def tile_h(self) -> int:
         """Tile rows of an image."""
-        return ceil_div(self.target_size[0], self.tile)
+        return ceil_div(self.target_size[0], self.along(self.tile)[0])
 
     @property
     def tile_w(self) -> int:
         """Tiles of a row."""
-        return ceil_div(self.target_size[1], self.tile)
+        return ceil_div(self.target_size[1], self.along(self.tile)[1])
 
     @property
     def rows(self) -> int:
@@ -129,9 +152,9 @@ def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
 
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
     """Return how many tile rows are transposed at once, and the bytes of their pixels."""
-    tile, more = geometry.tile, geometry.taps - 1
-    for rows in (16 // tile, 8 // tile, 4 // tile, 1):
-        nbytes = ((rows * tile + more) * (geometry.tile_w * tile + more) + lanes) * lanes * 4
+    (tile_h, tile_w), (taps_h, taps_w) = geometry.along(geometry.tile), geometry.kernel
+    for rows in (16 // tile_h, 8 // tile_h, 4 // tile_h, 1):
+        nbytes = ((rows * tile_h + taps_h - 1) * (geometry.tile_w * tile_w + taps_w - 1) + lanes) * lanes * 4
         if nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2) or rows == 1:
             break
     if nbytes > planner.device.local_memory - 4096:
@@ -141,19 +164,28 @@ def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, i
     return rows, nbytes
 
 
-def allowed_tiles(taps: int, all_tiles: Mapping[int, tuple[int, ...]] = TILES) -> tuple[int, ...]:
-    """Return the tiles for so many taps that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
+def in_plane(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+    """Return the last two of a size's axes; a 1-D one is a row."""
+    return in_3d(values, fill)[1:]
+
+
+def plane_kernel(problem: ConvProblem) -> tuple[int, ...]:
+    """Return the kernel of a problem in one or two axes as rows and columns, of one in three as it is."""
+    return problem.kernel if problem.ndim > 2 else in_plane(problem.kernel, 1)
+
+
+def allowed_tiles(kernel: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tiles for a kernel that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
 
     Parameters
     ----------
-    taps : int
-    all_tiles : mapping of int to tuple of int
-        The tiles that an implementation has for so many taps.
+    kernel, tiles : tuple of int
+        The kernel, and the tiles that an implementation has for it.
 
     Raises
     ------
     Declined
-        If it is ``off``, or allows only tiles that these taps do not have.
+        If it is ``off``, or allows only tiles that this kernel does not have.
     ArgumentError
         If it holds an unknown word.
     """
@@ -162,11 +194,27 @@ def allowed_tiles(taps: int, all_tiles: Mapping[int, tuple[int, ...]] = TILES) -
         raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
     if not ALLOWED[word]:
         raise Declined(f"{VARIABLE} is off")
-    tiles = all_tiles.get(taps, ())
     allowed = tuple(tile for tile in tiles if tile in ALLOWED[word])
     if tiles and not allowed:
-        raise Declined(f"{VARIABLE} is {word}, {taps} x {taps} kernels have tiles {tiles}")
+        raise Declined(f"{VARIABLE} is {word}, {' x '.join(map(str, kernel))} kernels have tiles {tiles}")
     return allowed
+
+
+def tiles_of(problem: ConvProblem) -> tuple[int, ...]:
+    """Return the tiles for a problem that ``CLGRAFT_WINOGRAD`` allows, see `allowed_tiles`."""
+    kernel = plane_kernel(problem)
+    tiles = TILES.get(kernel, ())
+    channels = problem.out_channels if problem.direction == "backward_data" else problem.in_channels
+    if tiles and max(kernel) == MOST_TAPS and (problem.direction == "backward_filter" or channels < LEAST_CHANNELS):
+        tiles = (2,)
+    return allowed_tiles(kernel, tiles)
+
+
+def transform_cost(geometry: Geometry) -> float:
+    """Estimate the cycles to transform a tile of one channel: those of a line are loads and stores in the main."""
+    if all(geometry.transformed):
+        return geometry.elements**2 / COSTS["transforms"]
+    return geometry.elements / COSTS["line_gradients" if geometry.gradient else "line_elements"]
 
 
 def cost(geometry: Geometry) -> float:
@@ -181,18 +229,20 @@ def cost(geometry: Geometry) -> float:
     products = (
         (tiles if g.gradient else round_up(tiles, int(COSTS["tile_rows"]))) * filters * g.elements / COSTS["products"]
     )
-    transforms = tiles * (g.channels + g.outputs) * g.elements**2 / COSTS["transforms"]
-    of_filter = COSTS["weights"] * g.taps**2 + COSTS["weight_element"] * g.elements
+    transforms = tiles * (g.channels + g.outputs) * transform_cost(g)
+    of_filter = COSTS["weights"] * prod(g.kernel) + COSTS["weight_element"] * g.elements
     if g.gradient:
-        of_filter = COSTS["filter_element"] * g.elements
+        of_filter = COSTS["filter_element" if all(g.transformed) else "line_filter"] * g.elements
     return products + transforms + filters * of_filter
 
 
 def direct_cost(geometry: Geometry) -> float:
     """Estimate the cycles of one core that the direct method takes: the products, and packing or adding up filters."""
     g = geometry
-    taps = g.taps**2
-    of_filter = DIRECT_COSTS["gradient"] if g.gradient else DIRECT_COSTS["weights"] * taps
+    taps = prod(g.kernel)
+    of_filter = DIRECT_COSTS["weights"] * taps
+    if g.gradient:
+        of_filter = DIRECT_COSTS["gradient"] if all(g.transformed) else DIRECT_COSTS["line_gradient"] * taps
     return g.channels * g.outputs * (g.batch * prod(g.target_size) * taps / DIRECT_COSTS["products"] + of_filter)
 
 
@@ -204,12 +254,14 @@ def choose(problem: ConvProblem) -> Geometry:
     Declined
         If the direct method costs less.
     """
-    best = min((Geometry.of(problem, tile) for tile in allowed_tiles(problem.kernel[0])), key=cost)
+    best = min((Geometry.of(problem, tile) for tile in tiles_of(problem)), key=cost)
     if not worthwhile(best):
         raise Declined("its transforms would cost more than they save")
     return best
 
 
 def worthwhile(geometry: Geometry) -> bool:
-    """Whether the transforms cost less than the multiplications that they save."""
-    return cost(geometry) < direct_cost(geometry)
+    """Whether the transforms cost less than the multiplications that they save, and a row of tiles fits the caches."""
+    g = geometry
+    row_bytes = g.elements * 4 * g.tile_w * g.padded_channels
+    return cost(g) < direct_cost(g) and (all(g.transformed) or row_bytes <= LINE_BYTES)

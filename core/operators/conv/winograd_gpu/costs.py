@@ -18,14 +18,13 @@ from clgraft.core.problem import ceil_div
 
 ROWS = Path(__file__).with_name("costs.txt")
 # outputs of a tile along an axis, for so many taps; those of 4 are F(4x4, 3x3) for 5 taps, too, whose kernels are cut
-TILES: Mapping[int, tuple[int, ...]] = {3: (4, 2), 5: (4, 2)}
-KERNELS = tuple((taps, taps) for taps in TILES)
+TILES: Mapping[tuple[int, ...], tuple[int, ...]] = {(3, 3): (4, 2), (5, 5): (4, 2)}
 CUT_TAPS = 3  # of a piece
 
 
-def allowed_tiles(taps: int) -> tuple[int, ...]:
-    """Return the tiles for so many taps that ``CLGRAFT_WINOGRAD`` allows (see `winograd.tiles.allowed_tiles`)."""
-    return allowed(taps, TILES)
+def allowed_tiles(kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tiles for a kernel that ``CLGRAFT_WINOGRAD`` allows (see `winograd.tiles.allowed_tiles`)."""
+    return allowed(kernel, TILES.get(kernel, ()))
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def best_cost(problem: ConvProblem, device: DeviceInfo) -> float:
     Declined
         If it does not serve the kernel, or is forbidden.
     """
-    tiles = allowed_tiles(problem.kernel[0]) if problem.kernel in KERNELS else ()
+    tiles = allowed_tiles(problem.kernel)
     if not tiles:
         raise Declined(f"has no tiles for kernel {problem.kernel}")
     return min(cost(Shape.of(problem, tile), device) for tile in tiles)
@@ -155,7 +154,7 @@ def choose_shape(problem: ConvProblem, device: DeviceInfo) -> Shape:
         If the direct method costs less.
     """
     best = min(
-        (Shape.of(problem, tile) for tile in allowed_tiles(problem.kernel[0])), key=lambda shape: cost(shape, device)
+        (Shape.of(problem, tile) for tile in allowed_tiles(problem.kernel)), key=lambda shape: cost(shape, device)
     )
     if not worthwhile(problem, best, device):
         raise Declined("its transforms would cost more than they save")

@@ -18,7 +18,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.gemm_gpu.transformed import OPERANDS, asked_product, choose_product, launch_products
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.winograd_gpu import costs
-from clgraft.core.operators.conv.winograd_gpu.costs import KERNELS, Shape, allowed_tiles
+from clgraft.core.operators.conv.winograd_gpu.costs import TILES, Shape, allowed_tiles
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Workspace, ints
@@ -38,10 +38,10 @@ WEIGHTS_ITEMS = (16, 16, 1)  # the same where the channels' weights are side by 
 
 def _check(problem: ConvProblem) -> None:
     """Decline what the method does not serve."""
-    allowed_tiles(problem.kernel[0])
+    allowed_tiles(problem.kernel)
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if problem.kernel not in KERNELS or problem.stride != (1, 1) or problem.dilate != (1, 1):
+    if problem.kernel not in TILES or problem.stride != (1, 1) or problem.dilate != (1, 1):
         raise Declined("serves 3 x 3 and 5 x 5 kernels with stride 1, no dilation")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
@@ -63,7 +63,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     for chunks in CHUNKS:
         for parts in PARTS if problem.direction == "backward_filter" else (1,):
             for product in (tile for tile in tiles_for(planner.device, 4) if not tile.tf32):
-                for tile in allowed_tiles(problem.kernel[0]):
+                for tile in allowed_tiles(problem.kernel):
                     if chunks <= Shape.of(problem, tile).tiles:
                         yield {"tile": tile, "product": product.name, "parts": parts, "chunks": chunks}
 
@@ -90,8 +90,8 @@ def plan(
         if set(settings) != SETTINGS:
             raise Declined(f"got settings {sorted(settings)}, expected {sorted(SETTINGS)}")
         tile = int(settings["tile"])
-        if tile not in allowed_tiles(problem.kernel[0]):
-            raise Declined(f"got tile {tile}, expected one of {allowed_tiles(problem.kernel[0])}")
+        if tile not in allowed_tiles(problem.kernel):
+            raise Declined(f"got tile {tile}, expected one of {allowed_tiles(problem.kernel)}")
         shape = Shape.of(problem, tile)
         choice, chunks = asked_product(shape, device, settings)
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
