@@ -163,7 +163,7 @@ DECLARE_CONVERSION(convert_double, double, )
     POCL_STORE_HALF(vstore_half16_rte, float16, space) POCL_STORE_HALF(vstorea_half4_rte, float4, space)            \
     POCL_DOUBLE(POCL_STORE_HALF(vstore_half_rte, double, space) POCL_STORE_HALF(vstorea_half4_rte, double4, space))
 #if STORAGE == 16
-POCL_LOAD_HALVES(constant) POCL_LOAD_HALVES(global) POCL_LOAD_HALVES(local) POCL_LOAD_HALVES(private)
+POCL_LOAD_HALVES(global) POCL_LOAD_HALVES(local) POCL_LOAD_HALVES(private)
 POCL_STORE_HALVES(global) POCL_STORE_HALVES(local) POCL_STORE_HALVES(private)
 #endif
 
@@ -175,7 +175,7 @@ POCL_STORE_HALVES(global) POCL_STORE_HALVES(local) POCL_STORE_HALVES(private)
     POCL_MOVE void pocl_store##n(const T##n v, const size_t i, space T *p) { *(space T##n##_anywhere *)(p + i * n) = v; }
 #define POCL_MOVES(T, n)                                                                                       \
     typedef T##n __attribute__((aligned(sizeof(T)))) T##n##_anywhere;                                          \
-    POCL_LOAD(T, n, constant) POCL_LOAD(T, n, global) POCL_LOAD(T, n, local) POCL_LOAD(T, n, private)          \
+    POCL_LOAD(T, n, global) POCL_LOAD(T, n, local) POCL_LOAD(T, n, private)                                    \
     POCL_STORE(T, n, global) POCL_STORE(T, n, local) POCL_STORE(T, n, private)
 #define DECLARE_MOVES(T) POCL_MOVES(T, 2) POCL_MOVES(T, 4) POCL_MOVES(T, 8) POCL_MOVES(T, 16)
 DECLARE_MOVES(float)
