@@ -1,12 +1,12 @@
 // OpenCL's functions as declarations of our own, in front of every kernel on PoCL 3.
 //
 // PoCL reads a header of 15000 declarations twice for every program, which takes longer than many kernels. The option
-// -D_OPENCL_H_ leaves the header out, and these declarations, which agree with it, take its place. A line DECLARE_...(name)
-// is left out where a kernel does not use the name (core/runtime/declarations.py). A kernel that calls another function is
-// built with the header after all.
+// -D_OPENCL_H_ leaves the header out, and these declarations, which agree with it, take its place. A line that begins
+// with DECLARE_ is left out where a kernel does not use its name (core/runtime/declarations.py). A kernel that calls
+// another function is built with the header after all.
 //
-// vloadN and vstoreN are made anew: PoCL's move one element after the other, and its compiler spends half of its time on
-// making vectors of them again.
+// vloadN and vstoreN are made anew: PoCL's move one element after the other, and its compiler spends half of its time
+// on making vectors of them again.
 
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -110,7 +110,9 @@ DECLARE_CHOICE(select)
 #define DECLARE_TEST(name)                            \
     POCL_SIZES(POCL_TEST, name, float, int)   \
     POCL_DOUBLE(int POCL_CONST name(double);) \
-    POCL_DOUBLE(long2 POCL_CONST name(double2); long4 POCL_CONST name(double4); long8 POCL_CONST name(double8);) \
+    POCL_DOUBLE(long2 POCL_CONST name(double2);) \
+    POCL_DOUBLE(long4 POCL_CONST name(double4);) \
+    POCL_DOUBLE(long8 POCL_CONST name(double8);) \
     POCL_DOUBLE(long16 POCL_CONST name(double16);)
 DECLARE_TEST(isfinite)
 DECLARE_TEST(isinf)
@@ -120,7 +122,8 @@ DECLARE_TEST(signbit)
 // Functions of whole numbers.
 #define POCL_WHOLE(LIST, name) \
     LIST(name, char, ) LIST(name, uchar, ) LIST(name, short, ) LIST(name, ushort, ) \
-    POCL_SIZES(LIST, name, int, ) POCL_SIZES(LIST, name, uint, ) POCL_SIZES(LIST, name, long, ) POCL_SIZES(LIST, name, ulong, )
+    POCL_SIZES(LIST, name, int, ) POCL_SIZES(LIST, name, uint, ) \
+    POCL_SIZES(LIST, name, long, ) POCL_SIZES(LIST, name, ulong, )
 #define DECLARE_WHOLE_TWO(name) POCL_WHOLE(POCL_TWO, name)
 DECLARE_WHOLE_TWO(max)
 DECLARE_WHOLE_TWO(min)
@@ -133,46 +136,60 @@ DECLARE_MASK(all)
 DECLARE_MASK(any)
 
 // Conversions of all types into one.
-#define POCL_FROM(name, T, from, how)                                                                         \
-    T POCL_CONST name##how(from); T##2 POCL_CONST name##2##how(from##2); T##4 POCL_CONST name##4##how(from##4); \
-    T##8 POCL_CONST name##8##how(from##8); T##16 POCL_CONST name##16##how(from##16);
-#define DECLARE_CONVERSION(name, T, how)                                                                                      \
-    POCL_FROM(name, T, char, how) POCL_FROM(name, T, uchar, how) POCL_FROM(name, T, short, how)                       \
-    POCL_FROM(name, T, ushort, how) POCL_FROM(name, T, int, how) POCL_FROM(name, T, uint, how)                        \
-    POCL_FROM(name, T, long, how) POCL_FROM(name, T, ulong, how) POCL_FROM(name, T, float, how)                       \
-    POCL_DOUBLE(POCL_FROM(name, T, double, how))
-DECLARE_CONVERSION(convert_float, float, )
-DECLARE_CONVERSION(convert_int, int, )
-DECLARE_CONVERSION(convert_long, long, )
-DECLARE_CONVERSION(convert_uchar, uchar, )
-DECLARE_CONVERSION(convert_uint, uint, )
-DECLARE_CONVERSION(convert_ulong, ulong, )
+#define POCL_FROM(name, T, from)                                                                    \
+    T POCL_CONST name(from);                                                                        \
+    T##2 POCL_CONST name##2(from##2);                                                               \
+    T##4 POCL_CONST name##4(from##4);                                                               \
+    T##8 POCL_CONST name##8(from##8);                                                               \
+    T##16 POCL_CONST name##16(from##16);
+#define POCL_FROM_ALL(LIST, name, T)                                                                \
+    LIST(name, T, char) LIST(name, T, uchar) LIST(name, T, short) LIST(name, T, ushort)             \
+    LIST(name, T, int) LIST(name, T, uint) LIST(name, T, long) LIST(name, T, ulong)                 \
+    LIST(name, T, float) POCL_DOUBLE(LIST(name, T, double))
+#define DECLARE_CONVERSION(name, T) POCL_FROM_ALL(POCL_FROM, name, T)
+DECLARE_CONVERSION(convert_float, float)
+DECLARE_CONVERSION(convert_int, int)
+DECLARE_CONVERSION(convert_long, long)
+DECLARE_CONVERSION(convert_uchar, uchar)
+DECLARE_CONVERSION(convert_uint, uint)
+DECLARE_CONVERSION(convert_ulong, ulong)
 #ifdef cl_khr_fp64
-DECLARE_CONVERSION(convert_double, double, )
+DECLARE_CONVERSION(convert_double, double)
 #endif
+#define POCL_CLIPPED(name, T, from) T POCL_CONST name(from);
+#define DECLARE_CLIPPING(name, T) POCL_FROM_ALL(POCL_CLIPPED, name, T)
+DECLARE_CLIPPING(convert_int_sat, int)
+DECLARE_CLIPPING(convert_uchar_sat, uchar)
 
 // Half precision in memory.
-#define POCL_LOAD_HALVES(space)                                                                               \
-    float POCL_PURE vload_half(size_t, const space half *); float2 POCL_PURE vload_half2(size_t, const space half *);  \
-    float4 POCL_PURE vload_half4(size_t, const space half *); float8 POCL_PURE vload_half8(size_t, const space half *); \
-    float16 POCL_PURE vload_half16(size_t, const space half *); float4 POCL_PURE vloada_half4(size_t, const space half *);
-#define POCL_STORE_HALF(name, T, space) void POCL_PLAIN name(T, size_t, space half *);
-#define POCL_STORE_HALVES(space)                                                                                    \
-    POCL_STORE_HALF(vstore_half_rte, float, space) POCL_STORE_HALF(vstore_half2_rte, float2, space)                 \
-    POCL_STORE_HALF(vstore_half4_rte, float4, space) POCL_STORE_HALF(vstore_half8_rte, float8, space)               \
-    POCL_STORE_HALF(vstore_half16_rte, float16, space) POCL_STORE_HALF(vstorea_half4_rte, float4, space)            \
-    POCL_DOUBLE(POCL_STORE_HALF(vstore_half_rte, double, space) POCL_STORE_HALF(vstorea_half4_rte, double4, space))
-#if STORAGE == 16
-POCL_LOAD_HALVES(global) POCL_LOAD_HALVES(local) POCL_LOAD_HALVES(private)
-POCL_STORE_HALVES(global) POCL_STORE_HALVES(local) POCL_STORE_HALVES(private)
-#endif
+#define POCL_HALVES(space)                                             \
+    float POCL_PURE vload_half(size_t, const space half *);            \
+    float2 POCL_PURE vload_half2(size_t, const space half *);          \
+    float4 POCL_PURE vload_half4(size_t, const space half *);          \
+    float8 POCL_PURE vload_half8(size_t, const space half *);          \
+    float16 POCL_PURE vload_half16(size_t, const space half *);        \
+    float4 POCL_PURE vloada_half4(size_t, const space half *);         \
+    void POCL_PLAIN vstore_half_rte(float, size_t, space half *);      \
+    void POCL_PLAIN vstore_half2_rte(float2, size_t, space half *);    \
+    void POCL_PLAIN vstore_half4_rte(float4, size_t, space half *);    \
+    void POCL_PLAIN vstore_half8_rte(float8, size_t, space half *);    \
+    void POCL_PLAIN vstore_half16_rte(float16, size_t, space half *);  \
+    void POCL_PLAIN vstorea_half4_rte(float4, size_t, space half *);   \
+    POCL_DOUBLE(void POCL_PLAIN vstore_half_rte(double, size_t, space half *);)
+POCL_HALVES(global)
+POCL_HALVES(local)
+POCL_HALVES(private)
 
 // Vectors at any address of an element.
 #define POCL_MOVE static __attribute__((overloadable, always_inline))
-#define POCL_LOAD(T, n, space) \
-    POCL_MOVE T##n pocl_load##n(const size_t i, const space T *p) { return *(const space T##n##_anywhere *)(p + i * n); }
-#define POCL_STORE(T, n, space) \
-    POCL_MOVE void pocl_store##n(const T##n v, const size_t i, space T *p) { *(space T##n##_anywhere *)(p + i * n) = v; }
+#define POCL_LOAD(T, n, space)                                            \
+    POCL_MOVE T##n pocl_load##n(const size_t i, const space T *p) {       \
+        return *(const space T##n##_anywhere *)(p + i * n);               \
+    }
+#define POCL_STORE(T, n, space)                                           \
+    POCL_MOVE void pocl_store##n(const T##n v, const size_t i, space T *p) { \
+        *(space T##n##_anywhere *)(p + i * n) = v;                        \
+    }
 #define POCL_MOVES(T, n)                                                                                       \
     typedef T##n __attribute__((aligned(sizeof(T)))) T##n##_anywhere;                                          \
     POCL_LOAD(T, n, global) POCL_LOAD(T, n, local) POCL_LOAD(T, n, private)                                    \
