@@ -130,6 +130,8 @@ DECLARE_WHOLE_TWO(min)
 DECLARE_WHOLE_TWO(mul_hi)
 #define DECLARE_WHOLE_THREE(name) POCL_WHOLE(POCL_THREE, name)
 DECLARE_WHOLE_THREE(clamp)
+#define DECLARE_SIZE(name) uint POCL_CONST name(int); ulong POCL_CONST name(long);
+DECLARE_SIZE(abs)
 #define POCL_MASK(name, T, I) int POCL_CONST name(T);
 #define DECLARE_MASK(name) POCL_SIZES(POCL_MASK, name, int, ) POCL_SIZES(POCL_MASK, name, long, )
 DECLARE_MASK(all)
