@@ -14,7 +14,7 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import build_processes, devices, hopper, sources
+from clgraft.core.runtime import build_processes, declarations, devices, hopper, sources
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.outline import outlined_source
 from clgraft.core.runtime.programs import PlannedKernel, Programs
@@ -76,6 +76,7 @@ class DeviceContext:
         threads = 1 if self.device.is_cpu else min(MOST_THREADS, os.cpu_count() or 1)
         # PoCL compiles a kernel's body three times; a kernel with vectors runs in work-groups of one item
         self._outlines = self.device.is_cpu and POCL in self.device.platform.lower()
+        self._declares = self.device.is_cpu and declarations.possible(cl_device)
         self.programs = Programs(cl_context, cl_device, threads)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
@@ -129,7 +130,11 @@ class DeviceContext:
         named = sources.functions(file).intersection(sources.WORD.findall(macros))
         outlined = self._outlines and "VL" in lines and "SCALAR_ITEMS" not in lines
         source = (outlined_source if outlined else sources.kernel_source)(file, name, named)
-        return PlannedKernel(self.programs, macros + source, ("-cl-std=CL1.2", *options), name)
+        options = ("-cl-std=CL1.2", *options)
+        if self._declares:
+            macros = declarations.declarations(source, macros, STORAGE[dtype]) + macros
+            options = (*options, declarations.WITHOUT_HEADER)
+        return PlannedKernel(self.programs, macros + source, options, name)
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.

@@ -18,8 +18,9 @@ from typing import Any
 
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
+from clgraft.core.log import log
 from clgraft.core.planning.device import POCL
-from clgraft.core.runtime import cache_limit, ptx
+from clgraft.core.runtime import cache_limit, declarations, ptx
 from clgraft.core.runtime import drivers as runtimes
 
 MAGIC = b"clgraft program 1\n"
@@ -120,6 +121,11 @@ def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
     import pyopencl as cl
 
     try:
+        if declarations.WITHOUT_HEADER in options:
+            with contextlib.suppress(cl.RuntimeError):
+                return _built(cl.Program(cl_context, source), options)
+            options = tuple(option for option in options if option != declarations.WITHOUT_HEADER)
+            log.info("a kernel calls functions that kernels/common/pocl.cl does not declare: built with PoCL's header")
         program = _built(cl.Program(cl_context, source), options)
         if any(ptx.needed(device, source) for device in cl_context.devices):
             program = ptx.rebuilt(cl_context, program, lambda patched: _built(patched, options))

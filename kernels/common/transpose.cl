@@ -5,17 +5,17 @@
 
 // Interleaves the lower or upper halves of two vectors.
 #if VL == 16
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3, a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#define LACE_HI(a, b) (realv)(a.s8, b.s8, a.s9, b.s9, a.sa, b.sa, a.sb, b.sb, a.sc, b.sc, a.sd, b.sd, a.se, b.se, a.sf, b.sf)
+#define LACE_LO(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define LACE_HI(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #elif VL == 8
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3)
-#define LACE_HI(a, b) (realv)(a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
+#define LACE_LO(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define LACE_HI(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif VL == 4
-#define LACE_LO(a, b) (realv)(a.s0, b.s0, a.s1, b.s1)
-#define LACE_HI(a, b) (realv)(a.s2, b.s2, a.s3, b.s3)
+#define LACE_LO(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define LACE_HI(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #else
-#define LACE_LO(a, b) (realv)(a.s0, b.s0)
-#define LACE_HI(a, b) (realv)(a.s1, b.s1)
+#define LACE_LO(a, b) __builtin_shufflevector(a, b, 0, 2)
+#define LACE_HI(a, b) __builtin_shufflevector(a, b, 1, 3)
 #endif
 
 // One step on `rows` vectors moves the highest bit of the row number to the lowest of the lane number: log2(rows) steps

@@ -97,17 +97,12 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_strided(SOURCE T
 #define LANES_4(F, s, l) LANES_2(F, s, l), LANES_2(F, s, l + 2)
 #define LANES_8(F, s, l) LANES_4(F, s, l), LANES_4(F, s, l + 4)
 #define LANES_16(F, s, l) LANES_8(F, s, l), LANES_8(F, s, l + 8)
-#if STORAGE == 64
-typedef CAT(ulong, VL) lanesv;
-#else
-typedef CAT(uint, VL) lanesv;
-#endif
-#define EXCHANGE(step)                                                                  \
-    _Pragma("unroll") for (int i = 0; i < VL; i++) {                                    \
-        if (i & step) continue;                                                         \
-        const realv low = rows[i], high = rows[i + step];                               \
-        rows[i] = shuffle2(low, high, (lanesv)(CAT(LANES_, VL)(LOW, step, 0)));         \
-        rows[i + step] = shuffle2(low, high, (lanesv)(CAT(LANES_, VL)(HIGH, step, 0))); \
+#define EXCHANGE(step)                                                                         \
+    _Pragma("unroll") for (int i = 0; i < VL; i++) {                                           \
+        if (i & step) continue;                                                                \
+        const realv low = rows[i], high = rows[i + step];                                      \
+        rows[i] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(LOW, step, 0));           \
+        rows[i + step] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(HIGH, step, 0));   \
     }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_tiles(SOURCE TENSOR(y), const int accumulate,

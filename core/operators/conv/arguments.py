@@ -22,7 +22,7 @@ PLANE_TILE = Struct("PlaneTile", ("h", "w", "pitch", "plane_size", "result_size"
 GROUP_SCRATCH = Struct("GroupScratch", ("first_tap", "lead", "blocks", "phase_size"), ())
 # parts of Winograd's tile rows, see kernels/conv/winograd/transforms.cl; how they are split, see winograd.cl
 TILE_ROWS = Struct("TileRows", ("first_row", "rows", "tiles", "block_rows"), ())
-TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "own_weights", "group_rows"), ())
+TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "group_rows"), ())
 # a part of the tiles of Winograd's convolution on GPUs, see kernels/conv/winograd_gpu/tiles.cl
 TILE_PART = Struct("TilePart", ("first", "count", "pitch", "filled"), ())
 # planes of a convolution by Fourier transforms and where their points are, see kernels/conv/fft/gpu.cl

@@ -4,6 +4,7 @@
 // touches the plane's border, lines are left out and lanes are masked, so that no element of another row or plane takes
 // part.
 
+#include "common/numbers.cl"
 #include "common/prefetch.cl"
 
 #ifndef R
@@ -30,8 +31,7 @@ typedef CAT(int, VL) maskv;
 #define TO_MASK(value) (value)
 #endif
 typedef CAT(int, VL) intv;
-constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#define LANES CAT(vload, VL)(0, NUMBERS)
+#define LANES CAT(NUMBERS_, VL)
 
 // Which lanes of a vector have their element lane * SW + column in [0, size).
 maskv lanes_inside(const int column, const int size) {

@@ -10,6 +10,7 @@
 // groups take turns in scratch: one is copied while the other is summed, and no load waits for a store. Each work-group
 // is one work-item.
 
+#include "common/numbers.cl"
 #include "common/epilogue.cl"
 #include "conv/depthwise/planes.cl"
 
@@ -41,9 +42,8 @@ void STORE_C(global half *p, const realc value) {
 #define STORE_C(p, value) OF_C(vstore)((value), 0, (p))
 #endif
 
-constant int NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 // The first `count` lanes of a value, and zeros.
-#define FIRST(value, count) select((realc)(0), value, MASK_OF_C(OF_C(vload)(0, NUMBERS) < (int)(count)))
+#define FIRST(value, count) select((realc)(0), value, MASK_OF_C(OF_C(NUMBERS_) < (int)(count)))
 
 // Elements from `row` on, `count` of them and then zeros; `left` may be read.
 realc load_part(global const stored *row, const int count, const long left) {

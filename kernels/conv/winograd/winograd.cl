@@ -183,9 +183,15 @@ void transform_products(global stored *y, global const real *M, const long m_siz
 }
 
 // A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; `pixels` has room for
-// group_rows rows. With own_weights it transforms its blocks' weights itself, a chunk at a time that stays in the cache:
-// for problems so small that every block of weights is used once. The fields are the table in
-// core/operators/conv/arguments.py.
+// group_rows rows. The fields are the table in core/operators/conv/arguments.py. With OWN_WEIGHTS, which is
+// transform_weights, it transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so
+// small that every block of weights is used once. Without it the kernel is a fifth shorter.
+#ifdef OWN_WEIGHTS
+#define OWNS 1
+#else
+#define OWNS 0
+#define OWN_WEIGHTS(...)
+#endif
 typedef struct {
     TILE_SPLIT_FIELDS
 } TileSplit;
@@ -196,12 +202,12 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
                      const int m_count, const Grid grid, const TileSplit split, local real *pixels
                      EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int tile_w = TILES_W, block_rows = split.block_rows, own_weights = split.own_weights;
+    const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
     const int chunks = (channels + WC - 1) / WC, m_blocks = (m_count + COLS - 1) / COLS;
     const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
-    const long u_size = (own_weights ? WC * COLS : m_blocks * block_size) + PAD;
-    const long slice_size = ELEMENTS * (v_size + m_size + (own_weights ? u_size : 0));
+    const long u_size = (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
+    const long slice_size = ELEMENTS * (v_size + m_size + (OWNS ? u_size : 0));
     global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
     global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
     const int first_block = get_global_id(1) * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
@@ -211,13 +217,13 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
         const int count = min(block_rows, last_row - first);
         transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
         for (int block = first_block; block < last_block; block++) {
-            const int last_m = min((block + 1) * COLS, m_count), range = own_weights ? WC : channels;
+            const int last_m = min((block + 1) * COLS, m_count), range = OWNS ? WC : channels;
             for (int channel = 0; channel < channels; channel += range) {
                 const int last = min(channel + range, channels);
-                for (int m = block * COLS; own_weights && m < last_m; m += VL) {
-                    transform_weights(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
+                for (int m = block * COLS; OWNS && m < last_m; m += VL) {
+                    OWN_WEIGHTS(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
                 }
-                multiply(M, m_size, V, v_size, own_weights ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
+                multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
                          channel, last, 0, ELEMENTS);
             }
             for (int m = block * COLS; m < last_m; m += VL) {

@@ -142,10 +142,10 @@ class _Builder:
             return self.spread()
         return self.fused(split)
 
-    def launch(self, name: str, size: tuple[int, ...], *arguments: Any) -> Launch:
+    def launch(self, name: str, size: tuple[int, ...], *arguments: Any, **more_defines: str) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/winograd.cl"
         # the others are the same programs for all epilogues
-        defines = {**self.defines, **(self.epilogue_defines if name in STORING else {})}
+        defines = {**self.defines, **(self.epilogue_defines if name in STORING else {}), **more_defines}
         kernel = self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
@@ -195,12 +195,14 @@ class _Builder:
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
                 *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split), self.pixels),
                 *self.last,
+                **({"OWN_WEIGHTS": "transform_weights"} if split.own_weights else {}),
             )
         )
         return Launches(tuple(launches), self.layout.nbytes)
 
     def split_argument(self, split: TileSplit) -> StructConstant:
-        return TILE_SPLIT.pack({**split._asdict(), "group_rows": self.rows_at_once})
+        sizes = {"rows": split.rows, "block_rows": split.block_rows, "blocks": split.blocks}
+        return TILE_SPLIT.pack({**sizes, "group_rows": self.rows_at_once})
 
     def spread(self) -> Launches:
         """Plan every stage as a launch of its own: work for many cores even where a problem is small."""
