@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft.caffe_layers.swap import swap_net
 from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.core.problem.layout import LAST
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
@@ -68,6 +69,8 @@ def layer(work: Any) -> tuple[str, tuple[int, ...], int]:
         return f'type: "{_TYPES[work.function]}"', (*work.shape, 1), work.inputs
     if isinstance(work, BatchNormProblem):
         return 'type: "BatchNorm"', (*work.shape, 1), 1
+    if work.layout == LAST:
+        raise NotServed("Caffe has no channels last")
     if isinstance(work, PoolProblem):
         if work.ndim != 2 or work.operator not in ("max", "average"):
             raise NotServed(f"Caffe has no pooling of {work}")

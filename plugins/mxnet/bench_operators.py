@@ -13,9 +13,11 @@ import mxnet as mx
 import numpy as np
 
 from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.core.problem.layout import LAST
 from clgraft.plugins.command_line.bench.cases import Case, Element
-from clgraft.plugins.command_line.bench.peers import Side, random
+from clgraft.plugins.command_line.bench.peers import NotServed, Side, random
 
+POOLING_LAST = {1: "NWC", 2: "NHWC"}  # layouts of MXNet's pooling, by the number of spatial axes
 MODE = "each operator in an executor, training; nets hybridized, static"
 
 
@@ -58,7 +60,13 @@ def _side(case: Case, grafted: bool) -> Side:
 
 
 def operator(work: Any) -> tuple[str, str, dict[str, Any], tuple[int, ...], int]:
-    """Return a problem in MXNet's words: native name, ours, attributes, shape and number of inputs."""
+    """Return a problem in MXNet's words: native name, ours, attributes, shape and number of inputs.
+
+    Raises
+    ------
+    NotServed
+        If MXNet has the operator on no CPU.
+    """
     if isinstance(work, Element):
         shape = (work.shape[0], work.shape[1], work.shape[2], 1)
         if work.function == "sum":
@@ -66,11 +74,17 @@ def operator(work: Any) -> tuple[str, str, dict[str, Any], tuple[int, ...], int]
         return "Activation", "ocl_activation", {"act_type": work.function}, shape, 1
     if isinstance(work, BatchNormProblem):
         return "BatchNorm", "ocl_batchnorm", {"fix_gamma": False}, (*work.shape, 1), 1
-    shape = (work.batch, work.channels if isinstance(work, PoolProblem) else work.in_channels, *work.in_size)
+    shape = work.arguments()[0].shape
     if isinstance(work, PoolProblem):
         attributes: dict[str, Any] = {"kernel": work.kernel, "stride": work.stride, "pad": work.pad_begin}
+        if work.layout == LAST:
+            if work.ndim not in POOLING_LAST:
+                raise NotServed(f"mxnet has no channels last for pooling of {work.ndim} axes on CPUs")
+            attributes["layout"] = POOLING_LAST[work.ndim]
         attributes["pool_type"] = {"average": "avg"}.get(work.operator, work.operator)
         return "Pooling", "ocl_pooling", attributes, shape, 1
+    if work.layout == LAST:
+        raise NotServed("mxnet has no channels last for convolution on CPUs")
     attributes = {
         "kernel": work.kernel,
         "stride": work.stride,

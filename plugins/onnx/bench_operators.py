@@ -9,6 +9,7 @@ import onnx
 from onnx import helper
 
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem
+from clgraft.core.problem.layout import LAST
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
@@ -47,6 +48,8 @@ def _node(work: Any, inputs: list[str]) -> onnx.NodeProto:
         return helper.make_node(FUNCTIONS[work.function], inputs, ["y"])
     if isinstance(work, BatchNormProblem) or not isinstance(work, (ConvProblem, PoolProblem)):
         raise NotServed(f"ONNX has no {work} for inference")
+    if work.layout == LAST:
+        raise NotServed("ONNX has no channels last")
     windows = {
         "kernel_shape": work.kernel,
         "strides": work.stride,

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.core.problem import layout as layout_of
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
@@ -52,9 +53,23 @@ def sides(case: Case) -> dict[str, Side]:
 
 
 def layouts(work: Any) -> list[str]:
-    """Return the layouts in which PyTorch has a problem: one alone where they are the same."""
+    """Return the layouts in which PyTorch has a problem: one alone where they are the same, or the problem names one.
+
+    Raises
+    ------
+    NotServed
+        If the problem is in channels last and PyTorch has none for so many axes.
+    """
     ndim = getattr(work, "ndim", 2 if isinstance(work, BatchNormProblem) else 0)
+    if _is_last(work):
+        if ndim not in FORMATS:
+            raise NotServed(f"torch has no channels last with {ndim} spatial axes")
+        return [LAST]
     return [FIRST, LAST] if ndim in FORMATS else [FIRST]
+
+
+def _is_last(work: Any) -> bool:
+    return getattr(work, "layout", layout_of.FIRST) == layout_of.LAST
 
 
 def _laid_out(array: np.ndarray, layout: str, place: str = "cpu") -> Any:
@@ -68,6 +83,8 @@ def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout:
     shapes = [arrays["dy"].shape, *(arrays[name].shape for name in inputs)]
     if isinstance(work, BatchNormProblem):  # as images of one column
         arrays = {name: value[..., None] if value.ndim == 3 else value for name, value in arrays.items()}
+    if _is_last(work):  # as PyTorch sees them; the memory stays
+        arrays = {name: layout_of.channels_first(value) for name, value in arrays.items()}
     tensors = [_laid_out(arrays[name], layout, place) for name in inputs]
     learning = [tensor.clone().requires_grad_() for tensor in tensors]
     dy = _laid_out(arrays["dy"], layout, place)
@@ -88,7 +105,10 @@ def _native(work: Any, inputs: list[str], arrays: dict[str, np.ndarray], layout:
 
     def results() -> list[np.ndarray]:
         found = (kept["y"], *kept.get("gradients", ()))
-        return [tensor.cpu().numpy().reshape(shape) for tensor, shape in zip(found, shapes)]
+        both = [tensor.cpu().numpy() for tensor in found]
+        if _is_last(work):
+            both = [layout_of.channels_last(array) for array in both]
+        return [array.reshape(shape) for array, shape in zip(both, shapes)]
 
     return Side(forward, backwards, results)
 

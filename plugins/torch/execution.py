@@ -21,6 +21,7 @@ from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
 from clgraft.plugins.torch.memory import BLOCKS
+from clgraft.plugins.torch.orders import Order, in_memory, inverse, order_of
 from clgraft.plugins.torch.staged import Staged
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
@@ -101,6 +102,8 @@ class Region(torch.nn.Module):
     ----------
     held : frozenset of int
         Results that stay on the device: tensors that stand for them are returned.
+    orders : dict of int to tuple
+        Results whose elements are wanted in another order of the axes in memory.
     pair : Pair or None
         What the passes share.
     backward : bool
@@ -115,6 +118,7 @@ class Region(torch.nn.Module):
         super().__init__()
         self.module, self._context, self._found, self._lasting = module, context, found, lasting
         self.held: frozenset[int] = frozenset()
+        self.orders: dict[int, Order] = {}
         self.pair: Pair | None = None
         self.backward = False
         self.again: dict[int, str] = {}
@@ -125,7 +129,7 @@ class Region(torch.nn.Module):
 
     def forward(self, *arguments: Any) -> Any:
         """Return the region's results."""
-        key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
+        key = tuple((a.shape, a.dtype, order_of(a)) if isinstance(a, torch.Tensor) else a for a in arguments)
         program = self._programs.get(key)
         contents = self._constants(arguments)
         if program is not None and program.contents != contents:
@@ -161,7 +165,8 @@ class Region(torch.nn.Module):
                 if node.op == "placeholder":
                     place, value = next(given)
                     if isinstance(value, torch.Tensor):
-                        value = build.input(self._name(place, value), tuple(value.shape), DTYPES[value.dtype])
+                        order = () if contents and place in self._lasting else order_of(value)
+                        value = build.input(self._name(place, value), value.shape, DTYPES[value.dtype], order)
                         inputs[value.name] = place
                     values[node] = value
                 elif node.op == "call_function":
@@ -176,6 +181,7 @@ class Region(torch.nn.Module):
                     raise NotLowered(f"[torch] got {node.op} {node.target}, expected a call")
             single = not isinstance(results, (tuple, list))
             operands = (results,) if single else tuple(results)
+            operands = tuple(_in_order(build, o, self.orders.get(place, ())) for place, o in enumerate(operands))
             stay = {place for place in self.held if isinstance(operands[place], Operand) and operands[place].size}
             operands = tuple(build.stored(o) if place in stay else o for place, o in enumerate(operands))
             given_names = {*inputs, *build.constants}
@@ -228,7 +234,7 @@ class Region(torch.nn.Module):
         arrays: dict[str, Any] = {}
         tensors = []  # their memory is read
         for name, place in program.read.items():
-            tensors.append(arguments[place].detach().contiguous())
+            tensors.append(in_memory(arguments[place].detach()))
             arrays[name] = tensors[-1].numpy()
         made: dict[str, torch.Tensor] = {}
         values = program.compiled.graph.values
@@ -248,7 +254,7 @@ class Region(torch.nn.Module):
         if operand.name in program.constants:
             return torch.from_numpy(program.constants[operand.name]).clone()
         tensor: torch.Tensor = fetch(arguments[program.places[operand.name]])
-        return tensor.contiguous()
+        return in_memory(tensor)
 
     def _versions(self, program: _Program, arguments: Sequence[Any]) -> dict[str, int]:
         """Return a number for the contents of each argument that lasts, or that the other pass reads."""
@@ -268,6 +274,13 @@ class Region(torch.nn.Module):
                 else:
                     versions[name] = pair.sent(again, address, versions.get(name, 0))
         return versions
+
+
+def _in_order(build: Builder, operand: Any, order: Order) -> Any:
+    """Return a result whose elements are stored in an order of its axes."""
+    if not order or not isinstance(operand, Operand):
+        return operand
+    return build.stored(operand.permuted(order)).permuted(inverse(order))
 
 
 def _live(graph: Graph) -> Graph:

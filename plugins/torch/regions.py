@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from clgraft.plugins.torch.execution import DTYPES, Pair, Region
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch
 from clgraft.plugins.torch.lowering.builder import CONDITIONS, TABLE
+from clgraft.plugins.torch.orders import Order, order_of
 
 aten = torch.ops.aten
 
@@ -139,8 +140,10 @@ def take_regions(
         found.regions += 1
         arguments = list(enumerate(call.args))
         region = Region(child, context, found, frozenset(place for place, node in arguments if node in kept))
+        parts = _parts(call)
+        region.orders = {place: _order(node) for place, node in parts.items() if node in returned}
         if staged:
-            region.held = _stays(call, returned)
+            region.held = _stays(parts, returned)
             if pair is not None:
                 again = {place: node.name for place, node in arguments if node in inputs}
                 region.again = {place: name for place, name in again.items() if name in pair.read_again}
@@ -165,10 +168,23 @@ def _returned(module: GraphModule, count: int | None) -> set[Node]:
     return {node for node in results[:count] if isinstance(node, Node)}
 
 
-def _stays(call: Node, returned: set[Node]) -> frozenset[int]:
-    """Return which results of a region only regions read, of this graph or the backward one."""
+def _parts(call: Node) -> dict[int, Node]:
+    """Return the results of a region by place."""
     single = not all(user.target is operator.getitem for user in call.users)
-    parts = {0: call} if single else {int(user.args[1]): user for user in call.users}
+    return {0: call} if single else {int(user.args[1]): user for user in call.users}
+
+
+def _order(node: Node) -> Order:
+    """Return the order in memory in which PyTorch would give a result; empty where that depends on the call."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return ()
+    numbers = (*value.shape, *value.stride())
+    return order_of(value) if all(isinstance(number, int) for number in numbers) else ()
+
+
+def _stays(parts: Mapping[int, Node], returned: set[Node]) -> frozenset[int]:
+    """Return which results of a region only regions read, of this graph or the backward one."""
     return frozenset(
         place
         for place, node in parts.items()

@@ -13,6 +13,7 @@ from clgraft.core.graph import Copies
 from clgraft.core.runtime.plan import BoundBuffer
 from clgraft.plugins.torch.held import Layout, arrays_of, held
 from clgraft.plugins.torch.memory import BLOCKS
+from clgraft.plugins.torch.orders import in_memory
 
 ON_HOST, ON_DEVICE, ARRAY = abi.lib.CLG_HOST, abi.lib.CLG_DEVICE, abi.lib.CLG_ARRAY
 FIELDS = ("size", "kind", "dtype", "mode", "handle", "offset", "bytes")
@@ -115,7 +116,7 @@ class Staged:
                 offsets.append(value.offset)
                 continue
             if not tensor.is_contiguous():
-                tensor = tensor.detach().contiguous()
+                tensor = in_memory(tensor.detach())
                 keep.append(tensor)
             if versions.get(name):
                 sent[name] = versions[name]

@@ -125,6 +125,44 @@ def test_the_faster_layout_of_a_peer_is_taken(monkeypatch):
     assert "the faster layout of mxnet: one in 1, other in 1." in table
 
 
+@pytest.mark.parametrize("peer", dict.fromkeys([*INSTALLED, "numpy"]))
+def test_problems_in_channels_last(peer):
+    """Both sides compute the same from the same arrays, and a peer without the layout says so."""
+    texts = {
+        "conv": "conv n2 ic5 ih9 iw8 oc16 kh3 kw3 sh2 sw1 ph1 pw1 layout=nhwc",
+        "depthwise": "conv g17 n2 ic17 ih5 iw7 oc17 kh3 kw3 ph1 pw1 layout=nhwc",
+        "row": "conv n2 ic5 iw9 oc3 kw3 layout=nhwc",
+        "pool": "pool max n2 c19 ih9 iw8 kh3 kw3 sh2 sw2 ph1 pw1 layout=nhwc",
+    }
+    missing = {"torch": {"row"}, "numpy": {"row"}, "mxnet": {"conv", "depthwise", "row"}}
+    found = set()
+    for name, text in texts.items():
+        (case,) = named([text])
+        try:
+            sides = peers.sides(peer, case)
+        except peers.NotServed:
+            found.add(name)
+            continue
+        ours = sides.pop("clgraft")
+        assert list(sides) == (["channels last"] if peer == "torch" else ["native"])
+        for side in (ours, *sides.values()):
+            side.forward()
+            if side.backward:
+                side.backward()
+        for native in sides.values():
+            assert all(np.isfinite(array).all() and array.any() for array in ours.results())
+            assert [array.shape for array in native.results()] == [array.shape for array in ours.results()]
+            assert peers.disagreement(native, ours) < 1e-5
+    assert found == missing.get(peer, set(texts))
+
+
+def test_what_no_peer_serves_is_measured_alone():
+    said, *rows = operators.measure([*named(["conv n2 ic5 iw9 oc3 kw3 layout=nhwc"])], ["numpy"], 0.001)
+    assert "the NumPy peer has no" in said
+    assert [(one.peer, one.direction) for one in rows] == [("-", "forward"), ("-", "backward")]
+    assert all(one.ours > 0 and one.native == 0 for one in rows)
+
+
 @pytest.mark.skipif("torch" not in INSTALLED, reason="PyTorch is not installed")
 def test_pytorchs_layouts():
     torch_side = pytest.importorskip("clgraft.plugins.torch.bench_operators")

@@ -140,6 +140,7 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
         global_size, local_size = (ceil_div(rows, rows_per_item) * pieces,), (1,)
         if tiled:
             name, across = "copy_tiles", padded[-2][0]
+            macros["VL"] = min(macros["VL"], 1 << (min(across, length).bit_length() - 1))
             rows_per_item = max(1, min(ceil_div(across, macros["VL"]), count // items // (length * macros["VL"])))
             numbers[-1] = np.uint64(rows_per_item)
             global_size = (rows // across * ceil_div(across, macros["VL"] * rows_per_item),)

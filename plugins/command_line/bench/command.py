@@ -27,7 +27,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="measure the operators, or whole nets, against the frameworks' own",
         description="Measure against every framework that is installed, both sides in this process, in turn. Sets hold "
         "problems of common networks: alexnet, classic, depthwise, elements, mobilenet, norms, poolings, resnet50, "
-        f"vgg16 (default: {' '.join(SETS)}), and unseen those that no tuned row names. Above 1 ours is faster.",
+        f"vgg16 (default: {' '.join(SETS)}); unseen those that no tuned row names, channels_last some of classic and "
+        "poolings with layout=nhwc. Above 1 ours is faster.",
     )
     bench.add_argument(
         "sets",

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem, parse
-from clgraft.core.problem.layout import FIRST
 from clgraft.plugins.command_line import problem_text
 from clgraft.plugins.command_line.bench.cases import Case, cases, set_names
 from clgraft.plugins.plugin import PluginError
@@ -70,7 +69,7 @@ def case_of(problem: Problem) -> Case:
     """
     wide: Any = problem
     forward: Any = None
-    if problem.dtype == "float32" and getattr(problem, "layout", FIRST) == FIRST:  # peers choose layouts themselves
+    if problem.dtype == "float32":
         if isinstance(problem, ConvProblem):
             forward = replace(wide, direction="forward", bias=False)
         elif isinstance(problem, PoolProblem):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clgraft.core import BatchNormProblem, PoolProblem
+from clgraft.core.problem.layout import FIRST, LAST, channels_first, channels_last
 from clgraft.plugins.command_line.bench import core_operators
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import NotServed, Side, operands
@@ -50,6 +52,8 @@ def _apply(work: Any, inputs: list[np.ndarray]) -> np.ndarray:
         return x * scale[:, None] + (beta - x.mean((0, 2)) * scale)[:, None]
     if work.ndim != 2 or (isinstance(work, PoolProblem) and work.operator not in ("max", "average")):
         raise NotServed(f"the NumPy peer has no {work}")
+    if work.layout == LAST:
+        return channels_last(_apply(replace(work, layout=FIRST), [channels_first(array) for array in inputs]))
     windows = _windows(work, x, -np.inf if isinstance(work, PoolProblem) and work.operator == "max" else 0.0)
     if isinstance(work, PoolProblem):
         return windows.max((4, 5)) if work.operator == "max" else windows.mean((4, 5))

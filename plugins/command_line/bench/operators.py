@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from clgraft.plugins.command_line import lone_run
-from clgraft.plugins.command_line.bench import peers
+from clgraft.plugins.command_line.bench import core_operators, peers
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, Case
 from clgraft.plugins.command_line.bench.named import LoneCase
 from clgraft.plugins.command_line.bench.results import NO_PEER, Row
@@ -37,23 +37,30 @@ def measure(
     Yields
     ------
     Row or str
-        A string says which row is missing, and why: a peer without the operator, or results that differ.
+        A string says which row is missing, and why: a peer without the operator, or results that differ. What none of
+        the peers has is measured alone.
     """
     done = 0
     for case in cases:
         if isinstance(case, LoneCase):
             doing(case.name, done)
-            yield _alone(case, seconds)
+            direction = getattr(case.work, "direction", "forward")
+            yield _alone(case, direction, lone_run.bind(case.work), seconds)
             done += 1
             continue
+        served = False
         for peer in names:
             doing(f"{case.name} against {peer}", done)
             done += 1
             try:
                 yield from _rows(case, peer, seconds)
+                served = True
             except peers.NotServed as reason:
                 yield f"{case.name}: {reason}"
             gc.collect()
+        if not served:
+            side = core_operators.side(case, peers.operands(case.work)[1])
+            yield from (_alone(case, d, call, seconds) for d in DIRECTIONS if (call := getattr(side, d)))
 
 
 def pairs(cases: Sequence[Case], names: Sequence[str]) -> int:
@@ -61,10 +68,9 @@ def pairs(cases: Sequence[Case], names: Sequence[str]) -> int:
     return sum(1 if isinstance(case, LoneCase) else len(names) for case in cases)
 
 
-def _alone(case: Case, seconds: float) -> Row:
+def _alone(case: Case, direction: str, call: Callable[[], object], seconds: float) -> Row:
     """Return the row of an operator that no peer has."""
-    times = compare({"clgraft": lone_run.bind(case.work)}, seconds)["clgraft"]
-    direction = getattr(case.work, "direction", "forward")
+    times = compare({"clgraft": call}, seconds)["clgraft"]
     flops, nbytes = case.flops(direction), case.nbytes(direction)
     return Row(
         *(case.set, case.name, case.text, case.group, direction, NO_PEER, 0.0, times.median),

@@ -13,7 +13,7 @@ from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
 
 HEADER = (
-    f"{'set':10} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
+    f"{'set':13} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
     f"{'GFLOPS':>7} {'GB/s':>6} {'of peak':>8}"
 )
 EXPLAINED = (
@@ -27,7 +27,7 @@ DISTURBED = 0.5  # the spread above which a measurement is marked
 def line(row: Row, peaks: Peaks) -> str:
     """Return a row as text (see `EXPLAINED`)."""
     native, ratio = (f"{row.native * 1e3:.3f}", f"{row.ratio:.2f}x") if row.native else ("-", "-")
-    text = f"{row.set:10} {row.name:26} {row.direction:9} {row.peer:6} {native:>10} {row.ours * 1e3:9.3f} {ratio:>6}"
+    text = f"{row.set:13} {row.name:26} {row.direction:9} {row.peer:6} {native:>10} {row.ours * 1e3:9.3f} {ratio:>6}"
     if row.nbytes:
         share = share_of_peak(row, peaks)
         peak = "-" if share is None else f"{share:.0%}"

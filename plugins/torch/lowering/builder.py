@@ -12,6 +12,7 @@ from torch.fx import Node
 from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored
+from clgraft.plugins.torch.orders import Order, inverse
 
 Lowering = Callable[..., Any]
 
@@ -48,9 +49,11 @@ class Builder:
         self.graph = GraphBuilder()
         self.constants: dict[str, np.ndarray] = {}
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> Operand:
-        """Add an input."""
-        return stored(self.graph.input(name, shape, dtype), shape, dtype)
+    def input(self, name: str, shape: Sequence[int], dtype: str, order: Order = ()) -> Operand:
+        """Add an input; `order` has its axes as they lie in memory, where they do not lie as PyTorch sees them."""
+        if not order:
+            return stored(self.graph.input(name, shape, dtype), shape, dtype)
+        return self.input(name, [shape[axis] for axis in order], dtype).permuted(inverse(order))
 
     def constant(self, kind: str, array: np.ndarray) -> Operand:
         """Return a constant; equal ones are stored once."""
