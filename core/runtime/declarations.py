@@ -10,11 +10,13 @@ from clgraft.core.planning.device import POCL
 from clgraft.core.runtime.sources import COMMENT, KERNELS, WORD
 
 FILE = KERNELS / "common" / "pocl.cl"
-WITHOUT_HEADER = "-D_OPENCL_H_"  # what the header defines in its first line, to be read once
+# What the header defines in its first line, to be read once. The option defines it as 1, the header as nothing.
+WITHOUT_HEADER = "-D_OPENCL_H_"
 VERSION = re.compile(r"\bpocl 3\.", re.I)
 DECLARATION = re.compile(r"^DECLARE_(\w+)\((\w+)\b.*\n", re.M)
 PASTED = re.compile(r"\bCAT\((\w{3,}),")  # the beginnings of names that macros put together
 SIZED = re.compile(r"\b([a-z_]+)(?:2|4|8|16)\b")
+POINTED = re.compile(r"\b([a-z]+) ?\*|\bTENSOR_OF\((?:const )?([a-z]+),")
 
 
 def possible(cl_device: Any) -> bool:
@@ -24,7 +26,7 @@ def possible(cl_device: Any) -> bool:
 
 
 def declarations(source: str, macros: str, storage: int) -> str:
-    """Return what stands in front of a kernel that is built without the header.
+    """Return what stands in front of a kernel that is built without the header; it is empty with the header.
 
     Parameters
     ----------
@@ -33,15 +35,17 @@ def declarations(source: str, macros: str, storage: int) -> str:
     storage : int
         The prelude's STORAGE.
     """
-    return f"#define STORAGE {storage}\n" + _lines(_names(source) | _names(macros))
+    return f"#if _OPENCL_H_ + 0\n#define STORAGE {storage}\n{_lines(_names(source) | _names(macros))}#endif\n"
 
 
 @cache
 def _names(text: str) -> frozenset[str]:
-    """Return the words of a text, and ``vload#`` for ``vload16``, ``vload*`` for ``CAT(vload, VL)``."""
+    """Return a text's words, and ``int#`` for ``int16``, ``int*`` for ``CAT(int, VL)``, ``->int`` for ``int *``."""
     code = COMMENT.sub("", text)
     sized = (f"{word}#" for word in SIZED.findall(code))
-    return frozenset((*WORD.findall(code), *sized, *(f"{beginning}*" for beginning in PASTED.findall(code))))
+    pasted = (f"{beginning}*" for beginning in PASTED.findall(code))
+    pointed = (f"->{word}" for words in POINTED.findall(code) for word in words if word)
+    return frozenset((*WORD.findall(code), *sized, *pasted, *pointed))
 
 
 @cache
@@ -51,7 +55,7 @@ def _lines(names: frozenset[str]) -> str:
     def kept(found: re.Match[str]) -> str:
         kind, name = found.groups()
         if kind == "MOVES":  # of vectors of a type
-            used = not names.isdisjoint((name + "#", name + "*"))
+            used = not names.isdisjoint((f"{name}#", f"{name}*", f"->{name}"))
         else:
             used = not names.isdisjoint((name, name + "#")) or name.startswith(beginnings)
         return found[0] if used else ""

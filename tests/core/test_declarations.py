@@ -57,7 +57,15 @@ def test_a_kernel_gets_the_declarations_of_what_it_uses():
     names = {name for _, name in declarations.DECLARATION.findall(kept)}
     assert {"exp", "tanh", "convert_int", "convert_float", "uint"} <= names
     assert not {"cos", "log", "ulong"} & names
-    assert kept.startswith("#define STORAGE 64\n")
+    assert kept.startswith("#if _OPENCL_H_ + 0\n#define STORAGE 64\n")
+
+
+@pytest.mark.parametrize("kept", ["global uchar *y", "TENSOR_OF(uchar, y)", "TENSOR_OF(const uchar, y)", "uchar8 y"])
+def test_a_type_that_is_only_pointed_to_has_its_vectors(kept):
+    found = declarations.declarations(
+        f"#define CAT(a, b) a##b\nkernel void f({kept}) {{ CAT(vload, VL)(0, y); }}", "", 32
+    )
+    assert "uchar" in {name for _, name in declarations.DECLARATION.findall(found)}
 
 
 @pytest.mark.parametrize(("name", "dtype"), TYPES.items())
@@ -103,7 +111,14 @@ def test_the_numbers_are_the_same_to_the_bit(text, rng):
     assert np.array_equal(*outputs)
 
 
-def test_a_kernel_with_another_function_is_built_with_the_header(pocl, monkeypatch):
+@pytest.mark.parametrize(
+    "source",
+    [
+        "kernel void f(global int *y) { y[get_global_id(0)] = popcount(y[0]); }",
+        "kernel void f(global short *y) { vstore2(vload2(0, y) - (short2)(4, 0), 0, y); }",  # no such vectors
+    ],
+)
+def test_a_kernel_with_another_function_is_built_with_the_header(source, pocl, monkeypatch):
     built = []
     real = program_cache._built
 
@@ -112,7 +127,6 @@ def test_a_kernel_with_another_function_is_built_with_the_header(pocl, monkeypat
         return real(program, options)
 
     monkeypatch.setattr(program_cache, "_built", seen)
-    source = "kernel void f(global int *y) { y[get_global_id(0)] = popcount(y[0]); }"
     y = np.array([7], np.int32)
     run(pocl, declarations.declarations(source, "", 32) + source, y)
     assert y[0] == 3 and built == [WITHOUT, WITHOUT[:1]]
