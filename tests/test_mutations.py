@@ -156,9 +156,9 @@ FAULTS = {
         "core/test_deconvolution.py::test_matches_float64[twice-3x3-adj-forward]",
     ),
     "a panel's rest of the batch in the wrong lanes": (
-        "dense/cpu_panel.cl",
-        "out[(long)t * COLS + lane + i] = i < count ? LOAD(as, (long)i * columns + t) : 0;",
-        "out[(long)t * COLS + lane + i] = LOAD(as, (long)max(count - 1 - i, 0) * columns + t);",
+        "common/column_blocks.cl",
+        "block[(long)k * COLS + lane + i] = i < left ? LOAD(first, (long)i * columns + k) : 0;",
+        "block[(long)k * COLS + lane + i] = LOAD(first, (long)max(left - 1 - i, 0) * columns + k);",
         DENSE % "batch-67-forward",
     ),
     "a large stride's padding shifted": (
