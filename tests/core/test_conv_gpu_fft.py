@@ -125,7 +125,7 @@ def test_products_on_every_micro_kernel(name: str, twin: str, monkeypatch: pytes
     def insist(product: ProductShape, device: object, size: int, name: str, parts: int) -> TileChoice:
         return forced_choice(product, tile, parts)
 
-    monkeypatch.setattr(gpu_fft, "insist", insist)
+    monkeypatch.setattr(transformed, "insist", insist)
     problem = core.parse("conv forward n12 ic17 ih17 iw13 oc37 kh5 kw5 ph2 pw2 b1")
     for direction, parts in (("forward", 1), ("backward_filter", 2)):
         settings = {"tile": 16, "twin": twin, "product": tile.name, "parts": parts, "chunks": 2}

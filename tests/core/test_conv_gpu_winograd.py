@@ -135,7 +135,7 @@ def test_every_tile_of_the_products(name: str, monkeypatch: pytest.MonkeyPatch) 
     def insist(product: ProductShape, device: object, size: int, name: str, parts: int) -> TileChoice:
         return forced_choice(product, tile, parts)
 
-    monkeypatch.setattr(gpu_winograd, "insist", insist)
+    monkeypatch.setattr(transformed, "insist", insist)
     problem = core.parse("conv forward n2 ic39 ih19 iw13 oc70 kh3 kw3 ph1 pw1 b1")
     for direction, parts in (("forward", 1), ("backward_filter", 2)):
         settings = {"tile": 2, "product": tile.name, "parts": parts, "chunks": 2}

@@ -141,7 +141,7 @@ def asked_product(shape: TileShape, device: DeviceInfo, settings: Mapping[str, i
         raise Declined(f"the transforms of {tiles} tiles are more than {MOST_BYTES} bytes")
     choice = insist(shape.product(tiles), device, 4, str(settings["product"]), parts)
     if choice.tile.tf32:
-        raise Declined("products of transforms have float32 accuracy")
+        raise Declined("transforms would amplify what TF32 rounds")
     return choice, count
 
 
