@@ -127,3 +127,14 @@ def expect_nan_in_its_tiles(context, problem: core.ConvProblem, algorithm: str, 
     else:
         assert wrong[0, :, reached, reached].all()
         assert not wrong[0, :, beyond:].any()
+
+
+def expect_near(context, problem: core.ConvProblem, launches, algorithm: str, bound: float) -> None:
+    """Run launches for a problem into NaN and expect results within a part of the largest one of float64's."""
+    arrays = random_arrays(problem)
+    plan = context.plan_launches(problem, launches, algorithm)
+    exact = reference(problem, arrays)
+    result = np.full(exact.shape, np.nan, np.float32)
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    plan.run(**given, **{OUTPUTS[problem.direction]: result})
+    assert np.abs(result - exact).max() <= bound * np.abs(exact).max()

@@ -22,6 +22,7 @@ from tests.core.conv_checks import (
     OUTPUTS,
     check,
     expect_nan_in_its_tiles,
+    expect_near,
     forced_choice,
     random_arrays,
     reference,
@@ -150,13 +151,7 @@ def test_settings_of_a_search(direction: str, monkeypatch: pytest.MonkeyPatch) -
 
 def run_with(context: Context, problem: core.ConvProblem, settings: dict[str, int | str]) -> None:
     """Run a problem with settings and compare it with float64."""
-    arrays = random_arrays(problem)
-    plan = context.plan_launches(problem, gpu_fft.plan(problem, context.planner, settings), "gpu_fft")
-    exact = reference(problem, arrays)
-    result = np.full(exact.shape, np.nan, np.float32)
-    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-    plan.run(**given, **{OUTPUTS[problem.direction]: result})
-    assert np.abs(result - exact).max() <= 1e-6 * np.abs(exact).max()
+    expect_near(context, problem, gpu_fft.plan(problem, context.planner, settings), "gpu_fft", 1e-6)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -21,13 +21,11 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     DIRECTIONS,
     FIVES,
-    OUTPUTS,
     check,
     expect_little_more_error,
     expect_nan_in_its_tiles,
+    expect_near,
     forced_choice,
-    random_arrays,
-    reference,
 )
 from tests.core.test_epilogues import BOTH, CHANNELS
 from tests.core.test_epilogues import check as check_epilogue
@@ -159,13 +157,7 @@ def test_settings_of_a_search(direction: str, monkeypatch: pytest.MonkeyPatch) -
 
 def run_with(context: Context, problem: core.ConvProblem, settings: dict[str, int | str]) -> None:
     """Run a problem with settings and compare it with float64."""
-    arrays = random_arrays(problem)
-    plan = context.plan_launches(problem, gpu_winograd.plan(problem, context.planner, settings), "gpu_winograd")
-    exact = reference(problem, arrays)
-    result = np.full(exact.shape, np.nan, np.float32)
-    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
-    plan.run(**given, **{OUTPUTS[problem.direction]: result})
-    assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+    expect_near(context, problem, gpu_winograd.plan(problem, context.planner, settings), "gpu_winograd", 3e-6)
 
 
 @pytest.mark.parametrize("mean", [0, 100])

@@ -17,13 +17,7 @@ from clgraft.plugins.torch.backend import clgraft, compiler  # noqa: E402
 from clgraft.plugins.torch.execution import MOST_CHANGES, Region  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def fresh(caplog):
-    """Let no other test's graphs be reused, and keep PyTorch's traces out of reports."""
-    caplog.set_level("WARNING")
-    torch._dynamo.reset()
-    torch.manual_seed(1)
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 class Block(nn.Module):

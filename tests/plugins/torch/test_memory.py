@@ -1,11 +1,9 @@
 """Where values of regions lie: on the device between forward and backward, or in memory that is used again."""
 
 import copy
-import dataclasses
 import gc
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,29 +11,13 @@ torch = pytest.importorskip("torch")
 from clgraft import core  # noqa: E402
 from clgraft.core.graph import CompiledGraph  # noqa: E402
 from clgraft.core.runtime.plan import Plan  # noqa: E402
-from clgraft.core.session.context import Context  # noqa: E402
 from clgraft.plugins.torch import held, memory  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
 from clgraft.plugins.torch.execution import Region  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from tests.plugins.torch.test_backend import difference, small_net  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def fresh(caplog):
-    """Let no other test's graphs be reused."""
-    caplog.set_level("WARNING")
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-
-
-@pytest.fixture
-def staged():
-    """A context that is told that its device cannot reach host memory."""
-    context = core.context()
-    device = dataclasses.replace(context.device, host_access="staged")
-    queue = cl.CommandQueue(context.cl_context, context.cl_device)
-    return Context(context.cl_context, context.cl_device, queue, device=device)
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def compiled(model, context, frozen=False):

@@ -17,13 +17,7 @@ from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from clgraft.plugins.torch.regions import take_regions  # noqa: E402
 from tests.plugins.torch.test_backend import difference, small_net  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def fresh(caplog):
-    """Let no other test's graphs be reused."""
-    caplog.set_level("WARNING")
-    torch._dynamo.reset()
-    torch.manual_seed(1)
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def compiled(model, found=None, **more):

@@ -1,38 +1,20 @@
 """Tensors whose elements lie in memory in another order than PyTorch sees them, such as channels last."""
 
 import copy
-import dataclasses
 
-import pyopencl as cl
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from clgraft import core  # noqa: E402
 from clgraft.core.graph import CompiledGraph  # noqa: E402
-from clgraft.core.session.context import Context  # noqa: E402
 from clgraft.plugins.torch import regions  # noqa: E402
 from clgraft.plugins.torch.backend import compiler  # noqa: E402
 from clgraft.plugins.torch.explanation import Explanation  # noqa: E402
 from clgraft.plugins.torch.orders import in_memory, inverse, order_of  # noqa: E402
 from tests.plugins.torch.test_backend import Images, difference  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def fresh(caplog):
-    """Let no other test's graphs be reused."""
-    caplog.set_level("WARNING")
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-
-
-@pytest.fixture
-def staged():
-    """A context that is told that its device cannot reach host memory."""
-    context = core.context()
-    device = dataclasses.replace(context.device, host_access="staged")
-    queue = cl.CommandQueue(context.cl_context, context.cl_device)
-    return Context(context.cl_context, context.cl_device, queue, device=device)
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def last(tensor):
