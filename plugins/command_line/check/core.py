@@ -11,7 +11,7 @@ import numpy as np
 
 from clgraft import core
 from clgraft.core import Problem, ProblemError
-from clgraft.core.problem import kinds
+from clgraft.core.problem import Argument, kinds
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 
 LIMITS = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-11}
@@ -60,8 +60,7 @@ def _check(context: core.Context, problem: Problem, repeats: int) -> Iterator[Ch
     outputs = {}
     for argument in problem.arguments():
         if argument.role != "in":
-            poisoned = np.full(argument.shape, np.nan if np.dtype(argument.dtype).kind == "f" else -77, argument.dtype)
-            outputs[argument.name] = given[argument.name].copy() if argument.name in given else poisoned
+            outputs[argument.name] = given[argument.name].copy() if argument.name in given else _poisoned(argument)
     scalars = problem.trial_scalars()
     expected = problem.reference(given, scalars)
     arguments = {**given, **outputs}
@@ -77,3 +76,9 @@ def _check(context: core.Context, problem: Problem, repeats: int) -> Iterator[Ch
         limit = max(LIMITS[problem.dtype], LIMITS.get(result.dtype.name, 0.0))
         yield CheckRow(str(problem), name, relative_error(result, expected[name]), limit, seconds=seconds)
         seconds = None
+
+
+def _poisoned(argument: Argument) -> np.ndarray:
+    """Return an array for an output whose values no kernel is likely to write, so that elements left out are seen."""
+    dtype = np.dtype(argument.dtype)
+    return np.full(argument.shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
