@@ -16,6 +16,7 @@ from clgraft.core.problem import ceil_div
 NAME = "depthwise_flat"
 FILE = "conv/depthwise/cpu_flat.cl"
 MOST_MASKS = 12 * 1024  # most bytes of masks, which have to stay in the L1 cache together with the planes
+FILTERS = (16, 8, 4, 1)  # filters whose sums are in local memory at once, the kernel's FILTERS: the most that fit
 MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
 
 
@@ -38,8 +39,10 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
         raise Declined(f"{mask_bytes} bytes of masks do not stay in the L1 cache")
     if taps > (MOST_SUMS if has_32_registers(planner.device) else MOST_SUMS // 2):
         raise Declined(f"the sums of {taps} taps do not fit the registers")
-    defines = {"VL": lanes, "KH": height.taps, "KW": width.taps, "SH": 1, "SW": 1, **GRID.defines()}
     tables = (Local(taps * 4), Local(mask_bytes))
+    room = planner.device.local_memory - taps * 4 - mask_bytes
+    at_once = next(count for count in FILTERS if count == 1 or count * taps * lanes * size <= room)
+    defines = {"VL": lanes, "KH": height.taps, "KW": width.taps, "SH": 1, "SW": 1, "FILTERS": at_once, **GRID.defines()}
     filters = problem.out_channels
     splits, split_images, item_filters = splits_of_images(problem.batch, filters, planner)
     count, layout = filters * taps, WorkspaceLayout()
@@ -52,7 +55,7 @@ def plan(problem: ConvProblem, planner: Planner) -> Launches:
             *(Buffer("x"), Buffer("dy"), Buffer("dw"), partial, Accumulate("dw")),
             *ints(problem.in_channels, filters // problem.in_channels),
             *(grid_argument(problem.batch, height, width), *ints(vectors, split_images, item_filters)),
-            *(Local(taps * lanes * size), *tables),
+            *(Local(at_once * taps * lanes * size), *tables),
         ),
         ("dw",),
     )
