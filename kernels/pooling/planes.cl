@@ -93,13 +93,25 @@ kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int 
     for (int i = 0; i < BAND * pitch; i++) rows_taken[i] = NOWHERE;
 #endif
     count_columns(columns, iw, ow, pw, ew, count_padding);
+    // the row of windows `at` is row u of slice w of its plane
+    long plane_number = first / ((long)od * oh);
+    int w = (int)(first / oh % od), u = (int)(first % oh);
     for (long begin = first; begin < last; begin += BAND) {
         const int count = (int)min(last - begin, (long)BAND);
+        int fronts[BAND], tops[BAND];
         for (int i = 0; i < count; i++) {
-            const long at = begin + i, slice = at / oh;
-            const int z0 = (int)(slice % od) * sd - pd, r0 = (int)(at % oh) * sh - ph;
+            const int z0 = w * sd - pd, r0 = u * sh - ph;
             const int front = max(z0, 0), back = min(z0 + kd, id), top = max(r0, 0), bottom = min(r0 + kh, ih);
-            global const stored *plane = OPEN(x) + slice / od * id * ih * iw;
+            global const stored *plane = OPEN(x) + plane_number * id * ih * iw;
+            fronts[i] = z0;
+            tops[i] = r0;
+            if (++u == oh) {
+                u = 0;
+                if (++w == od) {
+                    w = 0;
+                    plane_number++;
+                }
+            }
             for (int from = 0; from < iw; from += VL) {
                 const int c = min(from, iw - VL);
 #ifdef ARGMAX
@@ -130,8 +142,8 @@ kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int 
         for (int i = 0; i < count; i++) {
             const long at = begin + i;
 #if OPERATOR == 1
-            const int z0 = (int)(at / oh % od) * sd - pd, r0 = (int)(at % oh) * sh - ph;
-            const int deep = counted(z0, kd, id, ed, count_padding), high = counted(r0, kh, ih, eh, count_padding);
+            const int deep = counted(fronts[i], kd, id, ed, count_padding);
+            const int high = counted(tops[i], kh, ih, eh, count_padding);
             const real counts = (real)(deep * high);
 #endif
             for (int v = 0; v < ow; v += VL) {
@@ -193,6 +205,72 @@ void emit(global stored *target, local const real *row, const int n, const int a
     }
 }
 
+#if OPERATOR == 1
+#define ROWS_OF(u) counted((u) * sh - ph, kh, ih, eh, count_padding)
+#else
+#define ROWS_OF(u) 1
+#endif
+
+// Sums over the windows [low, high] of a plane of dy, each divided by the elements that it averages. Where windows have
+// as many rows, one division serves all of them.
+void sum_windows(local real *kept, local const real *columns, global const stored *dy, const int low, const int high,
+                 const int ih, const int ow, const int kh, const int sh, const int ph, const int eh, const int count_padding) {
+    const int count = ROWS_OF(low);
+    bool alike = true;
+    for (int u = low; u <= high; u++) alike &= ROWS_OF(u) == count;
+    for (int from = 0; ow >= VL && from < ow; from += VL) {
+        const int v = min(from, ow - VL);  // the last vector overlaps the one in front of it
+        realv sum = 0;
+        for (int u = low; u <= high; u++) {
+            const realv value = VLOAD(dy, (long)u * ow + v);
+            sum += alike ? value : value / (real)ROWS_OF(u);
+        }
+#if OPERATOR == 1
+        sum /= (alike ? (real)count : 1) * GET(columns, v);
+#endif
+        PUT(kept, LEFT + v, sum);
+    }
+    for (int v = 0; ow < VL && v < ow; v++) {
+        real sum = 0;
+        for (int u = low; u <= high; u++) sum += LOAD(dy, (long)u * ow + v) / (alike ? 1 : (real)ROWS_OF(u));
+#if OPERATOR == 1
+        sum /= (alike ? (real)count : 1) * columns[v];
+#endif
+        kept[LEFT + v] = sum;
+    }
+}
+
+// A row of dx from the sums of its windows: each element takes those of the `places` windows that hold its column.
+void spread_windows(local real *row, local const real *kept, const int places) {
+    for (int w = 0; w < places; w += VL) {
+        realv phases[SW];
+#pragma unroll
+        for (int p = 0; p < SW; p++) {
+            realv sum = 0;
+#pragma unroll
+            for (int j = p; j < KW; j += SW) sum += GET(kept, LEFT + w - j / SW);
+            phases[p] = sum;
+        }
+#if SW == 1
+        PUT(row, w, phases[0]);
+#elif SW == 2
+        realv low_part, high_part;
+        low_part.even = phases[0].lo;
+        low_part.odd = phases[1].lo;
+        high_part.even = phases[0].hi;
+        high_part.odd = phases[1].hi;
+        PUT(row, 2 * w, low_part);
+        PUT(row, 2 * w + VL, high_part);
+#else
+        for (int p = 0; p < SW; p++) {
+            real lanes[VL];
+            CAT(vstore, VL)(phases[p], 0, lanes);
+            for (int i = 0; i < VL; i++) row[(w + i) * SW + p] = lanes[i];
+        }
+#endif
+    }
+}
+
 // `kept` is a row of sums.
 kernel void pool_planes_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
                                  ROWS_SHAPE, const int kept_pitch, local real *kept, local real *columns,
@@ -200,62 +278,23 @@ kernel void pool_planes_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     for (int i = 0; i < kept_pitch; i++) kept[i] = 0;
     count_columns(columns, iw, ow, pw, ew, count_padding);
+    long windows = first / ih * oh;
+    int r = (int)(first % ih), held_low = -1, held_high = -1;
     for (long at = first; at < last; at++) {
-        const long plane = at / ih, windows = plane * oh;
-        const int r = (int)(at % ih), low = FIRST_WINDOW(r), high = LAST_WINDOW(r);
-        int v = 0;
-        for (; v + VL <= ow; v += VL) {
-            realv sum = 0;
-            for (int u = low; u <= high; u++) {
-                const realv value = VLOAD(OPEN(dy), (windows + u) * ow + v);
-#if OPERATOR == 1
-                sum += value / ((real)counted(u * sh - ph, kh, ih, eh, count_padding) * GET(columns, v));
-#else
-                sum += value;
-#endif
-            }
-            PUT(kept, LEFT + v, sum);
-        }
-        for (; v < ow; v++) {
-            real sum = 0;
-            for (int u = low; u <= high; u++) {
-                const real value = LOAD(OPEN(dy), (windows + u) * ow + v);
-#if OPERATOR == 1
-                sum += value / ((real)counted(u * sh - ph, kh, ih, eh, count_padding) * columns[v]);
-#else
-                sum += value;
-#endif
-            }
-            kept[LEFT + v] = sum;
-        }
-        for (int w = 0; w <= (iw - 1 + pw) / SW; w += VL) {
-            realv phases[SW];
-#pragma unroll
-            for (int p = 0; p < SW; p++) {
-                realv sum = 0;
-#pragma unroll
-                for (int j = p; j < KW; j += SW) sum += GET(kept, LEFT + w - j / SW);
-                phases[p] = sum;
-            }
-#if SW == 1
-            PUT(row, w, phases[0]);
-#elif SW == 2
-            realv low_part, high_part;
-            low_part.even = phases[0].lo;
-            low_part.odd = phases[1].lo;
-            high_part.even = phases[0].hi;
-            high_part.odd = phases[1].hi;
-            PUT(row, 2 * w, low_part);
-            PUT(row, 2 * w + VL, high_part);
-#else
-            for (int p = 0; p < SW; p++) {
-                real lanes[VL];
-                CAT(vstore, VL)(phases[p], 0, lanes);
-                for (int i = 0; i < VL; i++) row[(w + i) * SW + p] = lanes[i];
-            }
-#endif
+        const int low = FIRST_WINDOW(r), high = LAST_WINDOW(r);
+        // rows that the same windows hold are equal
+        if (low != held_low || high != held_high) {
+            sum_windows(kept, columns, OPEN(dy) + windows * ow, low, high, ih, ow, kh, sh, ph, eh, count_padding);
+            spread_windows(row, kept, (iw - 1 + pw) / SW + 1);
+            held_low = low;
+            held_high = high;
         }
         emit(OPEN(dx) + at * iw, row + pw, iw, accumulate);
+        if (++r == ih) {
+            r = 0;
+            windows += oh;
+            held_low = -1;
+        }
     }
 }
 #endif
