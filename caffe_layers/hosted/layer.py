@@ -153,8 +153,7 @@ class HostedLayer:
         lines += ["fixed"] * (not layer.learned) + ["loss"] * isinstance(layer, Loss)
         if layer.member is not None:
             return [*lines, "region"]
-        lines += [step for step in ("begin", "end") if getattr(type(layer), step) is not getattr(OclLayer, step)]
-        return lines
+        return lines + ["begin"] * layer.begins() + ["end"] * (type(layer).end is not OclLayer.end)
 
     def reshape(self, shapes: list, in_place: bool) -> list:
         """Take bottom shapes; return lines with the tops' shapes."""
@@ -171,7 +170,8 @@ class HostedLayer:
     def forward(self) -> list:
         """Return lines that say what a forward pass runs."""
         self.layer.compute(self.bottoms, self.tops)
-        return self._lines()
+        counted = [f"count p{i} {bits(factor)} {bits(term)}" for i, factor, term in self.layer.counted()]
+        return [*self._lines(), *counted]
 
     def backward(self, propagate_down: list, learns: list) -> list:
         """Return lines that say what a backward pass runs."""

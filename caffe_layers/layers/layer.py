@@ -106,12 +106,24 @@ class OclLayer:
     def begin(self) -> None:
         """Do what the host has to do before a forward pass."""
 
+    def begins(self) -> bool:
+        """Return whether `begin` does anything; known when the layer is configured."""
+        return type(self).begin is not OclLayer.begin
+
     def compute(self, bottom: Any, top: Any) -> None:
         """Write the tops; in a region this only records, so it must touch arrays by plans alone."""
         raise NotImplementedError
 
     def end(self, bottom: Any, top: Any) -> None:
         """Do what the host has to do after a forward pass."""
+        for index, factor, term in self.counted():
+            number = self.blobs[index].data
+            number *= self.real(factor)
+            number += self.real(term)
+
+    def counted(self) -> Sequence[tuple[int, float, float]]:
+        """Return blobs of one number that each forward pass multiplies and adds to: index, factor and term."""
+        return ()
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         """Write the bottoms' gradients where wanted and add to the blobs'; by plans alone, as `compute`."""

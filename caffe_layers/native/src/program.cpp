@@ -37,6 +37,10 @@ Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string
             if (arrays == memory->arrays.size()) memory->arrays.emplace_back(new_blob<Dtype>(shape, memory->device));
             if (memory->arrays[arrays]->shape() != shape) memory->arrays[arrays]->Reshape(shape);
             arrays++;
+        } else if (line.compare(0, 7, "count p") == 0) {
+            const std::vector<std::string> words = words_of(line);
+            counts_.push_back(Count{static_cast<std::size_t>(std::atoi(words.at(1).c_str() + 1)),
+                                    static_cast<Dtype>(number_of(words.at(2))), static_cast<Dtype>(number_of(words.at(3)))});
         } else {
             read(line, layer);
         }
@@ -98,6 +102,11 @@ void Program<Dtype>::run(const Memory<Dtype> &memory) {
         if (clg_plan_run(step.plan->handle, step.buffers.data(), static_cast<std::uint32_t>(step.buffers.size()), step.scalars.data(),
                          static_cast<std::uint32_t>(step.scalars.size())) != CLG_OK)
             throw Refusal(clg_last_error());
+    }
+    for (const Count &count : counts_) {
+        Dtype *number = static_cast<Dtype *>(on_host(memory.find('p', count.parameter), false));
+        *number *= count.factor;
+        *number += count.term;
     }
 }
 

@@ -45,11 +45,16 @@ class Program {
         std::vector<double> scalars;
         std::vector<std::pair<std::size_t, std::string> > late;  // scalars that the core is asked for, with its question
     };
+    struct Count {  // of a parameter with one number, after each run
+        std::size_t parameter;
+        Dtype factor, term;
+    };
     void read(const std::string &line, const std::string &layer);
 
     Place place_;
     clg_context context_;
     std::vector<Step> steps_;
+    std::vector<Count> counts_;
 };
 
 }  // namespace clgraft_caffe
