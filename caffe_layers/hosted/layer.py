@@ -153,7 +153,8 @@ class HostedLayer:
         lines += ["fixed"] * (not layer.learned) + ["loss"] * isinstance(layer, Loss)
         if layer.member is not None:
             return [*lines, "region"]
-        return lines + ["begin"] * layer.begins() + ["end"] * (type(layer).end is not OclLayer.end)
+        lines += [step for step in ("begin", "end") if getattr(type(layer), step) is not getattr(OclLayer, step)]
+        return lines
 
     def reshape(self, shapes: list, in_place: bool) -> list:
         """Take bottom shapes; return lines with the tops' shapes."""
@@ -169,9 +170,11 @@ class HostedLayer:
 
     def forward(self) -> list:
         """Return lines that say what a forward pass runs."""
-        self.layer.compute(self.bottoms, self.tops)
-        counted = [f"count p{i} {bits(factor)} {bits(term)}" for i, factor, term in self.layer.counted()]
-        return [*self._lines(), *counted]
+        layer = self.layer
+        layer.compute(self.bottoms, self.tops)
+        first = [f"divide {array.ctypes.data} p{index} p{by}" for array, index, by in layer.quotients()]
+        last = [f"count p{index} {bits(factor)} {bits(term)}" for index, factor, term in layer.counted()]
+        return [*self._lines(), *first, *last]
 
     def backward(self, propagate_down: list, learns: list) -> list:
         """Return lines that say what a backward pass runs."""

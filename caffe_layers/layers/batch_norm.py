@@ -60,15 +60,8 @@ class OclBatchNorm(OclLayer):
         self.update_plan = plan("update_statistics")
         return shapes
 
-    def begins(self) -> bool:
-        return self.is_global
-
-    def begin(self) -> None:
-        if self.is_global and self.values:
-            factor = self.blobs[2].data[0]
-            scale = self.real(0 if factor == 0 else 1 / factor)
-            np.multiply(self.blobs[0].data, scale, out=self.mean)
-            np.multiply(self.blobs[1].data, scale, out=self.var)
+    def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
+        return ((self.mean, 0, 2), (self.var, 1, 2)) if self.values and self.is_global else ()
 
     def compute(self, bottom: Any, top: Any) -> None:
         if not self.values:

@@ -105,10 +105,13 @@ class OclLayer:
 
     def begin(self) -> None:
         """Do what the host has to do before a forward pass."""
+        for array, index, divisor in self.quotients():
+            number = self.blobs[divisor].data[0]
+            np.multiply(self.blobs[index].data, self.real(0 if number == 0 else 1 / number), out=array)
 
-    def begins(self) -> bool:
-        """Return whether `begin` does anything; known when the layer is configured."""
-        return type(self).begin is not OclLayer.begin
+    def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
+        """Return arrays that each forward pass begins with: a blob divided by another one's number, 0 if that is 0."""
+        return ()
 
     def compute(self, bottom: Any, top: Any) -> None:
         """Write the tops; in a region this only records, so it must touch arrays by plans alone."""
