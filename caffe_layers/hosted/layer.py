@@ -170,8 +170,11 @@ class HostedLayer:
 
     def forward(self) -> list:
         """Return lines that say what a forward pass runs."""
-        self.layer.compute(self.bottoms, self.tops)
-        return self._lines()
+        layer = self.layer
+        layer.compute(self.bottoms, self.tops)
+        first = [f"divide {array.ctypes.data} p{index} p{by}" for array, index, by in layer.quotients()]
+        last = [f"count p{index} {bits(factor)} {bits(term)}" for index, factor, term in layer.counted()]
+        return [*self._lines(), *first, *last]
 
     def backward(self, propagate_down: list, learns: list) -> list:
         """Return lines that say what a backward pass runs."""

@@ -5,7 +5,10 @@ A question is a line of words, for `setup` followed by the layer's LayerParamete
     setup TYPE PHASE f32|f64 LAYER POINTER FILL TOPS BOTTOM... | BLOB...
         number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, and `begin`, `end` or `region`
     reshape LAYER 0|1 BOTTOM...       whether it works in place, shapes: `top SHAPE`
-    forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`
+    forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`,
+                                      `divide ADDRESS BLOB BLOB`: before these, write the quotient of a blob and a
+                                      number, 0 if that is 0; `count BLOB FACTOR TERM`: after them, multiply a blob's
+                                      only number, then add to it
     backward LAYER FLAGS FLAGS        a digit for each bottom, and for each blob: the same
     begin LAYER, end LAYER            does the layer's work on the host
     enter LAYER, leave LAYER FLAGS    takes part in the forward or backward pass of its region; at first

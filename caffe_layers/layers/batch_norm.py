@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,12 +60,8 @@ class OclBatchNorm(OclLayer):
         self.update_plan = plan("update_statistics")
         return shapes
 
-    def begin(self) -> None:
-        if self.is_global and self.values:
-            factor = self.blobs[2].data[0]
-            scale = self.real(0 if factor == 0 else 1 / factor)
-            np.multiply(self.blobs[0].data, scale, out=self.mean)
-            np.multiply(self.blobs[1].data, scale, out=self.var)
+    def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
+        return ((self.mean, 0, 2), (self.var, 1, 2)) if self.values and self.is_global else ()
 
     def compute(self, bottom: Any, top: Any) -> None:
         if not self.values:
@@ -83,11 +80,8 @@ class OclBatchNorm(OclLayer):
         correction = self.values / (self.values - 1) if self.values > 1 else 1.0
         self.update_plan.execute((*self.statistics, *running), (self.fraction, 1.0, correction))
 
-    def end(self, bottom: Any, top: Any) -> None:
-        if self.values and not self.is_global:
-            factor = self.blobs[2].data
-            factor *= self.real(self.fraction)
-            factor += 1
+    def counted(self) -> Sequence[tuple[int, float, float]]:
+        return ((2, self.fraction, 1.0),) if self.values and not self.is_global else ()
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         if not propagate_down[0]:

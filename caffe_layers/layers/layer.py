@@ -105,6 +105,13 @@ class OclLayer:
 
     def begin(self) -> None:
         """Do what the host has to do before a forward pass."""
+        for array, index, divisor in self.quotients():
+            number = self.blobs[divisor].data[0]
+            np.multiply(self.blobs[index].data, self.real(0 if number == 0 else 1 / number), out=array)
+
+    def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
+        """Return arrays that each forward pass begins with: a blob divided by another one's number, 0 if that is 0."""
+        return ()
 
     def compute(self, bottom: Any, top: Any) -> None:
         """Write the tops; in a region this only records, so it must touch arrays by plans alone."""
@@ -112,6 +119,14 @@ class OclLayer:
 
     def end(self, bottom: Any, top: Any) -> None:
         """Do what the host has to do after a forward pass."""
+        for index, factor, term in self.counted():
+            number = self.blobs[index].data
+            number *= self.real(factor)
+            number += self.real(term)
+
+    def counted(self) -> Sequence[tuple[int, float, float]]:
+        """Return blobs of one number that each forward pass multiplies and adds to: index, factor and term."""
+        return ()
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         """Write the bottoms' gradients where wanted and add to the blobs'; by plans alone, as `compute`."""

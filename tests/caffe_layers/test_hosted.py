@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ class Program:
     Attributes
     ----------
     value : numpy array of one element
+    described : list of str
+        What else the layer that was set up last demands.
     """
 
     def __init__(self) -> None:
@@ -40,7 +43,8 @@ class Program:
         parameters = schema.parse_layer(text)
         addresses = [ctypes.cast(one, ctypes.c_void_p).value for one in (self.pointer, self.fill)]
         line = f"setup {parameters.type} 0 f32 0 {addresses[0]} {addresses[1]} {tops} {' '.join(bottoms)} |"
-        return ask(line, parameters.SerializeToString())[0]
+        number, *self.described = ask(line, parameters.SerializeToString())
+        return number
 
 
 def ask(line: str, data: bytes = b"") -> list[str]:
@@ -74,6 +78,25 @@ def test_a_number_that_is_left_open_is_asked_for(program, mark, elements):
         found = [np.frombuffer(bytes.fromhex(ask(f"number {number} {i}")[0]), ">f8")[0] for i in range(2)]
         assert found == [program.value[0] / (examples * elements), -program.value[0] / (examples * elements)]
     assert ask(f"drop {number}") == []
+
+
+@pytest.mark.parametrize("fields", ["", "use_global_stats: true"])
+def test_batch_norm_asks_for_nothing_while_it_runs(program, fields):
+    """The numbers that the host computes are named once: each question takes the interpreter's lock."""
+    text = f"name: 'norm' type: 'BatchNorm' batch_norm_param {{ moving_average_fraction: 0.5 {fields} }}"
+    number = program.set_up(text, "[2,3,4]")
+    assert not {"begin", "end"} & set(program.described)
+    assert ask(f"reshape {number} 0 [2,3,4]") == ["top [2,3,4]"]
+    words = [line.split() for line in ask(f"forward {number}")]
+    runs = [line for line in words if line[0] == "run"]
+    others = [line for line in words if line[0] != "run"]
+    if not fields:
+        assert len(runs) == 2 and others == [["count", "p2", struct.pack(">d", 0.5).hex(), struct.pack(">d", 1).hex()]]
+        return
+    assert len(runs) == 1 and [line[0] for line in others] == ["divide"] * 2
+    read = [word.split(":")[0] for word in runs[0] if word.startswith("h")]
+    assert all(f"h{line[1]}" in read for line in others)
+    assert [line[2:] for line in others] == [["p0", "p2"], ["p1", "p2"]]
 
 
 def test_a_question_that_is_none_is_an_error():

@@ -15,6 +15,8 @@ double number_of(const std::string &bits) {  // in hexadecimal digits: they depe
     return number;
 }
 
+std::size_t index_of(const std::string &parameter) { return static_cast<std::size_t>(std::atoi(parameter.c_str() + 1)); }
+
 }  // namespace
 
 template <typename Dtype>
@@ -37,6 +39,15 @@ Program<Dtype>::Program(const std::vector<std::string> &lines, const std::string
             if (arrays == memory->arrays.size()) memory->arrays.emplace_back(new_blob<Dtype>(shape, memory->device));
             if (memory->arrays[arrays]->shape() != shape) memory->arrays[arrays]->Reshape(shape);
             arrays++;
+        } else if (line.compare(0, 7, "divide ") == 0) {
+            const std::vector<std::string> words = words_of(line);
+            const std::uint64_t address = std::strtoull(words.at(1).c_str(), nullptr, 10);
+            quotients_.push_back(Quotient{reinterpret_cast<Dtype *>(static_cast<std::uintptr_t>(address)), index_of(words.at(2)),
+                                          index_of(words.at(3))});
+        } else if (line.compare(0, 6, "count ") == 0) {
+            const std::vector<std::string> words = words_of(line);
+            counts_.push_back(Count{index_of(words.at(1)), static_cast<Dtype>(number_of(words.at(2))),
+                                    static_cast<Dtype>(number_of(words.at(3)))});
         } else {
             read(line, layer);
         }
@@ -88,6 +99,12 @@ void Program<Dtype>::read(const std::string &line, const std::string &layer) {
 
 template <typename Dtype>
 void Program<Dtype>::run(const Memory<Dtype> &memory) {
+    for (const Quotient &quotient : quotients_) {
+        caffe::Blob<Dtype> *blob = memory.find('p', quotient.parameter);
+        const Dtype divisor = memory.find('p', quotient.divisor)->cpu_data()[0], factor = divisor == 0 ? 0 : 1 / divisor;
+        const Dtype *values = blob->cpu_data();
+        for (Int i = 0; i < blob->count(); i++) quotient.result[i] = values[i] * factor;
+    }
     for (Step &step : steps_) {
         for (std::size_t i = 0; i < step.names.size(); i++) {
             const Buffer &name = step.names[i];
@@ -98,6 +115,11 @@ void Program<Dtype>::run(const Memory<Dtype> &memory) {
         if (clg_plan_run(step.plan->handle, step.buffers.data(), static_cast<std::uint32_t>(step.buffers.size()), step.scalars.data(),
                          static_cast<std::uint32_t>(step.scalars.size())) != CLG_OK)
             throw Refusal(clg_last_error());
+    }
+    for (const Count &count : counts_) {
+        Dtype *number = static_cast<Dtype *>(on_host(memory.find('p', count.parameter), false));
+        *number *= count.factor;
+        *number += count.term;
     }
 }
 

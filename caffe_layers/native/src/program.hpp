@@ -45,11 +45,21 @@ class Program {
         std::vector<double> scalars;
         std::vector<std::pair<std::size_t, std::string> > late;  // scalars that the core is asked for, with its question
     };
+    struct Quotient {  // of a parameter and another one's number, on the host in front of each run
+        Dtype *result;
+        std::size_t parameter, divisor;
+    };
+    struct Count {  // of a parameter with one number, after each run
+        std::size_t parameter;
+        Dtype factor, term;
+    };
     void read(const std::string &line, const std::string &layer);
 
     Place place_;
     clg_context context_;
     std::vector<Step> steps_;
+    std::vector<Quotient> quotients_;
+    std::vector<Count> counts_;
 };
 
 }  // namespace clgraft_caffe
