@@ -198,7 +198,7 @@ def _step(tile: Tile, problem: ConvProblem, axes: Axes) -> int:
 
 
 def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> bool:
-    """Whether a work-item has registers and a work-group has local memory for a tile."""
+    """Return whether a work-item has registers and a work-group has local memory for a tile."""
     high, wide = axes
     size, channels = arithmetic_bytes(problem.dtype), problem.in_channels // problem.groups
     sums = high.stride // tile.parts * wide.stride * channels * tile.pixels

@@ -163,7 +163,7 @@ def others_cost(problem: ConvProblem, device: DeviceInfo) -> float:
 
 
 def worthwhile(shape: Shape, device: DeviceInfo) -> bool:
-    """Whether the method costs less than the others."""
+    """Return whether the method costs less than the others."""
     return cost(shape, device) < others_cost(shape.problem, device)
 
 

@@ -141,7 +141,7 @@ def direct_cost(problem: ConvProblem, device: DeviceInfo) -> float:
 
 
 def worthwhile(problem: ConvProblem, shape: Shape, device: DeviceInfo) -> bool:
-    """Whether the transforms cost less than the multiplications that they save."""
+    """Return whether the transforms cost less than the multiplications that they save."""
     return cost(shape, device) < direct_cost(problem, device)
 
 
