@@ -11,13 +11,12 @@
 #ifndef OPERATOR
 #define OPERATOR 0
 #endif
-#include "pooling/windows.cl"
-
 #define GET(p, i) CAT(vload, VL)(0, (p) + (i))
 
 SINGLE void pool_channels_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
-                                   const int channels, const Windows windows, const int item_rows) {
-    WINDOW_PLANES
+                                   const int channels, const int ih, const int iw, const int oh, const int ow, const int kh,
+                                   const int kw, const int sh, const int sw, const int ph, const int pw, const int eh,
+                                   const int ew, const int count_padding, const int item_rows) {
     const int blocks = (ih + item_rows - 1) / item_rows, image = get_global_id(0) / blocks;
     const int first = get_global_id(0) % blocks * item_rows, last = min(first + item_rows, ih);
     const long row_size = (long)iw * channels;

@@ -22,7 +22,6 @@
 
 #include "common/lanes.cl"
 #include "pooling/operators.cl"
-#include "pooling/windows.cl"
 
 #ifndef BACKWARD
 #define BACKWARD 0
@@ -36,6 +35,10 @@
 #endif
 
 #define LEFT ((KW - 1) / SW)
+
+#define ROWS_SHAPE \
+    const long rows, const int item_rows, const int ih, const int iw, const int oh, const int ow, const int kh, const int sh, \
+        const int ph, const int pw, const int eh, const int ew, const int count_padding, const int pitch
 
 // Column by column, how many of a window's columns count.
 void count_columns(local real *columns, const int iw, const int ow, const int pw, const int ew, const int count_padding) {
@@ -81,9 +84,8 @@ void store_places(global uchar *p, const long i, const long count, const realv p
 }
 #endif
 
-kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, const long rows, const int item_rows, const Windows windows,
-                                const int pitch, local real *line, local real *columns PLACES) {
-    WINDOW_DEPTHS WINDOW_PLANES
+kernel void pool_planes_forward(CONST_TENSOR(x), RESULTS, ROWS_SHAPE, const int id, const int od, const int kd,
+                                const int sd, const int pd, const int ed, local real *line, local real *columns PLACES) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long run_end = last * ow;
     for (int i = 0; i < BAND * pitch; i++) line[i] = START;
@@ -193,20 +195,19 @@ void emit(global stored *target, local const real *row, const int n, const int a
 
 // `kept` is a row of sums.
 kernel void pool_planes_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(dx), const int accumulate,
-                                 const long rows, const int item_rows, const Windows windows, const int kept_pitch,
-                                 local real *kept, local real *columns, local real *row) {
-    WINDOW_PLANES
+                                 ROWS_SHAPE, const int kept_pitch, local real *kept, local real *columns,
+                                 local real *row) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     for (int i = 0; i < kept_pitch; i++) kept[i] = 0;
     count_columns(columns, iw, ow, pw, ew, count_padding);
     for (long at = first; at < last; at++) {
-        const long plane = at / ih, first_window = plane * oh;
+        const long plane = at / ih, windows = plane * oh;
         const int r = (int)(at % ih), low = FIRST_WINDOW(r), high = LAST_WINDOW(r);
         int v = 0;
         for (; v + VL <= ow; v += VL) {
             realv sum = 0;
             for (int u = low; u <= high; u++) {
-                const realv value = VLOAD(OPEN(dy), (first_window + u) * ow + v);
+                const realv value = VLOAD(OPEN(dy), (windows + u) * ow + v);
 #if OPERATOR == 1
                 sum += value / ((real)counted(u * sh - ph, kh, ih, eh, count_padding) * GET(columns, v));
 #else
@@ -218,7 +219,7 @@ kernel void pool_planes_backward(CONST_TENSOR(x), CONST_TENSOR(y), CONST_TENSOR(
         for (; v < ow; v++) {
             real sum = 0;
             for (int u = low; u <= high; u++) {
-                const real value = LOAD(OPEN(dy), (first_window + u) * ow + v);
+                const real value = LOAD(OPEN(dy), (windows + u) * ow + v);
 #if OPERATOR == 1
                 sum += value / ((real)counted(u * sh - ph, kh, ih, eh, count_padding) * columns[v]);
 #else

@@ -26,7 +26,6 @@
 
 #include "common/prefetch.cl"
 #include "common/lanes.cl"
-#include "pooling/windows.cl"
 #ifdef PAST_CACHES
 #include "common/past_caches.cl"
 #endif
@@ -123,11 +122,9 @@ void stage(local real *row, global const stored *xs, const long at, const long e
 #define SLOT(row, count) ((int)((uint)(row) % (count)))
 
 SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const long rows,
-                                     const int item_rows, const Windows windows, const int back,
-                                     const int phase_pitch, const int kept_pitch, X_ROWS_OF local real *chosen,
-                                     local real *gradients) {
-    const int ih = windows.source_h, iw = windows.source_w, oh = windows.result_h, ow = windows.result_w;
-    const int ph = windows.pad_h;
+                                     const int item_rows, const int ih, const int iw, const int oh, const int ow,
+                                     const int ph, const int back, const int phase_pitch, const int kept_pitch,
+                                     X_ROWS_OF local real *chosen, local real *gradients) {
     const long first = get_global_id(0) * (long)item_rows, last = min(first + item_rows, rows);
     const long x_end = rows * iw, y_end = rows / ih * oh * ow, run_end = last * iw;
     const int kept = (SLOTS + 1) * kept_pitch;
@@ -159,11 +156,11 @@ SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const
 #ifdef ARGMAX
         for (; done <= high; done++) {
             const int slot = SLOT(done, SLOTS) * kept_pitch + LEFT;
-            const long row_windows = (plane * oh + done) * ow;
+            const long windows = (plane * oh + done) * ow;
             for (int v = 0; v < ow; v += VL) {
-                const realv tap = places_before(OPEN(argmax), row_windows + v, y_end);
+                const realv tap = places_before(OPEN(argmax), windows + v, y_end);
                 PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
-                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), row_windows + v, y_end));
+                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
             }
         }
 #else
@@ -175,7 +172,7 @@ SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const
         }
         for (; done <= high; done++) {
             const int r0 = done * SH - ph, slot = SLOT(done, SLOTS) * kept_pitch + LEFT;
-            const long row_windows = (plane * oh + done) * ow;
+            const long windows = (plane * oh + done) * ow;
             local const real *lines[KH];
             TAPS for (int i = 0; i < KH; i++)
                 lines[i] = x_rows + (r0 + i >= 0 && r0 + i < ih ? SLOT(r0 + i, X_ROWS) : X_ROWS) * x_pitch;
@@ -185,7 +182,7 @@ SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const
                 TAPS for (int p = 0; p < SW; p++) values[i][p] = GET(lines[i], p * phase_pitch);
 #endif
             for (int v = 0; v < ow; v += VL) {
-                const realv result = LOAD_BEFORE(OPEN(y), row_windows + v, y_end);
+                const realv result = LOAD_BEFORE(OPEN(y), windows + v, y_end);
                 realv tap = -1;
                 TAPS for (int i = KH - 1; i >= 0; i--) {
 #ifdef CUT
@@ -206,7 +203,7 @@ SINGLE void pool_planes_max_gradient(VALUES, CONST_TENSOR(dy), TENSOR(dx), const
 #endif
                 }
                 PUT(chosen, slot + v, lanes < (realv)(real)(ow - v) ? tap : (realv)(-1));
-                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), row_windows + v, y_end));
+                PUT(gradients, slot + v, LOAD_BEFORE(OPEN(dy), windows + v, y_end));
             }
         }
 #endif

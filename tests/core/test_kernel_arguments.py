@@ -9,6 +9,8 @@ import pytest
 from clgraft.core.runtime import sources
 
 MOST_NUMBERS = 10  # that a kernel takes by position
+# measured with structs on PoCL: 0.63 to 0.96 times as fast
+FASTER_WITH_NUMBERS = {"pooling/planes.cl", "pooling/planes_max_gradient.cl", "pooling/channels_last.cl"}
 HERE = sources.KERNELS
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?![\w(])((?:[^\n\\]|\\\n|\\)*)", re.M)
 HEAD = re.compile(r"\b(?:kernel|SINGLE)\b[^;{}#]*?\bvoid\s+(\w+)\s*\(")
@@ -45,8 +47,11 @@ def test_numbers_inside_of_macros_are_counted():
     assert len(numbers(parameters(text)["f"])) == 2
 
 
-@pytest.mark.parametrize("path", sorted(HERE.rglob("*.cl")), ids=lambda path: path.relative_to(HERE).as_posix())
-def test_kernels_take_few_numbers_by_position(path):
-    text = sources.file_source(path.relative_to(HERE).as_posix())
+FILES = {path.relative_to(HERE).as_posix() for path in HERE.rglob("*.cl")}
+
+
+@pytest.mark.parametrize("file", sorted(FILES - FASTER_WITH_NUMBERS))
+def test_kernels_take_few_numbers_by_position(file):
+    text = sources.file_source(file)
     many = {name: numbers(words) for name, words in parameters(text).items() if len(numbers(words)) > MOST_NUMBERS}
     assert not many

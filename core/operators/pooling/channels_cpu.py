@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.arguments import WINDOWS, windows_argument
+from clgraft.core.operators.pooling.arguments import ends
 from clgraft.core.operators.pooling.elements import bind
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
@@ -29,11 +31,14 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     if problem.channels < 2 or not problem.batch:
         raise Declined(f"got {problem.batch} images of {problem.channels} channels, expected several channels")
     lanes = min(vector_lanes(planner.device, problem.dtype), 1 << (problem.channels.bit_length() - 1))
-    height, stride = in_3d(problem.in_size, 1)[1], in_3d(problem.stride, 1)[1]
+    (_, ih, iw), (_, oh, ow) = in_3d(problem.in_size, 1), in_3d(problem.out_size, 1)
+    (_, kh, kw), (_, sh, sw) = in_3d(problem.kernel, 1), in_3d(problem.stride, 1)
+    (_, ph, pw), (_, eh, ew) = in_3d(problem.pad_begin, 0), in_3d(ends(problem), 1)
     wanted = ceil_div(planner.device.compute_units * ITEMS_PER_UNIT, problem.batch)
-    item_rows = min(max(ceil_div(height, wanted), LEAST_ROWS * stride), height)
-    macros = {"OPERATOR": OPERATORS.index(problem.operator), "VL": lanes, **WINDOWS.defines()}
+    item_rows = min(max(ceil_div(ih, wanted), LEAST_ROWS * sh), ih)
+    macros = {"OPERATOR": OPERATORS.index(problem.operator), "VL": lanes}
     kernel = planner.kernel("pooling/channels_last.cl", "pool_channels_backward", macros, problem.dtype)
-    arguments = (*bind(problem), *ints(problem.channels), windows_argument(problem), *ints(item_rows))
-    items = problem.batch * ceil_div(height, item_rows)
-    return Launches((Launch(kernel, (items,), (1,), arguments, ("dx",)),))
+    arguments: list[Any] = [*bind(problem), *ints(problem.channels, ih, iw, oh, ow, kh, kw, sh, sw, ph, pw, eh, ew)]
+    arguments += ints(problem.count_padding, item_rows)
+    items = problem.batch * ceil_div(ih, item_rows)
+    return Launches((Launch(kernel, (items,), (1,), tuple(arguments), ("dx",)),))

@@ -10,7 +10,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pointwise.generate import outgrows_caches
-from clgraft.core.operators.pooling.arguments import WINDOWS, windows_argument
+from clgraft.core.operators.pooling.arguments import ends
 from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
@@ -62,7 +62,7 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
     work = next((work for work in works if sum(work.scratch) <= most), works[-1])
     if sum(work.scratch) > most:
         raise Declined(f"needs {sum(work.scratch) * itemsize} bytes of local memory")
-    macros: dict[str, Any] = {**work.macros, "VL": lanes, **WINDOWS.defines()}
+    macros = {**work.macros, "VL": lanes}
     macros.update({"ARGMAX": 1} if problem.direction.endswith("_argmax") else {})
     result = problem.arguments()[-1]
     if work.file == GRADIENT_FILE and problem.in_size[-1] % lanes == 0:
@@ -74,21 +74,20 @@ def plan(problem: PoolProblem, planner: Planner, settings: Mapping[str, int | st
     else:
         least = min(rows, ITEM_ELEMENTS // problem.in_size[-1])
         item_rows = max(1, rows // (device.compute_units * ITEMS_PER_UNIT), least)
-    arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), *ints(item_rows)]
-    arguments += [windows_argument(problem), *ints(*work.pitches)]
+    arguments: list[Any] = [*bind(problem), Constant(np.int64(rows)), *ints(item_rows, *work.sizes)]
     arguments += [Local(count * itemsize) for count in work.scratch]
     return Launches((Launch(kernel, (ceil_div(rows, item_rows),), (1,), tuple(arguments), outputs(problem)),))
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A kernel, how far apart rows are in its local memory, and the elements of the parts of that."""
+    """A kernel and what it is told: sizes after those of the work, and the elements of its parts of local memory."""
 
     file: str
     kernel: str
     plane_rows: int
     macros: dict[str, int]
-    pitches: tuple[int, ...]
+    sizes: tuple[int, ...]
     scratch: tuple[int, ...]
 
 
@@ -104,12 +103,20 @@ def _of_axes(problem: PoolProblem) -> tuple[tuple[int, ...], ...]:
     return (*(in_3d(values, 1) for values in one), in_3d(none, 0))
 
 
+def _shape(problem: PoolProblem, pitch: int) -> tuple[int, ...]:
+    """Return the sizes that the kernels of planes.cl begin with."""
+    (_, ih, iw), (_, oh, ow), (_, kh, _), (_, sh, _), (_, ph, pw) = _of_axes(problem)
+    _, eh, ew = in_3d(ends(problem), 1)
+    return (ih, iw, oh, ow, kh, sh, ph, pw, eh, ew, int(problem.count_padding), pitch)
+
+
 def _forward(problem: PoolProblem, lanes: int, band: int) -> _Work:
-    _, (od, oh, ow), (_, _, kw), (_, _, sw), _ = _of_axes(problem)
+    (depth, _, _), (od, oh, ow), (kd, _, kw), (sd, _, sw), (pd, _, _) = _of_axes(problem)
     pitch, vectors = _row_pitch(problem, lanes), round_up(ow, lanes)
     macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 0, "KW": kw, "SW": sw, "BAND": band}
+    sizes = (*_shape(problem, pitch), depth, od, kd, sd, pd, in_3d(ends(problem), 1)[0])
     argmax = (band * pitch,) if problem.direction == "forward_argmax" else ()
-    return _Work(FILE, "pool_planes_forward", od * oh, macros, (pitch,), (band * pitch, vectors, *argmax))
+    return _Work(FILE, "pool_planes_forward", od * oh, macros, sizes, (band * pitch, vectors, *argmax))
 
 
 def _sum_gradient(problem: PoolProblem, lanes: int) -> _Work:
@@ -118,11 +125,12 @@ def _sum_gradient(problem: PoolProblem, lanes: int) -> _Work:
     places = round_up((iw + pw - 1) // sw + 1, lanes)  # windows that a row of x may meet
     kept_pitch = (kw - 1) // sw + max(vectors, places) + lanes
     macros = {"OPERATOR": OPERATORS.index(problem.operator), "BACKWARD": 1, "KW": kw, "SW": sw}
-    return _Work(FILE, "pool_planes_backward", ih, macros, (kept_pitch,), (kept_pitch, vectors, places * sw + lanes))
+    sizes = (*_shape(problem, _row_pitch(problem, lanes)), kept_pitch)
+    return _Work(FILE, "pool_planes_backward", ih, macros, sizes, (kept_pitch, vectors, places * sw + lanes))
 
 
 def _max_gradient(problem: PoolProblem, lanes: int, band: int) -> _Work:
-    (_, ih, iw), (_, _, ow), (_, kh, kw), (_, sh, sw), (_, _, pw) = _of_axes(problem)
+    (_, ih, iw), (_, oh, ow), (_, kh, kw), (_, sh, sw), (_, ph, pw) = _of_axes(problem)
     back, shift = divmod(-pw, sw)
     slots = band + ceil_div(kh - 1, sh)  # rows of windows that a band meets
     x_rows = (slots - 1) * sh + kh
@@ -132,12 +140,12 @@ def _max_gradient(problem: PoolProblem, lanes: int, band: int) -> _Work:
     phase_pitch = max(cells - back, windows + beyond)
     kept_pitch = (kw + sw - 2) // sw + max(cells - back + beyond, windows)
     macros = {"KH": kh, "KW": kw, "SH": sh, "SW": sw, "SHIFT": shift, "BAND": band, "SLOTS": slots, "X_ROWS": x_rows}
-    pitches = (back, phase_pitch, kept_pitch)
+    sizes = (ih, iw, oh, ow, ph, back, phase_pitch, kept_pitch)
     kept = (slots + 1) * kept_pitch
     scratch: tuple[int, ...] = (kept, kept)
     if problem.direction == "backward":
         scratch = ((x_rows + 1) * sw * phase_pitch, *scratch)
-    return _Work(GRADIENT_FILE, "pool_planes_max_gradient", ih, macros, pitches, scratch)
+    return _Work(GRADIENT_FILE, "pool_planes_max_gradient", ih, macros, sizes, scratch)
 
 
 def _check(problem: PoolProblem, is_cpu: bool) -> None:
