@@ -19,13 +19,13 @@ from clgraft.core.problem import ceil_div
 
 NAME = "windows_gpu"
 
-MOST_TAPS = 49  # of a window: they are unrolled
+MOST_TAPS = 49  # taps of a window: they are unrolled
 MOST_STRIP = 64  # elements that a work-item reads
 ITEM_ROWS = 4  # results of a work-item
 GROUP = 128
 BACKWARD_GROUP = 256
-MOST_CELLS_W = 64  # of a tile of dx
-TILE_ELEMENTS = 2048  # of a tile of dx, about
+MOST_CELLS_W = 64  # cells in the width of a tile of dx
+TILE_ELEMENTS = 2048  # elements of a tile of dx, about
 LARGEST = 2**31 - 1
 
 
