@@ -19,7 +19,7 @@ from clgraft.core.problem import ceil_div, in_3d
 PIXELS_FILE = "conv/channels_last/pixels.cl"
 PAD_ELEMENTS = 16384  # elements that a work-item of pad_pixels writes
 WINOGRAD_CHANNELS = 64  # inputs and outputs together
-GROUP_VECTORS = 2  # vectors that the channels of a group must fill
+GROUP_VECTORS = 2  # that the channels of a group must fill
 SLACK = 256  # bytes after the padded input, which vectors may read
 
 
