@@ -11,21 +11,27 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 # reasons to skip, of tests that run where somebody has built what they need
 ELSEWHERE = ("needs Caffe's OpenCL branch",)
 MOST_NAMED = 20  # failed tests that the last lines name
+LONGEST = 12  # files whose times are printed
 
 
 @dataclass
 class Suite:
-    """The tests of one junit file by outcome; failed ones have a message, skipped tests and modules a reason."""
+    """The tests of one junit file by outcome; failed ones have a message, skipped tests and modules a reason.
+
+    `seconds` are those of each file of tests, whatever became of them.
+    """
 
     passed: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    seconds: Counter[str] = field(default_factory=Counter)
 
 
 def read(path: Path) -> Suite:
@@ -33,6 +39,7 @@ def read(path: Path) -> Suite:
     suite = Suite()
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = ".".join(part for part in (case.get("classname"), case.get("name")) if part)
+        suite.seconds[case.get("classname") or name] += float(case.get("time") or 0)
         skip = case.find("skipped")
         problem = next((part for kind in ("failure", "error") for part in case.findall(kind)), None)
         if problem is not None:
@@ -57,10 +64,18 @@ def print_times(path: Path) -> None:
         print(f"{minutes:3d}:{seconds:02d}  {name}")
 
 
+def print_longest(suites: dict[str, Suite]) -> None:
+    """Print the files of tests that took longest, and the suite of each."""
+    files = Counter({(file, name): each for name, suite in suites.items() for file, each in suite.seconds.items()})
+    for (file, name), seconds in files.most_common(LONGEST):
+        print(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {file} in {name}")
+
+
 def main(folder: Path, failed_steps: list[str]) -> int:
     print_times(folder / "steps.tsv")
     rows = [line.split("\t") for line in (folder / "suites.tsv").read_text().splitlines()]
     suites = {name: read(folder / f"{name}.xml") for name, _, _ in rows if (folder / f"{name}.xml").exists()}
+    print_longest(suites)
     everywhere = set().union(*(suite.passed for suite in suites.values()))
     passed, failed, never, wrong = 0, 0, {}, []
     for name, frameworks, runtime in rows:

@@ -25,7 +25,7 @@ import numpy as np
 
 LAYERS, SIZE = 200, 16
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "digits"
-BATCH = (64, 1, 8, 8)  # of the demo
+BATCH = (64, 1, 8, 8)  # as in the demo
 
 
 def interleaved(actions: dict[str, Any], runs: int, clock: Callable[[], float]) -> dict[str, float]:

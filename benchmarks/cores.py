@@ -32,9 +32,9 @@ from clgraft.plugins.command_line.bench import threads
 
 ACTIONS = ("inference", "gradients", "training")
 AGAIN = 5  # runs of a launch alone, of which the shortest counts
-ROUNDS = 4  # of a pass, without the first
-MXNETS_SPINCOUNT = "300000"  # of GCC's OpenMP library, where nothing else is said
-LEAST_LAUNCHES = 5  # of a pass that is listed
+ROUNDS = 4  # rounds of a pass, without the first
+MXNETS_SPINCOUNT = "300000"  # the default of GCC's OpenMP library
+LEAST_LAUNCHES = 5  # launches of a pass that is listed
 
 
 def parse() -> argparse.Namespace:

@@ -17,7 +17,7 @@ from clgraft.core.session.context import Context
 
 ENQUEUED_MS = 0.02  # a host needs less than that to enqueue a launch or a call
 FILL_BYTES, FILL_MS = 2**28, 0.05  # what the device does meanwhile, and the least that it takes
-CYCLES_OF_MS = 2_000_000  # of the device's clock
+CYCLES_OF_MS = 2_000_000  # cycles of the device's clock
 
 
 class DeviceRun:

@@ -44,7 +44,7 @@ def show_launches(context: core.Context, flops: float) -> None:
     busy = context.kernel("benchmarks/peaks.cl", "fma_chains", {"WIDTH": width, "CHAINS": CHAINS}).built
     sums = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(GROUPS) * width * 4)
     empty.set_args(np.int32(0))
-    rounds = 1e-6 * flops / context.device.compute_units / (2 * CHAINS * width)  # of one core in a microsecond
+    rounds = 1e-6 * flops / context.device.compute_units / (2 * CHAINS * width)  # what one core does in a microsecond
 
     def launch(kernel: Any, groups: int, count: int) -> None:
         for _ in range(count):

@@ -62,7 +62,7 @@ def gradients_of_norm(x: torch.Tensor, gamma: torch.Tensor) -> Callable[[torch.T
 
 
 def memory_cases() -> Iterator[Case]:
-    """What memory bounds: elementwise, reductions, batch norm."""
+    """Yield what memory bounds: elementwise, reductions, batch norm."""
     for size in ("64,256,56,56", "8,256,56,56", "64,512,7,7", "8,64,14,14"):
         yield Case(f"pointwise x0[{size}] : y0 = x0 > 0 ? x0 : 0", lambda t: torch.relu(t["x0"]))
         yield Case(

@@ -15,6 +15,10 @@ class PluginError(ClgraftError, ValueError):
     """Raised for a file or an option that no plugin, or not this one, can serve."""
 
 
+# what commands and their child processes report in words; any other exception is a fault of ours and has its traceback
+REPORTED = (ClgraftError, OSError, MemoryError)
+
+
 @dataclass(frozen=True)
 class SwapRequest:
     """What a user asked for.
@@ -192,5 +196,5 @@ class Plugin:
     def add_commands(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         """Add commands: ``commands.add_parser(name)`` with the default ``run``, a function of the parsed options.
 
-        `run` returns the exit status. A `ClgraftError` or an `OSError` that it raises is printed without a traceback.
+        `run` returns the exit status. An exception of `REPORTED` is printed without a traceback.
         """

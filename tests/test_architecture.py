@@ -21,6 +21,8 @@ MAY_IMPORT_FRAMEWORK = {
     "caffe_layers": {"caffe"},
     "plugins": {"mxnet", "caffe", "torch", "onnx"},  # torch is a peer of the benchmarks
 }
+# words with which the docstring of a function does not start: that says what it does
+NO_VERBS = {"A", "All", "An", "How", "It", "One", "The", "This", "What", "Whether", "Without"}
 # modules of the core that every package may import
 LEAVES = ("core.errors", "core.html", "core.log")
 # what runs outside of the package: the program that builds libclgraft.so, and what that library runs in its Python
@@ -274,8 +276,17 @@ def test_docstrings_say_what_is_returned(folder):
     wrong = []
     for path in files(folder):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                text = ast.get_docstring(node) or ""
-                if text.startswith("Give"):
-                    wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
-    assert not wrong, f"{len(wrong)} docstrings start with 'Give', expected 'Return' or the like:\n" + "\n".join(wrong)
+            if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            text = ast.get_docstring(node) or ""
+            first = text.split(maxsplit=1)[0] if text else ""
+            if first.startswith("Give") or (_is_verb_expected(node) and first in NO_VERBS):
+                wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+    assert not wrong, f"{len(wrong)} docstrings start with no verb, expected 'Return' or the like:\n" + "\n".join(wrong)
+
+
+def _is_verb_expected(node: ast.AST) -> bool:
+    """Return whether a docstring is a function's: those of modules, classes and properties may start with a noun."""
+    decorators = [ast.unparse(each) for each in getattr(node, "decorator_list", ())]
+    is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    return is_function and not any("property" in each for each in decorators)

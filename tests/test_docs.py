@@ -25,6 +25,13 @@ def test_places_exist(page: Path):
     assert not missing
 
 
+@pytest.mark.parametrize("parent", ["core", "core/operators/conv", "mxnet_ops", "caffe_layers", "plugins"])
+def test_the_map_has_every_folder(parent: str):
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / parent).glob("*/__init__.py")}
+    assert folders and [folder for folder in sorted(folders) if f"`{folder}/`" not in text] == []
+
+
 def test_the_worked_example_names_what_is_there():
     steps = STEP.findall((ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
     assert len(steps) >= 10

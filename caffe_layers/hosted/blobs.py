@@ -54,7 +54,7 @@ class Host:
         if found is None:
             memory = (ctypes.c_char * (count * np.dtype(self.real).itemsize)).from_address(address)
             found = np.frombuffer(memory, self.real).reshape(shape)
-            if len(self._views) > 64:  # of shapes that are gone
+            if len(self._views) > 64:  # most are of shapes that are gone
                 self._views.clear()
             self._views[key] = found
         return found

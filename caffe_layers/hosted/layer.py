@@ -164,7 +164,7 @@ class HostedLayer:
             blob.reshape(*shape)
         if shapes != self.layer.shapes:
             self.layer.memory.clear()
-        self.layer.lates.clear()  # of programs that are gone
+        self.layer.lates.clear()  # their programs are gone
         self.layer.reshape(self.bottoms, self.tops)
         return [f"top {shaped(blob.shape)}" for blob in self.tops]
 

@@ -24,7 +24,7 @@ _LEARNING = {
 }
 _TIMED = ("min_level", "max_level", "stage", "not_stage")
 YES, NO, MAYBE = "yes", "no", "maybe"
-Value = tuple  # of the number of the layer that writes it, and the place of its top
+Value = tuple  # the number of the layer that writes it, and the place of its top
 
 
 @dataclass

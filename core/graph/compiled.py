@@ -237,7 +237,7 @@ class CompiledGraph:
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         try:
             return self._planned(wanted, added)
-        except BuildError:  # of advice, which the context does not follow any more
+        except BuildError:  # caused by advice, which the context does not follow any more
             return self._planned(wanted, added)
 
     def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:

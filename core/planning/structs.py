@@ -1,6 +1,6 @@
 """Structs that kernels take by value: one table of fields declares them in OpenCL C and packs them in Python.
 
-Fields are ints of 4 bytes in the table's order and nothing else, so that no compiler pads or reorders them.
+Fields are of one type, in the table's order, and nothing else, so that no compiler pads or reorders them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 AXES = ("d", "h", "w")  # depth, height, width
+KINDS = {"int": np.int32, "long": np.int64}
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,24 @@ class StructConstant:
 
 @dataclass(frozen=True)
 class Struct:
-    """A struct of ints.
+    """A struct of ints, or of longs.
 
     Attributes
     ----------
     name : str
         Kernels declare ``PhaseGrid`` as ``typedef struct { PHASE_GRID_FIELDS } PhaseGrid;``.
     counts : tuple of str
-        Fields of one int.
+        Fields of one number.
     spatial : tuple of str
-        Fields of one int for each axis: ``size`` becomes ``size_d``, ``size_h`` and ``size_w``.
+        Fields of one number for each axis: ``size`` becomes ``size_d``, ``size_h`` and ``size_w``.
+    kind : str
+        The type of all fields in OpenCL C: ``int`` or ``long``.
     """
 
     name: str
     counts: tuple[str, ...]
-    spatial: tuple[str, ...]
+    spatial: tuple[str, ...] = ()
+    kind: str = "int"
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -47,7 +51,7 @@ class Struct:
     def defines(self) -> dict[str, str]:
         """Return the macro that declares the fields in kernels."""
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name)
-        return {f"{words.upper()}_FIELDS": f"int {', '.join(self.fields)};"}
+        return {f"{words.upper()}_FIELDS": f"{self.kind} {', '.join(self.fields)};"}
 
     def pack(self, values: Mapping[str, int | Sequence[int]]) -> StructConstant:
         """Return the struct as a kernel argument.
@@ -55,7 +59,7 @@ class Struct:
         Parameters
         ----------
         values : mapping
-            For each of `counts` an int, for each of `spatial` one int per axis, outermost first.
+            For each of `counts` a number, for each of `spatial` one per axis, outermost first.
 
         Raises
         ------
@@ -72,4 +76,4 @@ class Struct:
             if len(axes) != len(AXES):
                 raise ValueError(f"[{self.name}] got {name} {axes}, expected one number for each of {AXES}")
             numbers += axes
-        return StructConstant(np.array(numbers, np.int32).tobytes())
+        return StructConstant(np.array(numbers, KINDS[self.kind]).tobytes())

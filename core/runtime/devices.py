@@ -151,7 +151,7 @@ def unusable() -> list[str]:
 
 
 def _rank(device: Any) -> tuple[int, int, str]:
-    """Discrete GPUs, GPUs that share memory, CPUs, the rest; a fixed order within each."""
+    """Rank discrete GPUs, GPUs that share memory, CPUs and the rest, in a fixed order within each."""
     info = describe(device)
     kinds = (info.is_gpu and info.host_access == "staged", info.is_gpu, info.is_cpu, True)
     platform = info.platform.lower()

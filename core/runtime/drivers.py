@@ -62,7 +62,7 @@ def made_private(folder: Path) -> bool:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made if it is not there, and a page be written to them."""
+    """Return whether files can be made in a folder, which is made if it is not there, and a page be written to them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -76,7 +76,7 @@ def _home_cache() -> Path:
 
 
 def caches_can_grow() -> bool:
-    """Whether there is room for the caches that libraries keep in the user's cache folder."""
+    """Return whether there is room for the caches that libraries keep in the user's cache folder."""
     return _writable(_home_cache())
 
 
@@ -98,7 +98,7 @@ def _until_the_end(prefix: str) -> Path:
 
 
 def _give_pocl_a_cache() -> None:
-    """Without a cache folder that it can write to, PoCL offers no device: it gets one until the process ends."""
+    """Make PoCL a cache folder, which lasts as long as the process, if it has none: it would offer no device."""
     if "POCL_CACHE_DIR" in os.environ:
         return
     if _writable(_home_cache() / "pocl"):

@@ -41,7 +41,7 @@ def _user(device: DeviceInfo) -> tuple[tuple[DeviceInfo, str], dict[str, Choice]
 
 
 def known(text: str, device: DeviceInfo) -> bool:
-    """Whether a problem itself has a result of the user's."""
+    """Return whether a problem itself has a result of the user's."""
     return text in _user(device)[1]
 
 

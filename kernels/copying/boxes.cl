@@ -19,10 +19,18 @@
 #define VALUE_PARAMETER
 #define READ(i) LOAD(xs, i)
 #endif
-#define BOX                                                                                                          \
-    const ulong x_begin, const ulong y_begin, const ulong size1, const ulong size2, const ulong size3,               \
-        const ulong size4, const long x0, const long x1, const long x2, const long x3, const long x4, const long x5, \
-        const long y0, const long y1, const long y2, const long y3, const long y4, const long y5, const ulong length,
+// The box: its fields are the table in core/operators/copying/boxes.py, sizes of the outer axes but the first, and steps
+// of all axes in x and y.
+#ifdef STEPPED_BOX_FIELDS
+typedef struct {
+    STEPPED_BOX_FIELDS
+} SteppedBox;
+#endif
+#define BOX_SIZES                                                                              \
+    const ulong x_begin = box.x_begin, y_begin = box.y_begin, length = box.length;             \
+    const ulong size1 = box.size1, size2 = box.size2, size3 = box.size3, size4 = box.size4;    \
+    const long x0 = box.x0, x1 = box.x1, x2 = box.x2, x3 = box.x3, x4 = box.x4, x5 = box.x5;   \
+    const long y0 = box.y0, y1 = box.y1, y2 = box.y2, y3 = box.y3, y4 = box.y4, y5 = box.y5;
 
 // Where the row of this number begins.
 #define FIND_ROW(row)                                                                             \
@@ -62,8 +70,8 @@
     const ulong begin = length * piece / pieces, end = length * (piece + 1) / pieces;                          \
     for (ulong row = first; row < min(first + rows_per_item, rows); row++)
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_rows(SOURCE TENSOR(y), const int accumulate,
-                                                                     BOX WORK VALUE_PARAMETER) {
+SINGLE void copy_rows(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
+    BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
     EACH_ROW {
@@ -78,8 +86,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_rows(SOURCE TENS
     }
 }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_strided(SOURCE TENSOR(y), const int accumulate,
-                                                                        BOX WORK VALUE_PARAMETER) {
+SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
+    BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
     EACH_ROW {
@@ -105,8 +113,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_strided(SOURCE T
         rows[i + step] = __builtin_shufflevector(low, high, CAT(LANES_, VL)(HIGH, step, 0));   \
     }
 
-kernel __attribute__((reqd_work_group_size(1, 1, 1))) void copy_tiles(SOURCE TENSOR(y), const int accumulate,
-                                                                      BOX WORK VALUE_PARAMETER) {
+SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox box, WORK VALUE_PARAMETER) {
+    BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
     const ulong blocks = (size4 + VL * rows_per_item - 1) / (VL * rows_per_item);
@@ -178,8 +186,9 @@ typedef uint counter;
     from += rest * x0;       \
     to += rest * y0;
 
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(SOURCE TENSOR(y), const int accumulate,
-                                                                             BOX const ulong count VALUE_PARAMETER) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(
+    SOURCE TENSOR(y), const int accumulate, const SteppedBox box, const ulong count VALUE_PARAMETER) {
+    BOX_SIZES
     OPEN_SOURCE
     global stored *ys = OPEN(y);
     real values[ELEMENTS];
@@ -206,8 +215,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_elements(SOU
 }
 
 #if !FILL
-kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(SOURCE TENSOR(y), const int accumulate,
-                                                                           BOX const ulong count VALUE_PARAMETER) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void copy_turned(
+    SOURCE TENSOR(y), const int accumulate, const SteppedBox box, const ulong count VALUE_PARAMETER) {
+    BOX_SIZES
     local real tile[SIDE][SIDE + 1];
     global const stored *xs = OPEN(x);
     global stored *ys = OPEN(y);

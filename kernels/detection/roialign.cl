@@ -12,9 +12,12 @@
 #define HALF_PIXEL 0
 #endif
 
+#include "common/sizes.cl"
+
 kernel void roialign_elements(CONST_TENSOR(x), CONST_TENSOR(rois), TENSOR_OF(const int, image), TENSOR(y), const int accumulate,
-                              const real scale, const int batch, const int channels, const int ih, const int iw, const int oh,
-                              const int ow, const int samples, const ulong count) {
+                              const real scale, const int batch, const int channels, const Sizes sizes, const int samples,
+                              const ulong count) {
+    IMAGE_PLANES
     const ulong item = get_global_id(0);
     if (item >= count) return;
     const int px = item % ow, py = item / ow % oh, channel = item / ow / oh % channels;

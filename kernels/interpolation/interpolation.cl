@@ -28,7 +28,8 @@ typedef ulong place;
 typedef uint place;
 #endif
 
-#define SIZES const int id, const int ih, const int iw, const int od, const int oh, const int ow
+#include "common/sizes.cl"
+
 #define CONST_TABLES                                                                                            \
     TENSOR_OF(const int, lower), TENSOR_OF(const real, fraction), TENSOR_OF(const int, first), TENSOR_OF(const int, stop)
 
@@ -107,7 +108,8 @@ int2 readers_of(const axis_map map, const long input) {
 
 // Entries of the tables: the outputs of the three axes one after the other, and the inputs of the three axes.
 kernel void interpolation_tables(TENSOR_OF(int, lower), TENSOR_OF(real, fraction), TENSOR_OF(int, first),
-                                 TENSOR_OF(int, stop), SIZES) {
+                                 TENSOR_OF(int, stop), const Sizes sizes) {
+    IMAGE_DEPTHS IMAGE_PLANES
     const long at = get_global_id(0), outputs = (long)od + oh + ow;
     if (at < outputs) {
         const int axis = (at >= od) + (at >= (long)od + oh);
@@ -188,8 +190,9 @@ real gradient_at(global const stored *plane, global const int *below, global con
     real sums[PLANES];                                                                                      \
     EACH_PLANE sums[p] = 0;
 
-kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES,
+kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
                                   const ulong planes) {
+    IMAGE_DEPTHS IMAGE_PLANES
     const place at = get_global_id(0), line = at / ow, size = (place)od * oh * ow;
     if (at >= size) return;
     OPEN_TABLES
@@ -217,8 +220,9 @@ kernel void interpolation_forward(CONST_TENSOR(x), TENSOR(y), const int accumula
         if (number + p < planes) FINISH(ys, planes_at[p] * size + at, sums[p]);
 }
 
-kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, SIZES,
+kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, const Sizes sizes,
                                    const ulong planes) {
+    IMAGE_DEPTHS IMAGE_PLANES
     const place at = get_global_id(0), line = at / iw, size = (place)id * ih * iw;
     if (at >= size) return;
     OPEN_TABLES
@@ -244,8 +248,9 @@ kernel void interpolation_backward(CONST_TENSOR(dy), TENSOR(dx), const int accum
 
 // A work-item per some rows: for CPU devices.
 
-kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, SIZES,
+kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int accumulate, CONST_TABLES, const Sizes sizes,
                                        const ulong rows, const ulong item_rows) {
+    IMAGE_DEPTHS IMAGE_PLANES
     OPEN_TABLES
     const ulong begin = get_global_id(0) * item_rows;
     for (ulong line = begin; line < min(begin + item_rows, rows); line++) {
@@ -261,8 +266,9 @@ kernel void interpolation_rows_forward(CONST_TENSOR(x), TENSOR(y), const int acc
     }
 }
 
-kernel void interpolation_rows_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, SIZES,
+kernel void interpolation_rows_backward(CONST_TENSOR(dy), TENSOR(dx), const int accumulate, CONST_TABLES, const Sizes sizes,
                                         const ulong rows, const ulong item_rows) {
+    IMAGE_DEPTHS IMAGE_PLANES
     OPEN_TABLES
     const ulong begin = get_global_id(0) * item_rows;
     for (ulong line = begin; line < min(begin + item_rows, rows); line++) {

@@ -9,6 +9,7 @@
 // Backward gathers: an element of dx adds up the windows that hold it, in memory order, so nothing is added atomically.
 
 #include "pooling/operators.cl"
+#include "pooling/windows.cl"
 
 #ifndef WIDE
 #define WIDE 1
@@ -19,12 +20,6 @@ typedef ulong place;
 #else
 typedef uint place;
 #endif
-
-// id.. input, od.. output, kd.. window, sd.. stride, pd.. padding at the beginning, ed.. where the padded input ends
-#define SHAPE \
-    const int id, const int ih, const int iw, const int od, const int oh, const int ow, const int kd, const int kh, const int kw, \
-        const int sd, const int sh, const int sw, const int pd, const int ph, const int pw, const int ed, const int eh, \
-        const int ew, const int count_padding, const ulong count
 
 // What the sum of the window that begins at (z, r, q) is divided by.
 #define DIVISOR(z, r, q) \
@@ -39,7 +34,8 @@ typedef uint place;
 #define VALUES CONST_TENSOR(x), CONST_TENSOR(y)
 #endif
 
-kernel void pool_forward(CONST_TENSOR(x), RESULTS, SHAPE) {
+kernel void pool_forward(CONST_TENSOR(x), RESULTS, const Windows windows, const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES
     if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / ow, slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
@@ -83,17 +79,19 @@ bool holds_before(global const stored *plane, const real value, const int z, con
 }
 #endif
 
-kernel void pool_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, SHAPE) {
+kernel void pool_backward(VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const Windows windows,
+                          const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES
     if (get_global_id(0) >= count) return;
     const place at = get_global_id(0), row = at / iw, slice = row / ih, number = slice / id;
     const int q = at % iw, r = row % ih, z = slice % id;
-    const ulong windows = (ulong)number * od * oh * ow;
-    global const stored *gradients = OPEN(dy) + windows;
+    const ulong first = (ulong)number * od * oh * ow;
+    global const stored *gradients = OPEN(dy) + first;
 #ifdef ARGMAX
-    global const uchar *chosen = OPEN(argmax) + windows;
+    global const uchar *chosen = OPEN(argmax) + first;
 #elif OPERATOR == 0 || OPERATOR > 3
     global const stored *plane = OPEN(x) + (ulong)number * id * ih * iw;
-    global const stored *results = OPEN(y) + windows;
+    global const stored *results = OPEN(y) + first;
     const real value = LOAD(plane, ((place)z * ih + r) * iw + q);
 #endif
     real sum = 0;

@@ -6,19 +6,17 @@
 //     a work-item per window
 //
 // The mask counts within a plane, as a floating-point number: (z * ih + r) * iw + q of the first that equals y, in memory
-// order; -1 where a window holds nothing, or nothing above the lowest number.
+// order; -1 where a window holds nothing, or nothing above the lowest number. `count` is of its elements.
 
 #include "pooling/operators.cl"
-
-// id.. input, od.. output, kd.. window, sd.. stride, pd.. padding at the beginning; `count` is of the mask's elements
-#define SHAPE \
-    const int id, const int ih, const int iw, const int od, const int oh, const int ow, const int kd, const int kh, \
-        const int kw, const int sd, const int sh, const int sw, const int pd, const int ph, const int pw, const ulong count
+#include "pooling/windows.cl"
 
 #ifdef SW
 #define CHUNK 64  // windows whose maxima and places stay in the fastest cache
 
-kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate, SHAPE) {
+kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate,
+                      const Windows windows, const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES
     const ulong row = get_global_id(0), slice = row / oh, number = slice / od;
     global const stored *plane = OPEN(x) + number * id * ih * iw;
     global const stored *results = OPEN(y) + row * ow;
@@ -48,7 +46,9 @@ kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int 
     }
 }
 #else
-kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate, SHAPE) {
+kernel void pool_mask(CONST_TENSOR(x), CONST_TENSOR(y), TENSOR(mask), const int accumulate,
+                      const Windows windows, const ulong count) {
+    WINDOW_DEPTHS WINDOW_PLANES
     const ulong at = get_global_id(0);
     if (at >= count) return;
     const ulong row = at / ow, slice = row / oh, number = slice / od;

@@ -12,6 +12,7 @@
 
 #include "common/divide.cl"
 #include "pooling/operators.cl"
+#include "pooling/windows.cl"
 
 #ifndef KH
 #define KH 3  // window
@@ -30,11 +31,6 @@
 #define CELLS_W 32
 #endif
 
-// eh, ew: where the padded input ends
-#define WINDOWS_SHAPE                                                                                            \
-    const int ih, const int iw, const int oh, const int ow, const int ph, const int pw, const int eh, const int ew, \
-        const int count_padding
-
 // Rows of x that a work-item's results meet.
 #define STRIP ((ITEM_ROWS - 1) * SH + KH)
 
@@ -48,8 +44,9 @@
 
 // strips: work-items for a column of results
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forward(
-    CONST_TENSOR(x), RESULTS, WINDOWS_SHAPE, const uint count, const int strips,
+    CONST_TENSOR(x), RESULTS, const Windows windows, const uint count, const int strips,
     const ulong strips_divisor, const ulong row_divisor) {
+    WINDOW_PLANES
     const uint number = get_global_id(0);
     if (number >= count) return;
     const uint line = quotient(number, row_divisor), plane = quotient(line, strips_divisor);
@@ -123,7 +120,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_forw
 #define TILE_H (CELLS_H * SH)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pool_windows_backward(
-    VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, WINDOWS_SHAPE, const int tiles_h, const int tiles_w) {
+    VALUES, CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const Windows windows, const int tiles_h,
+    const int tiles_w) {
+    WINDOW_PLANES
     local real gradients[WINDOWS_H * WINDOWS_W];
 #if OPERATOR == 0
     local int chosen[WINDOWS_H * WINDOWS_W];

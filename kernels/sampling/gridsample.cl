@@ -20,6 +20,8 @@
 #endif
 #define TAPS (METHOD == 0 ? 1 : METHOD == 1 ? 2 : 4)
 
+#include "common/sizes.cl"
+
 real moved(const real at, const int size) {
 #if PADDING == 1
     return fmin(fmax(at, (real)0), (real)(size - 1));
@@ -56,8 +58,8 @@ void taps_of(const real g, const int size, int *index, real *weight) {
 }
 
 kernel void gridsample_elements(CONST_TENSOR(x), CONST_TENSOR(grid), TENSOR(y), const int accumulate, const int channels,
-                                const int id, const int ih, const int iw, const int od, const int oh, const int ow,
-                                const ulong count) {
+                                const Sizes sizes, const ulong count) {
+    IMAGE_DEPTHS IMAGE_PLANES
     const ulong item = get_global_id(0);
     if (item >= count) return;
     const ulong pixels = (ulong)od * oh * ow, pixel = item % pixels, plane = item / pixels;

@@ -41,7 +41,7 @@ OWN_KEYS = ("op_type", "name", "out", "attr")
 
 
 def is_grafted(op_type: str | None) -> bool:
-    """Whether an ``op_type`` of Custom is one of this package."""
+    """Return whether an ``op_type`` of Custom is one of this package."""
     return op_type in FAMILIES
 
 

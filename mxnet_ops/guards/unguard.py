@@ -68,7 +68,7 @@ def executor_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 
 
 def _is_sparse(value: Any) -> bool:
-    """Whether an argument of bind is, or holds, a sparse array or a word for one."""
+    """Return whether an argument of bind is, or holds, a sparse array or a word for one."""
     if isinstance(value, mx.nd.NDArray):
         return bool(value.stype != "default")
     if isinstance(value, str):

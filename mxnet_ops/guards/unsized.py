@@ -37,7 +37,7 @@ def unsized_nodes(nodes: Sequence[Mapping[str, Any]]) -> set[int]:
 
 
 def shares_shape(node: Mapping[str, Any]) -> bool:
-    """Whether the shapes of a node's inputs and output are one, which follows from any input of known shape."""
+    """Return whether the shapes of a node's inputs and output are one, which follows from any input of known shape."""
     if node["op"] != "Custom":
         return node["op"] in SAME_SHAPE
     attributes = dict(node["attrs"])

@@ -25,7 +25,7 @@ Select = Optional[Union[Callable[[Node], bool], Iterable[str]]]
 
 
 def is_selected(select: Select, node: Node) -> bool:
-    """Whether a node is to be replaced: by a function, or by patterns (``*`` and ``?``) of names or operators."""
+    """Return whether a function, or patterns (``*`` and ``?``) of names or operators, say that a node is replaced."""
     if select is None:
         return True
     if callable(select):
@@ -166,7 +166,7 @@ def translate(node: Node, weight: tuple[int, ...] | None = None) -> Translated:
 
 
 def is_translatable(operator: str) -> bool:
-    """Whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
+    """Return whether some grafted operator computes what an operator of MXNet does, for suitable attributes."""
     name = ALIASES.get(operator, operator)
     return name in REAL_ONLY or is_typeless(name)
 
@@ -177,6 +177,6 @@ def plain_name(operator: str) -> str:
 
 
 def is_typeless(operator: str) -> bool:
-    """Whether an operator of MXNet may as well stand for whole numbers, such as indices and shapes."""
+    """Return whether an operator of MXNet may as well stand for whole numbers, such as indices and shapes."""
     name = plain_name(operator)
     return name in TYPELESS or name in UNARY or name in BINARY

@@ -55,7 +55,7 @@ class _Text:
         return top or name
 
     def conv(self, x: str, outputs: int, kernel: int, stride: int = 1, group: int = 1, relu: bool = True) -> str:
-        """Convolution, BatchNorm, Scale and, unless told otherwise, ReLU."""
+        """Add a Convolution, BatchNorm, Scale and, unless told otherwise, ReLU."""
         sizes = f"kernel_size: {kernel} stride: {stride} pad: {kernel // 2} group: {group}"
         y = self.layer(
             "Convolution",

@@ -17,7 +17,8 @@ from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.swap import is_solver, naming, swap_net
 from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
-from clgraft.plugins.command_line.check.runner import CheckError, CheckRow, relative_error
+from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
+from clgraft.plugins.plugin import PluginError
 
 LIMIT = 2e-4
 
@@ -40,7 +41,7 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     with naming(Path(path)):
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
-        raise CheckError(f"[check] got {path}, in which no layer has an OpenCL counterpart")
+        raise PluginError(f"[caffe] got {path}, in which no layer has an OpenCL counterpart")
     caffe.set_mode_cpu()
     number = caffe.TRAIN if phase == "train" else caffe.TEST
     native, ours = (_load(caffe, prototxt, number) for prototxt in (native_text, swapped_text))
@@ -86,7 +87,7 @@ def explain(lines: list[str], path: str, **_: Any) -> str:
             found.append(fatal[1])
     if not found:
         return ""
-    return f"[check] got {path}, which this Caffe rejects: {'; '.join(found)}"
+    return f"[caffe] got {path}, which this Caffe rejects: {'; '.join(found)}"
 
 
 def _check(
@@ -177,17 +178,17 @@ def opened(path: str) -> tuple[Any, str]:
 
     Raises
     ------
-    CheckError
+    PluginError
         If Caffe cannot be imported, or the file is a solver.
     """
     try:
         import caffe
     except (ImportError, OSError) as error:
-        raise CheckError(f"[check] Caffe is needed to check a net and cannot be imported: {error}") from None
+        raise PluginError(f"[caffe] Caffe is needed to check a net and cannot be imported: {error}") from None
     text = read_text(Path(path))
     with naming(Path(path)):
         if is_solver(text):
-            raise CheckError(f"[check] got the solver {path}, expected a net")
+            raise PluginError(f"[caffe] got the solver {path}, expected a net")
         return caffe, _forced(upgrade(text).text)
 
 

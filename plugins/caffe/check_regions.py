@@ -16,7 +16,8 @@ import numpy as np
 
 from clgraft.caffe_layers.swap import naming, swap_net
 from clgraft.plugins.caffe.check import _labels, _load, _set_weights, explain, opened
-from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
+from clgraft.plugins.command_line.check.runner import CheckRow
+from clgraft.plugins.plugin import PluginError
 
 __all__ = ["explain", "rows"]
 
@@ -42,7 +43,7 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
         by_layer, _ = swap_net(native_text)
         by_region, report = swap_net(native_text, regions=True)
     if not report.regions:
-        raise CheckError(f"[check] got {path}, in which no two layers make a region")
+        raise PluginError(f"[caffe] got {path}, in which no two layers make a region")
     caffe.set_mode_cpu()
     number = caffe.TRAIN if phase == "train" else caffe.TEST
     nets = [_load(caffe, each, number) for each in (native_text, by_layer, by_layer, by_region)]

@@ -58,11 +58,13 @@ class CaffePlugin(Plugin):
         parser.add_argument("--phase", choices=["train", "test"], default="train", help="of a net (default: train)")
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
+        _refuse_shapes(model, options.shapes)
         arguments = {"path": str(model), "phase": options.phase, "repeats": options.repeats}
         module = "clgraft.plugins.caffe.check_regions" if options.regions else "clgraft.plugins.caffe.check"
         return Task(module, arguments)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        _refuse_shapes(model, shapes)
         return Task("clgraft.plugins.caffe.tune", {"path": str(model), "training": training})
 
     def peers(self) -> Sequence[Peer]:
@@ -93,6 +95,11 @@ class CaffePlugin(Plugin):
             else:
                 text, report = swap.swap_net(native, **chosen)
         return text, [report]
+
+
+def _refuse_shapes(model: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    if shapes:
+        raise PluginError(f"[caffe] got --shape for {model}, expected none: a net holds the shapes of its inputs")
 
 
 PLUGIN = CaffePlugin()

@@ -12,7 +12,7 @@ from clgraft.caffe_layers.swap.storage import read_text
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
 from clgraft.plugins.caffe.check import _forced, _load
-from clgraft.plugins.command_line.tune.supervise import TuneError
+from clgraft.plugins.plugin import PluginError
 
 
 def problems(path: str, training: bool = True, passes: int = 1, regions: bool = False) -> tuple[Problem, ...]:
@@ -32,11 +32,11 @@ def problems(path: str, training: bool = True, passes: int = 1, regions: bool = 
     try:
         import caffe
     except (ImportError, OSError) as error:
-        raise TuneError(f"[tune] Caffe is needed to read a net's shapes and cannot be imported: {error}") from None
+        raise PluginError(f"[caffe] Caffe is needed to read a net's shapes and cannot be imported: {error}") from None
     text = read_text(Path(path))
     with naming(Path(path)):
         if is_solver(text):
-            raise TuneError(f"[tune] got the solver {path}, expected a net")
+            raise PluginError(f"[caffe] got the solver {path}, expected a net")
         # forced gradients concern the swap: one that was done before is done again
         native, restored = swap_back(upgrade(text).text)
         names = [row.name for row in restored.swapped] or None
@@ -50,5 +50,5 @@ def problems(path: str, training: bool = True, passes: int = 1, regions: bool = 
             net._backward(len(net.layers) - 1, 0)
     found = core.context().problems()
     if not found:
-        raise TuneError(f"[tune] got {path}, in which no layer has an OpenCL counterpart")
+        raise PluginError(f"[caffe] got {path}, in which no layer has an OpenCL counterpart")
     return found

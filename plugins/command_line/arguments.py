@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 DEVICE_HELP = "cpu, gpu, part of a name, 0:1 (default: CLGRAFT_DEVICE, else PYOPENCL_CTX)"
 
 
 def shape(text: str) -> tuple[str, list[int]]:
-    """Read the shape of an input: ``NAME=N,N``."""
+    """Read the shape of an input: ``NAME=N,N``, numbers from 0."""
     name, _, sizes = text.partition("=")
-    try:
-        return name, [int(size) for size in sizes.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text}, expected NAME=N,N,...") from None
+    words = [size.strip() for size in sizes.split(",")]
+    if not name or not all(word.isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(f"got {text}, expected NAME=N,N,... with whole numbers from 0")
+    return name, [int(word) for word in words]
 
 
 def words(text: str) -> list[str]:
@@ -49,6 +50,22 @@ def count(text: str) -> int:
 def counts(text: str) -> list[int]:
     """Read whole numbers from 1 between commas."""
     return [count(word) for word in words(text)]
+
+
+def new_file(text: str) -> Path:
+    """Read the path of a file to write: refused before anything runs if it is a folder, or in none."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"got {text}, expected a file in a folder that exists")
+    return path
+
+
+def new_folder(text: str) -> Path:
+    """Read the path of a folder to write to: refused before anything runs if it is a file."""
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"got {text}, expected a folder")
+    return path
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:

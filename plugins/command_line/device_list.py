@@ -10,6 +10,7 @@ from typing import Any
 
 from clgraft.core.errors import DeviceError
 from clgraft.core.runtime import devices
+from clgraft.plugins.command_line import terminal
 
 _HOST_ACCESS = {
     "raw_pointer": "host memory used in place",
@@ -54,8 +55,9 @@ def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
             f"{info.selector}  {info.name}{mark}",
             f"     {info.platform}, {info.version}, driver {info.driver}",
             f"     {info.device_class}, {info.compute_units} compute units, {info.vector_width} floats wide, "
-            f"{_bytes(info.global_memory)} of memory ({_HOST_ACCESS.get(info.host_access, info.host_access)}), "
-            f"{_bytes(info.local_memory)} local, work-groups up to {info.max_work_group_size}",
+            f"{terminal.nbytes(info.global_memory)} of memory "
+            f"({_HOST_ACCESS.get(info.host_access, info.host_access)}), "
+            f"{terminal.nbytes(info.local_memory)} local, work-groups up to {info.max_work_group_size}",
             f"     dtypes: float32, float16{half}{double}",
         ]
     if not found:
@@ -79,12 +81,3 @@ def _default() -> str | None:
         return devices.describe(devices.select()).selector
     except DeviceError:
         return None
-
-
-def _bytes(count: int) -> str:
-    value = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from clgraft import __version__
-from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import cache, completion, device_list, swap
 from clgraft.plugins.command_line.bench import command as bench
@@ -18,6 +17,7 @@ from clgraft.plugins.command_line.check import command as check
 from clgraft.plugins.command_line.profile import command as profile
 from clgraft.plugins.command_line.tune import command as tune
 from clgraft.plugins.command_line.warm import command as warm
+from clgraft.plugins.plugin import REPORTED
 
 _COMMANDS = (swap, check, bench, tune, profile, warm, device_list, cache, completion)
 _EXAMPLES = (
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("clgraft: interrupted", file=sys.stderr)
         return 130
-    except (ClgraftError, OSError) as error:
+    except REPORTED as error:
         print(f"clgraft: {error}", file=sys.stderr)
         return 1
 

@@ -5,7 +5,6 @@ Errors of whole nets grow from operator to operator, so the error of the origina
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.plugins.command_line.check.runner import CheckError, CheckRow
+from clgraft.plugins.command_line.check.runner import CheckRow
+from clgraft.plugins.mxnet import symbols
+from clgraft.plugins.plugin import PluginError
 
 # the factor of the original net's error in float32 that passes, and the error that always passes
 FACTOR, FLOOR = 5.0, 1e-4
@@ -34,30 +35,17 @@ def rows(path: str, shapes: Mapping[str, Sequence[int]], repeats: int = 3, regio
     regions : bool
         Whether to swap with regions.
     """
-    try:
-        from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
-        import mxnet
-    except (ImportError, OSError) as error:
-        raise CheckError(f"[check] MXNet is needed to check a symbol and cannot be imported: {error}") from None
-    try:
-        graph = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckError(f"[check] got {path}, which is no JSON: {error}") from None
+    mxnet, swap_symbol = symbols.framework("check a symbol")
+    graph = symbols.read_graph(Path(path))
     for node in graph["nodes"]:
-        if node["op"] == "Dropout":  # its random numbers would differ
+        if node.get("op") == "Dropout":  # its random numbers would differ
             node.setdefault("attrs", {})["p"] = "0"
-    symbol = mxnet.sym.load_json(json.dumps(graph))
+    symbol = symbols.load(mxnet, Path(path), graph)
     swapped, report = swap_symbol(symbol, regions=regions)
     if not report.replaced:
-        raise CheckError(f"[check] got {path}, in which no operator has an OpenCL counterpart")
-    try:
-        arguments, _, auxiliary = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
-    except mxnet.MXNetError as error:
-        raise CheckError(f"[check] got shapes {dict(shapes)}, which do not fit: {str(error).splitlines()[0]}") from None
-    if arguments is None:
-        known = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})[0]
-        missing = [name for name, shape in zip(symbol.list_arguments(), known) if not shape or 0 in shape]
-        raise CheckError(f"[check] got no shape of {missing[0]}, expected --shape {missing[0]}=N,N,...")
+        raise PluginError(f"[mxnet] got {path}, in which no operator has an OpenCL counterpart")
+    symbols.expect_shapes(mxnet, symbol, shapes)
+    arguments, _, auxiliary = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     rng = np.random.default_rng(13)
     values = {name: _value(name, shape, rng) for name, shape in zip(symbol.list_arguments(), arguments)}
     states = {name: _value(name, shape, rng) for name, shape in zip(symbol.list_auxiliary_states(), auxiliary)}

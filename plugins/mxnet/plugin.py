@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.plugins.mxnet import symbols
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task, with_regions
 
 
@@ -32,17 +32,10 @@ class MXNetPlugin(Plugin):
             raise PluginError("[swap] got --keep for a symbol, expected outputs of the symbol: those stay visible")
         if request.native:
             raise PluginError("[swap] got --native for a symbol, expected a prototxt: MXNet has no C++ layers")
-        mxnet, swap_symbol = _framework()
-        if not request.source.is_file():
-            raise PluginError(f"[swap] got {request.source}, which is not a file")
+        mxnet, swap_symbol = symbols.framework("swap a symbol")
         if request.target is not None and request.target.resolve() == request.source.resolve():
             raise PluginError(f"[swap] got {request.target} to write to, expected a file other than the one read")
-        _expect_graph(request.source)
-        try:
-            symbol = mxnet.sym.load(str(request.source))
-        except (mxnet.MXNetError, UnicodeDecodeError) as error:  # MXNet's own message may be cut inside a letter
-            reason = str(error).strip().splitlines()[0]
-            raise PluginError(f"[swap] got {request.source}, which MXNet cannot load: {reason}") from None
+        symbol = symbols.load(mxnet, request.source)
         selection = _Selection(request)
         new, report = swap_symbol(symbol, select=selection, regions=request.regions)
         text = new.tojson()
@@ -95,27 +88,8 @@ class _Selection:
         return bool(found)
 
 
-def _expect_graph(path: Path) -> None:
-    try:
-        graph = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise PluginError(f"[swap] got {path}, which is no JSON: {error}") from None
-    if not isinstance(graph, dict) or not {"nodes", "heads"} <= set(graph):
-        raise PluginError(f"[swap] got {path}, expected an MXNet symbol with nodes and heads")
-
-
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
-
-
-def _framework() -> tuple[Any, Callable[..., Any]]:
-    try:
-        # ours first: it prepares what MXNet needs from newer NumPys
-        from clgraft.mxnet_ops import swap_symbol  # isort: skip
-        import mxnet
-    except (ImportError, OSError) as error:
-        raise PluginError(f"[swap] MXNet is needed to swap a symbol and cannot be imported: {error}") from None
-    return mxnet, swap_symbol
 
 
 PLUGIN = MXNetPlugin()

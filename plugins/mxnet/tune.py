@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
 from clgraft import core
 from clgraft.core.problem import Problem
-from clgraft.plugins.command_line.tune.supervise import TuneError
+from clgraft.plugins.mxnet import symbols
+from clgraft.plugins.plugin import PluginError
 
 
 def problems(
@@ -28,21 +29,11 @@ def problems(
     regions : bool
         Whether to swap with regions.
     """
-    try:
-        from clgraft.mxnet_ops import swap_symbol  # isort: skip  (prepares what MXNet needs from newer NumPys)
-        import mxnet
-    except (ImportError, OSError) as error:
-        raise TuneError(f"[tune] MXNet is needed to read a symbol's shapes and cannot be imported: {error}") from None
+    mxnet, swap_symbol = symbols.framework("read a symbol's shapes")
+    symbol = symbols.load(mxnet, Path(path))
+    symbols.expect_shapes(mxnet, symbol, shapes)
     given = {name: tuple(shape) for name, shape in shapes.items()}
     try:
-        symbol: Any = mxnet.sym.load(path)
-        unknown = [name for name in given if name not in symbol.list_arguments()]
-        if unknown:
-            raise TuneError(f"[tune] got a shape of {unknown[0]}, expected one of an argument of {path}")
-        known = symbol.infer_shape_partial(**given)[0]
-        missing = [name for name, shape in zip(symbol.list_arguments(), known) if not shape or 0 in shape]
-        if missing:
-            raise TuneError(f"[tune] got no shape of {missing[0]}, expected --shape {missing[0]}=N,N,...")
         swapped, _ = swap_symbol(symbol, regions=regions)
         executor = swapped.simple_bind(mxnet.cpu(), grad_req="write" if training else "null", **given)
         for _ in range(passes):
@@ -50,9 +41,9 @@ def problems(
             if training:
                 executor.backward([mxnet.nd.ones_like(output) for output in outputs])
             mxnet.nd.waitall()
-    except (mxnet.MXNetError, UnicodeDecodeError) as error:
-        raise TuneError(f"[tune] got {path}: {str(error).strip().splitlines()[0]}") from None
+    except mxnet.MXNetError as error:
+        raise PluginError(f"[mxnet] got {path}: {symbols.reason(error)}") from None
     found = core.context().problems()
     if not found:
-        raise TuneError(f"[tune] got {path}, in which no operator has an OpenCL counterpart")
+        raise PluginError(f"[mxnet] got {path}, in which no operator has an OpenCL counterpart")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -41,6 +41,16 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
+
+
+def fits(port: Port, shape: Sequence[int]) -> bool:
+    """Return whether an input or output may have a shape."""
+    if port.shape is None:
+        return all(size >= 0 for size in shape)
+    sizes = zip(port.shape, shape)
+    return len(port.shape) == len(shape) and all(
+        size == own or (isinstance(size, str) and own >= 0) for size, own in sizes
+    )
 
 
 @dataclass

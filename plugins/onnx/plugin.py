@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clgraft.plugins.onnx import run
-from clgraft.plugins.plugin import Peer, Plugin, Task
+from clgraft.plugins.plugin import Peer, Plugin, PluginError, Task
 
 PACKAGE = "clgraft.plugins.onnx"
 NETS = ("resnet50", "vgg19", "densenet121", "squeezenet", "inception_v2", "shufflenet")
@@ -28,11 +29,13 @@ class OnnxPlugin(Plugin):
         return path.suffix == ".onnx"
 
     def check(self, model: Path, options: argparse.Namespace) -> Task:
+        _expect_onnx(model)
         shapes = {name: list(shape) for name, shape in options.shapes.items()}
         arguments = {"path": str(model), "shapes": shapes, "repeats": options.repeats}
         return Task(f"{PACKAGE}.check", arguments)
 
     def problems(self, model: Path, shapes: Mapping[str, Sequence[int]], training: bool) -> Task:
+        _expect_onnx(model)
         given = {name: list(shape) for name, shape in shapes.items()}
         return Task(f"{PACKAGE}.tune", {"path": str(model), "shapes": given})
 
@@ -46,6 +49,11 @@ class OnnxPlugin(Plugin):
     def add_commands(self, commands: Any) -> None:
         """Add `clgraft run` to the subparsers of the command line."""
         run.add_command(commands)
+
+
+def _expect_onnx(model: Path) -> None:
+    if importlib.util.find_spec("onnx") is None:
+        raise PluginError(f"[onnx] onnx is needed to read {model}, expected it to be installed: pip install onnx")
 
 
 PLUGIN = OnnxPlugin()

@@ -36,7 +36,9 @@ def add_command(commands: Any) -> None:
         metavar="NAME=FILE",
         help="an input, from a file of numpy.save",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the outputs, as numpy.savez does")
+    parser.add_argument(
+        "--output", type=arguments.new_file, metavar="FILE", help="write the outputs, as numpy.savez does"
+    )
     parser.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     arguments.add_shapes(parser)
     parser.add_argument("--profile", action="store_true", help="also show what the graph needs and how long it takes")

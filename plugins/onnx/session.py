@@ -13,7 +13,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.plugins.onnx.errors import OnnxError
-from clgraft.plugins.onnx.loading import Model, Port, Source, load
+from clgraft.plugins.onnx.loading import Model, Port, Source, fits, load
 from clgraft.plugins.onnx.lowering import Asked, Lowering
 from clgraft.plugins.onnx.values import Value, known
 
@@ -169,6 +169,8 @@ class Session:
             shape = own.pop(port.name, port.shape)
             if shape is None or not all(isinstance(size, int) for size in shape):
                 raise OnnxError(f"[onnx] got no shape for input {port.name!r} of shape {port.shape}, expected one")
+            if not fits(port, shape):
+                raise OnnxError(f"[onnx] got shape {tuple(shape)} for input {port.name!r}, expected {port.shape}")
             found[port.name] = tuple(int(size) for size in shape)
         if own:
             raise OnnxError(f"[onnx] got shapes for {sorted(own)}, expected some of {[p.name for p in self.inputs]}")
@@ -181,11 +183,7 @@ class Session:
         found = {}
         for port in self.inputs:
             array = np.asarray(arrays[port.name])
-            fits = port.shape is None or (
-                len(port.shape) == array.ndim
-                and all(isinstance(size, str) or size == own for size, own in zip(port.shape, array.shape))
-            )
-            if array.dtype.name != port.dtype or not fits:
+            if array.dtype.name != port.dtype or not fits(port, array.shape):
                 raise OnnxError(
                     f"[onnx] got {array.dtype.name} of shape {array.shape} for input {port.name!r},"
                     f" expected {port.dtype} of shape {port.shape}"

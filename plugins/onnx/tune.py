@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from clgraft.core.problem import Problem, parse
 from clgraft.plugins.command_line import lone_run
+from clgraft.plugins.onnx import samples
 from clgraft.plugins.onnx.session import Session
 
 
-def problems(path: str, shapes: Mapping[str, Sequence[int]], passes: int = 1) -> tuple[Problem, ...]:
+def problems(
+    path: str, shapes: Mapping[str, Sequence[int]], passes: int = 1, regions: bool = True
+) -> tuple[Problem, ...]:
     """Return the problems of a model's graph after the passes.
 
     Parameters
@@ -18,13 +21,16 @@ def problems(path: str, shapes: Mapping[str, Sequence[int]], passes: int = 1) ->
     shapes : mapping
         Shapes of the inputs that the model does not fix.
     passes : int
-        How often each problem is run on random numbers, one by one, if it is more than once.
+        How often the model, and each problem alone, is run on random numbers if it is more than once.
+    regions : bool
+        Changes nothing: the whole model is one graph.
     """
-    report = Session(path).report(shapes)
-    found = tuple(dict.fromkeys(parse(text) for text, _ in report.algorithms))
+    session = Session(path)
+    report = session.report(shapes)
     if passes > 1:
-        for text, _ in report.algorithms:
-            call = lone_run.bind(parse(text))
+        given = samples.inputs(session, shapes)
+        calls = [lambda: session.run(given), *(lone_run.bind(parse(text)) for text, _ in report.algorithms)]
+        for call in calls:
             for _ in range(passes):
                 call()
-    return found
+    return tuple(dict.fromkeys(parse(text) for text, _ in report.algorithms))

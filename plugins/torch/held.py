@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from clgraft.core import Context, ExecutionError
+from clgraft.core.problem import round_up
 
 PAGE = 1 << 13  # bytes of the memory of tensors that stand for values; their addresses name it
 ALIGNMENT = 256  # bytes of a value on the device
@@ -158,7 +159,7 @@ class Layout:
         for number, (shape, dtype) in enumerate(values):
             itemsize = np.dtype(dtype).itemsize
             self.offsets.append(self.nbytes)
-            self.nbytes += -(-max(1, math.prod(shape)) * itemsize // ALIGNMENT) * ALIGNMENT
+            self.nbytes += round_up(max(1, math.prod(shape)) * itemsize, ALIGNMENT)
             pages = self._pages.setdefault(dtype, [[]])
             if len(pages[-1]) == PAGE // itemsize:
                 pages.append([])

@@ -209,3 +209,47 @@ def compare(
         for name, values in expected.items():
             close(got[name], values, name, tolerance)
     return expected
+
+
+def expect_frozen_weights_without_gradient(kind: str, parameters: str, shape: Sequence[int]) -> None:
+    """Check that a layer of ours leaves the gradient of weights with lr_mult 0 alone, and has that of its bias."""
+    rates = "param { lr_mult: 0 } param { lr_mult: 2 } "
+    net = load(inputs({"x": shape}) + layer(kind, rates + parameters, ours=True) + "force_backward: true")
+    w, b = net.params["op"]
+    net.forward()
+    w.diff[...] = np.nan
+    net.blobs["y"].diff[...] = 1
+    net.backward()
+    assert np.isnan(w.diff).all()
+    assert (b.diff == net.blobs["y"].diff.size / b.diff.size).all()
+
+
+def compare_shapes(kind: str, parameters: str, shape: Sequence[int], shapes: Sequence[Sequence[int]]) -> Any:
+    """Compare a layer with Caffe's own, both reshaped from call to call; return the net with ours.
+
+    Parameters
+    ----------
+    kind, parameters : str
+        The layer's type and its attributes.
+    shape : sequence of int
+        With which the nets are made.
+    shapes : sequence of sequence of int
+        Of the input, call by call.
+    """
+    text = inputs({"x": shape})
+    nets = [load(text + layer(kind, parameters, ours=ours) + "force_backward: true") for ours in (False, True)]
+    random = np.random.default_rng(1)
+    for blob, same in zip(nets[0].params["op"], nets[1].params["op"]):
+        blob.data[...] = same.data[...] = random.standard_normal(blob.data.shape)
+    for each in shapes:
+        x = random.standard_normal(each).astype(np.float32)
+        results = []
+        for net in nets:
+            net.blobs["x"].reshape(*each)
+            net.reshape()
+            dy = np.ones(net.blobs["y"].data.shape, np.float32)
+            start = [np.ones(blob.data.shape, np.float32) for blob in net.params["op"]]
+            results.append(gradients(net, {"x": x}, {"y": dy}, start))
+        for name, values in results[0].items():
+            close(results[1][name], values, f"{name} of {each}")
+    return nets[1]

@@ -8,7 +8,14 @@ import pytest
 caffe = pytest.importorskip("caffe")
 
 from clgraft import core
-from tests.caffe_layers.caffe_nets import close, compare, gradients, inputs, layer, load
+from tests.caffe_layers.caffe_nets import (
+    compare,
+    compare_shapes,
+    expect_frozen_weights_without_gradient,
+    inputs,
+    layer,
+    load,
+)
 from tests.problem_sets import problem_lines
 
 PROBLEMS = {name: core.parse(text) for name, text in problem_lines("deconvolution").items()}
@@ -99,39 +106,12 @@ def test_bilinear_upsampling_interpolates():
 
 
 def test_a_frozen_blob_gets_no_gradient():
-    net = load(
-        inputs({"x": (2, 3, 4, 5)})
-        + layer("Deconvolution", "param { lr_mult: 0 } param { lr_mult: 2 } " + PARAMETERS, ours=True)
-        + "force_backward: true"
-    )
-    w, b = net.params["op"]
-    net.forward()
-    w.diff[...] = np.nan
-    net.blobs["y"].diff[...] = 1
-    net.backward()
-    assert np.isnan(w.diff).all()
-    assert (b.diff == 2 * 7 * 9).all()
+    expect_frozen_weights_without_gradient("Deconvolution", PARAMETERS, (2, 3, 4, 5))
 
 
 def test_reshape_between_calls():
-    text = inputs({"x": (2, 3, 4, 5)})
-    nets = [
-        load(text + layer("Deconvolution", PARAMETERS, ours=ours) + "force_backward: true") for ours in (False, True)
-    ]
-    random = np.random.default_rng(1)
-    for blob, same in zip(nets[0].params["op"], nets[1].params["op"]):
-        blob.data[...] = same.data[...] = random.standard_normal(blob.data.shape)
-    for shape in ((4, 3, 9, 11), (1, 3, 3, 2), (2, 3, 4, 5)):
-        x = random.standard_normal(shape).astype(np.float32)
-        results = []
-        for net in nets:
-            net.blobs["x"].reshape(*shape)
-            net.reshape()
-            dy = np.ones(net.blobs["y"].data.shape, np.float32)
-            start = [np.ones(blob.data.shape, np.float32) for blob in net.params["op"]]
-            results.append(gradients(net, {"x": x}, {"y": dy}, start))
-        for name, values in results[0].items():
-            close(results[1][name], values, f"{name} of {shape}")
+    shapes = ((4, 3, 9, 11), (1, 3, 3, 2), (2, 3, 4, 5))
+    compare_shapes("Deconvolution", PARAMETERS, (2, 3, 4, 5), shapes)
 
 
 WRONG = {

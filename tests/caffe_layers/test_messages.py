@@ -42,7 +42,7 @@ def test_the_reason_is_found_among_other_lines():
         *trace,
         "Aborted",
     ]
-    expected = "[check] got a.prototxt, which this Caffe rejects: Unknown bottom blob 'z' (layer 'r', bottom index 0)"
+    expected = "[caffe] got a.prototxt, which this Caffe rejects: Unknown bottom blob 'z' (layer 'r', bottom index 0)"
     assert check.explain(lines, "a.prototxt", phase="train") == expected
     assert check.explain(["Killed"], "a.prototxt") == ""
 

@@ -10,6 +10,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.runtime import declarations, program_cache, sources
+from tests.core.switched import expect_the_same_bits
 
 HEADER = Path("/usr/share/pocl/include/opencl-c.h")
 CALL = re.compile(r"(?<![.\w])(\w+)\s*\(")
@@ -96,19 +97,8 @@ def test_vectors_lie_at_any_address(name, dtype, pocl):
         "transpose x[37,41] axes[1,0]",
     ],
 )
-def test_the_numbers_are_the_same_to_the_bit(text, rng):
-    problem = core.parse(text)
-    arrays = problem.sample(rng)
-    outputs = []
-    for declares in (True, False):
-        context = core.Context.on(None)
-        context._declares = declares and declarations.possible(context.cl_device)
-        argument = problem.arguments()[-1]
-        arrays[argument.name] = np.full(argument.shape, np.nan, argument.dtype)
-        context.plan(problem).run(**arrays)
-        outputs.append(arrays[argument.name])
-    assert not np.isnan(outputs[0]).any()
-    assert np.array_equal(*outputs)
+def test_the_numbers_are_the_same_to_the_bit(text, context, rng):
+    expect_the_same_bits(text, rng, "_declares", declarations.possible(context.cl_device))
 
 
 @pytest.mark.parametrize(

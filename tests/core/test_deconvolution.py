@@ -7,18 +7,11 @@ import pytest
 
 from clgraft import core
 from clgraft.core import DeconvProblem, ProblemError
-from tests.core.rounding_bounds import hold_to_bound
+from tests.core.rounding_bounds import run_to_bound
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("deconvolution")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw", "backward_bias": "db"}
-
-
-def reference(problem: DeconvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Compute the problem's result in float64."""
-    inputs = {a.name: arrays[a.name] for a in problem.arguments() if a.role == "in"}
-    (result,) = problem.reference(inputs).values()
-    return result
 
 
 def check(
@@ -31,17 +24,7 @@ def check(
     rng = np.random.default_rng(seed)
     shapes = {a.name: a.shape for d in OUTPUTS for a in problem.with_direction(d).arguments() if a.role == "in"}
     arrays = {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
-    exact = reference(problem, arrays)
-    bound = reference(problem, {name: np.abs(array) for name, array in arrays.items()})
-    result = np.full(exact.shape, np.nan, problem.dtype)
-    if accumulate:
-        result[...] = base = rng.standard_normal(exact.shape).astype(problem.dtype)
-        exact, bound = exact + base, bound + np.abs(base)
-    plan = context.plan(problem, algorithm=algorithm)
-    given = {a.name: arrays[a.name] for a in plan.arguments if a.role == "in"}
-    plan.run(**given, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
-    hold_to_bound(str(problem), result, exact, bound, problem.terms + 2, problem.dtype, 1 + problem.bias)
-    return result
+    return run_to_bound(context, problem, arrays, algorithm, rng if accumulate else None)
 
 
 @pytest.mark.parametrize("direction", OUTPUTS)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
-from clgraft import core
 from clgraft.core.runtime import outline, sources
 from clgraft.core.runtime.context import POCL
+from tests.core.switched import expect_the_same_bits
 
 FILES = sorted(path.relative_to(sources.KERNELS).as_posix() for path in sources.KERNELS.rglob("*.cl"))
 # what a first convolution, depthwise convolution and dense layer are made of
@@ -68,15 +67,5 @@ def test_parameters_are_handed_on():
         "dense forward n3 i37 o19 b1",
     ],
 )
-def test_the_numbers_are_the_same_to_the_bit(text, rng):
-    problem = core.parse(text)
-    arrays = problem.sample(rng)
-    outputs = []
-    for outlined in (True, False):
-        context = core.Context.on(None)
-        context._outlines = outlined and POCL in context.device.platform.lower()
-        y = np.full(problem.arguments()[-1].shape, np.nan, np.float32)
-        context.plan(problem).run(**arrays, y=y)
-        outputs.append(y)
-    assert not np.isnan(outputs[0]).any()
-    assert np.array_equal(*outputs)
+def test_the_numbers_are_the_same_to_the_bit(text, context, rng):
+    expect_the_same_bits(text, rng, "_outlines", POCL in context.device.platform.lower())

@@ -126,3 +126,15 @@ def numeric_gradients(symbol, arrays, rng, *, train=True, auxiliary=None) -> Non
         got = float((gradients[name] * direction).sum())
         scale = float(np.abs(gradients[name] * direction).sum()) + 1e-12
         assert abs(got - expected) <= 1e-7 * scale, f"gradient of {name}: got {got}, numerically {expected}"
+
+
+def expect_rounded_half_precision(grafted, native, arrays: dict[str, np.ndarray], rng) -> None:
+    """Compare a symbol on float16 with MXNet's own on the same numbers in float32."""
+    wide = {key: value.astype("float32") for key, value in arrays.items()}
+    head = random(rng, *evaluate(native, wide).outputs[0].shape, dtype="float16")
+    expected = evaluate(native, wide, [head.astype("float32")])
+    got = evaluate(grafted, arrays, [head])
+    assert got.outputs[0].dtype == np.float16
+    assert_close(got.outputs[0], expected.outputs[0], "float16", "output")
+    for key in arrays:
+        assert_close(got.gradients[key], expected.gradients[key], "float16", key)

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from clgraft.core import ClgraftError
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.graft_checks import (
+    assert_close,
+    compare,
+    evaluate,
+    expect_rounded_half_precision,
+    numeric_gradients,
+    random,
+)
 
 CASES = {
     "matrix": ((5, 37), {"num_hidden": 11}),
@@ -49,16 +56,7 @@ def test_numeric_gradients(rng):
 @pytest.mark.parametrize("name", ["images", "last axis", "many rows"])
 def test_half_precision_is_the_float32_result_rounded(name, rng):
     shape, keys = CASES[name]
-    arrays = inputs(shape, keys, rng, "float16")
-    grafted, native = symbols(keys)
-    wide = {key: value.astype("float32") for key, value in arrays.items()}
-    head = random(rng, *evaluate(native, wide).outputs[0].shape, dtype="float16")
-    expected = evaluate(native, wide, [head.astype("float32")])
-    got = evaluate(grafted, arrays, [head])
-    assert got.outputs[0].dtype == np.float16
-    assert_close(got.outputs[0], expected.outputs[0], "float16", "output")
-    for key in arrays:
-        assert_close(got.gradients[key], expected.gradients[key], "float16", key)
+    expect_rounded_half_precision(*symbols(keys), inputs(shape, keys, rng, "float16"), rng)
 
 
 def test_shapes_and_types_follow_from_data_alone():

@@ -103,6 +103,78 @@ def test_wrong_usage_exits_with_2(arguments, capfd):
     assert "usage: clgraft" in capfd.readouterr().err
 
 
+LRN = "lrn forward n1 c3 s4 size5 beta0.75"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["profile", LRN, "--regions"], "[profile] got --regions without a model"),
+        (["profile", LRN, "--shape", "x=1,2"], "[profile] got --shape without a model"),
+        (["profile", LRN, "--forward"], "[profile] got --forward without a model"),
+        (["warm", LRN, "--train"], "[warm] got --train without a model"),
+        (["warm", LRN, "--shape", "x=1,2"], "[warm] got --shape without a model"),
+        (["tune", LRN, "--regions"], "[tune] got --regions without a model"),
+        (["tune", "resnet50", "--shape", "x=1,2"], "[tune] got --shape without a model"),
+        (["check", "--regions"], "[check] got --regions without a model"),
+        (["check", "--shape", "x=1,2"], "[check] got --shape without a model"),
+        *(
+            ([command, "net.prototxt", "--shape", "data=1,2"], "[caffe] got --shape for net.prototxt")
+            for command in ("check", "profile", "warm", "tune")
+        ),
+        *(
+            ([command, "empty.txt"], f"[{command}] got no problem in empty.txt")
+            for command in ("profile", "warm", "tune")
+        ),
+        (["bench", "empty.txt", "--peers", "numpy"], "[bench] got no problem in empty.txt"),
+        (["bench", "net.prototxt", "--peers", "numpy"], "[bench] got the model net.prototxt"),
+        (["bench", "classic", "--only", "abacus", "--peers", "numpy"], "[bench] got --only abacus"),
+        (["bench", "--nets", "abacus", "--peers", "numpy"], "[bench] got nets ['abacus']"),
+        (["bench", "--from", "empty.txt"], "empty.txt, expected results of"),
+        *(([command, "folder"], f"[{command}] got ") for command in ("profile", "warm", "tune", "bench")),
+        (["check", "folder"], "expected a model of one of the plugins"),
+    ],
+)
+def test_odd_arguments_are_refused_in_words(net, capfd, arguments, words):
+    Path("empty.txt").touch()
+    Path("folder").mkdir()
+    assert main(arguments) == 1
+    assert words in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["profile", "x.onnx", "--shape", "x=1,-2"], "got x=1,-2, expected NAME=N,N,..."),
+        (["tune", "x.onnx", "--shape", "=1,2"], "got =1,2, expected NAME=N,N,..."),
+        (["check", "x.onnx", "--shape", "x="], "got x=, expected NAME=N,N,..."),
+        (["check", "--repeats", "0"], "expected a whole number from 1"),
+        (["profile", LRN, "--trace", "folder"], "got folder, expected a file in a folder that exists"),
+        (["tune", LRN, "--export", "nowhere/rows.txt"], "got nowhere/rows.txt, expected a file"),
+        (["bench", "--json", "nowhere/x.json"], "got nowhere/x.json, expected a file"),
+        (["bench", "--plots", "net.prototxt"], "got net.prototxt, expected a folder"),
+        (["run", "x.onnx", "--output", "folder"], "got folder, expected a file"),
+    ],
+)
+def test_odd_arguments_are_wrong_usage_before_anything_runs(net, capfd, arguments, words):
+    Path("folder").mkdir()
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capfd.readouterr().err
+
+
+def test_too_little_memory_is_no_traceback(monkeypatch, capfd):
+    from clgraft.plugins.command_line import cache
+
+    def refuse(*_):
+        raise MemoryError("Unable to allocate 572 GiB")
+
+    monkeypatch.setattr(cache, "gather", refuse)
+    assert main(["cache"]) == 1
+    assert capfd.readouterr().err == "clgraft: Unable to allocate 572 GiB\n"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["swap", "--help"], ["--version"]])
 def test_help_and_version(arguments, capfd):
     with pytest.raises(SystemExit) as caught:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clgraft.plugins.command_line.main import main
+from clgraft.plugins.mxnet import symbols
 
 
 @pytest.fixture
@@ -72,6 +73,25 @@ def test_refusals(symbol, capfd, arguments, words):
     assert out == ""
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["check", "profile"])
+def test_what_is_no_symbol_is_neither_checked_nor_profiled(symbol, command, capfd):
+    Path("other.json").write_text('{"layers": []}')
+    assert main([command, "other.json", "--shape", "data=2,2,7,7"]) == 1
+    err = capfd.readouterr().err
+    assert "got other.json, expected an MXNet symbol" in err and "Traceback" not in err
+
+
+def test_errors_of_mxnet_are_one_line():
+    trace = 'Traceback (most recent call last):\n  File "../src/c_api.cc", line 539\n'
+    wrong = "Error in operator c: [07:01:40] ../src/nn/conv.cc:151: Check failed: ndim == 4U (2 vs. 4) : 4D"
+    for text, words in (
+        (f"{trace}MXNetError: InferShapeKeyword argument name x not found.\nCandidates:\n\t[0]data", "InferShape"),
+        (f"MXNetError: {wrong}", "c: Check failed: ndim == 4U (2 vs. 4) : 4D"),
+        (f"{trace}JSONReader: Unknown field a, candidates are: \n", "JSONReader: Unknown field a"),
+    ):
+        assert symbols.reason(ValueError(text)).startswith(words), text
 
 
 def test_check_of_a_symbol(symbol, capfd):

@@ -12,7 +12,7 @@ from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
 
-MOST_COPIES = 3  # of one value: each is one more computation
+MOST_COPIES = 3  # copies of one value: each is one more computation
 LONGEST = 3  # values that are computed again for another one, one after the other
 AT_ONCE = 8  # values that are chosen at one moment before memory is looked at again
 

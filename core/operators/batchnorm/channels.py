@@ -29,9 +29,9 @@ MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 4}
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
-SUMS = 3  # of a part
+SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
-MOST_ELEMENTS = 2**31  # of a channel
+MOST_ELEMENTS = 2**31  # elements of a channel
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:

@@ -25,8 +25,8 @@ KERNELS = {"forward_training": 1, "backward_training": 2}
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
 ITEM_ELEMENTS = 8192  # fewer are not worth a work-item's start
 CHANNELS_PER_UNIT = 2  # with fewer for each core, cores would wait
-WAITED_ELEMENTS = 16384  # of a channel, up to which waiting costs less than the launches of loops that share channels
-CHANNEL_BYTES = 2**20  # of a channel, about what a core's own cache holds
+WAITED_ELEMENTS = 16384  # elements of a channel up to which waiting costs less than launches of loops that share it
+CHANNEL_BYTES = 2**20  # bytes of a channel, about what a core's own cache holds
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:

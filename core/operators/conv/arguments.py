@@ -17,14 +17,14 @@ PHASE_GRID = Struct(
     "PhaseGrid", ("batch", "groups"), ("source", "target", "kernel", "stride", "pad", "dilate", "distance")
 )
 # the depthwise kernels' planes, see kernels/conv/depthwise/planes.cl
-PLANE_SUMS = Struct("PlaneSums", ("channels", "sums", "shared", "flip"), ())
-PLANE_TILE = Struct("PlaneTile", ("h", "w", "pitch", "plane_size", "result_size", "low_h", "low_w", "more_h"), ())
-GROUP_SCRATCH = Struct("GroupScratch", ("first_tap", "lead", "blocks", "phase_size"), ())
+PLANE_SUMS = Struct("PlaneSums", ("channels", "sums", "shared", "flip"))
+PLANE_TILE = Struct("PlaneTile", ("h", "w", "pitch", "plane_size", "result_size", "low_h", "low_w", "more_h"))
+GROUP_SCRATCH = Struct("GroupScratch", ("first_tap", "lead", "blocks", "phase_size"))
 # parts of Winograd's tile rows, see kernels/conv/winograd/transforms.cl; how they are split, see winograd.cl
-TILE_ROWS = Struct("TileRows", ("first_row", "rows", "tiles", "block_rows"), ())
-TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "group_rows"), ())
+TILE_ROWS = Struct("TileRows", ("first_row", "rows", "tiles", "block_rows"))
+TILE_SPLIT = Struct("TileSplit", ("rows", "block_rows", "blocks", "group_rows"))
 # a part of the tiles of Winograd's convolution on GPUs, see kernels/conv/winograd_gpu/tiles.cl
-TILE_PART = Struct("TilePart", ("first", "count", "pitch", "filled"), ())
+TILE_PART = Struct("TilePart", ("first", "count", "pitch", "filled"))
 # planes of a convolution by Fourier transforms and where their points are, see kernels/conv/fft/gpu.cl
 FFT_PART = Struct(
     "FftPart",
@@ -32,5 +32,4 @@ FFT_PART = Struct(
         *("first", "count", "filled", "rows", "pitch", "imaginary", "negative", "conjugate"),
         *("step_h", "step_w", "extent_h", "extent_w"),
     ),
-    (),
 )

@@ -25,7 +25,7 @@ NAME = "few_channels_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
 
 MOST_CHANNELS = 4  # beyond, a product of matrices has rows enough
-MOST_WEIGHTS = 640  # of an output channel: they are unrolled
+MOST_WEIGHTS = 640  # weights of an output channel: they are unrolled
 MOST_SUMS = 100  # registers of a work-item for its sums, in elements of 4 bytes
 MOST_NEAR = 64  # and for what it has read of dy
 MOST_STEP = 4  # output channels of a step
@@ -33,7 +33,7 @@ MOST_AHEAD = 24  # elements that a work-item reads ahead, about
 BUSY_ITEMS = 256  # work-items that keep a compute unit busy
 FETCH = 8  # the cost of an element that goes to local memory, in products
 LONG_CODE = 700  # products that are unrolled before their code leaves the first cache
-BANKS = 32  # of local memory
+BANKS = 32  # banks of local memory
 LARGEST = 2**31 - 1
 # the fraction of a GPU's best speed, next to a product of matrices that pads its rows to PADDED_ROWS
 SPEED, PADDED_ROWS, PADDED_SPEED = 0.6, 16, 0.65
@@ -198,7 +198,7 @@ def _step(tile: Tile, problem: ConvProblem, axes: Axes) -> int:
 
 
 def _fits(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> bool:
-    """Whether a work-item has registers and a work-group has local memory for a tile."""
+    """Return whether a work-item has registers and a work-group has local memory for a tile."""
     high, wide = axes
     size, channels = arithmetic_bytes(problem.dtype), problem.in_channels // problem.groups
     sums = high.stride // tile.parts * wide.stride * channels * tile.pixels

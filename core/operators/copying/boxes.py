@@ -12,6 +12,7 @@ import numpy as np
 from clgraft.core.operators.copying.moves_gpu import box_launch
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Scalar
+from clgraft.core.planning.structs import Struct
 from clgraft.core.problem import ceil_div
 
 AXES = 6  # axes that the kernels count, including the row
@@ -20,6 +21,14 @@ ELEMENTS = 4  # elements of a GPU's work-item
 SIDE = 32  # rows and columns of the tiles that a GPU transposes
 ITEMS_PER_UNIT = 4  # work-items per core, so that none waits long for the last one
 FEWEST_ELEMENTS = 8192  # elements of a work-item at least
+STEPPED_BOX = Struct(
+    "SteppedBox",
+    (
+        *("x_begin", "y_begin", "length", "size1", "size2", "size3", "size4"),
+        *(f"{tensor}{axis}" for tensor in "xy" for axis in range(AXES)),
+    ),
+    kind="long",
+)
 SHORT = 8  # a row below that is not worth finding: the axis outside of it becomes the row
 
 
@@ -117,17 +126,15 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
     count = math.prod(size for size, _, _ in axes)
     length, x_step, y_step = axes[-1]
     padded = [(1, 0, 0)] * (AXES - len(axes)) + axes
-    numbers: list[Any] = [
-        np.uint64(box.x_begin),
-        np.uint64(box.y_begin),
-        *(np.uint64(size) for size, _, _ in padded[1:-1]),
-    ]
-    numbers += [np.int64(x) for _, x, _ in padded] + [np.int64(y) for _, _, y in padded] + [np.uint64(length)]
+    fields = {"x_begin": box.x_begin, "y_begin": box.y_begin, "length": length}
+    fields.update({f"size{axis}": size for axis, (size, _, _) in enumerate(padded) if 0 < axis < AXES - 1})
+    for axis, (_, x, y) in enumerate(padded):
+        fields.update({f"x{axis}": x, f"y{axis}": y})
     fill = not box.x
     source = () if fill else (Buffer(box.x),)
     real = "float64" if dtype == "float64" else "float32"
     value = (Scalar("value", real),) if fill else ()
-    macros: dict[str, Any] = {"FILL": int(fill)}
+    macros: dict[str, Any] = {"FILL": int(fill), **STEPPED_BOX.defines()}
     if planner.device.is_cpu:
         macros["VL"] = max(2, min(16, planner.device.vector_width // (2 if dtype == "float64" else 1)))
         contiguous = y_step == 1 and (fill or x_step == 1) and length > 1
@@ -136,7 +143,7 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
         items = max(1, min(count // FEWEST_ELEMENTS, planner.device.compute_units * ITEMS_PER_UNIT))
         pieces = max(1, items // rows)
         rows_per_item = max(1, rows // items)
-        numbers += [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
+        numbers = [np.uint64(rows), np.uint64(pieces), np.uint64(rows_per_item)]
         global_size, local_size = (ceil_div(rows, rows_per_item) * pieces,), (1,)
         if tiled:
             name, across = "copy_tiles", padded[-2][0]
@@ -146,7 +153,7 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
             global_size = (rows // across * ceil_div(across, macros["VL"] * rows_per_item),)
     else:
         macros |= {"GROUP": GROUP, "ELEMENTS": ELEMENTS, "SIDE": SIDE, "LONG": int(count > 2**31)}
-        numbers.append(np.uint64(count))
+        numbers = [np.uint64(count)]
         name, groups = "copy_elements", ceil_div(count, GROUP * ELEMENTS)
         if tiled:
             name, across = "copy_turned", padded[-2][0]
@@ -154,5 +161,6 @@ def _launch(planner: Planner, box: Box, axes: list[tuple[int, int, int]], dtype:
         global_size, local_size = (groups * GROUP,), (GROUP,)
     kernel = planner.kernel("copying/boxes.cl", name, macros, dtype)
     adds = Constant(np.int32(1)) if box.adds else Accumulate(box.y)
-    bound = (*source, Buffer(box.y), adds, *(Constant(number) for number in numbers), *value)
+    constants = (STEPPED_BOX.pack(fields), *map(Constant, numbers))
+    bound = (*source, Buffer(box.y), adds, *constants, *value)
     return Launch(kernel, global_size, local_size, bound, (box.y,))

@@ -22,9 +22,7 @@ SMALL = 2**30  # elements of a tensor that the kernels count
 FILE = "copying/moves_gpu.cl"
 
 DIVISOR = ("size", "factor", "shift")
-BOX = Struct(
-    "Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)), ()
-)
+BOX = Struct("Box", tuple(f"{name}{axis}" for name in (*DIVISOR, "x", "y", "before", "inside") for axis in range(AXES)))
 
 
 def pack(struct: Struct, values: dict[str, int]) -> Any:

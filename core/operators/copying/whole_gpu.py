@@ -30,7 +30,7 @@ from clgraft.core.planning.structs import Struct
 
 MOST_PARTS = 8  # tensors that one launch joins
 MODES = ("constant", "edge", "reflect")  # the kernel's MODE
-PART = Struct("Part", ("first_group", "count", "begin", *(f"{name}1" for name in DIVISOR)), ())
+PART = Struct("Part", ("first_group", "count", "begin", *(f"{name}1" for name in DIVISOR)))
 
 
 def whole_launches(problem: Any, planner: Planner) -> tuple[Launch, ...] | None:

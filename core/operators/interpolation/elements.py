@@ -9,7 +9,8 @@ import numpy as np
 
 from clgraft.core.operators.interpolation.problem import COORDINATES, ROUNDINGS, InterpolationProblem
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Workspace
+from clgraft.core.planning.sizes import SIZES, sizes_argument
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
 NAME = "elements"
@@ -21,26 +22,26 @@ SMALL = 2**31  # elements that 32-bit indices count, the last group's surplus wo
 ALIGN = 64  # bytes
 
 
-def macros(problem: InterpolationProblem) -> dict[str, int]:
+def macros(problem: InterpolationProblem) -> dict[str, Any]:
     """Return the kernels' macros."""
     return {
         "LINEAR": int(problem.method == "linear"),
         "COORDINATES": COORDINATES.index(problem.coordinates),
         "ROUNDING": ROUNDINGS.index(problem.rounding),
         "WIDE": int(max(argument.size for argument in problem.arguments()) > SMALL),
+        **SIZES.defines(),
     }
 
 
 def tables(problem: InterpolationProblem, planner: Planner) -> tuple[Launch, tuple[Any, ...], int]:
     """Return the launch that writes the tables, the parameters of who reads them, and the bytes of the workspace."""
-    sizes = (*in_3d(problem.in_size, 1), *in_3d(problem.out_size, 1))
-    inputs, outputs = sum(sizes[:3]), sum(sizes[3:])
+    inputs, outputs = sum(in_3d(problem.in_size, 1)), sum(in_3d(problem.out_size, 1))
     itemsize = 8 if problem.dtype == "float64" else 4
     parts, end = [], 0
     for count, size in ((outputs, 4), (outputs, itemsize), (inputs, 4), (inputs, 4)):
         parts.append(Workspace(end, size))
         end += round_up(count * size, ALIGN)
-    bound = (*parts, *ints(*sizes))
+    bound = (*parts, sizes_argument(problem.in_size, problem.out_size))
     kernel = planner.kernel(FILE, "interpolation_tables", macros(problem), problem.dtype)
     group = 1 if planner.device.is_cpu else GROUP
     result = problem.arguments()[-1].name

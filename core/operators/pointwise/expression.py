@@ -326,7 +326,7 @@ class Program:
 
 
 def is_output(name: str) -> bool:
-    """Whether a name is one of y0, y1, ..."""
+    """Return whether a name is one of y0, y1, ..."""
     return re.fullmatch(r"y(0|[1-9]\d*)", name) is not None
 
 

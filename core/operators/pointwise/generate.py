@@ -49,7 +49,7 @@ class Launches:
 
 
 def outgrows_caches(planner: Planner, nbytes: int) -> bool:
-    """Whether an output is so large that who reads it next finds nothing of it in a cache."""
+    """Return whether an output is so large that who reads it next finds nothing of it in a cache."""
     return nbytes >= max(LARGE, planner.device.cache_bytes // 2)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.elements import bind, ends
+from clgraft.core.operators.pooling.arguments import ends
+from clgraft.core.operators.pooling.elements import bind
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import vector_lanes

@@ -10,7 +10,8 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.pointwise.generate import outgrows_caches
-from clgraft.core.operators.pooling.elements import bind, ends, outputs
+from clgraft.core.operators.pooling.arguments import ends
+from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches, Local, ints

@@ -25,7 +25,7 @@ from clgraft.core.problem.layout import (
 from clgraft.core.problem.words import AXES, read_words
 
 DIRECTIONS = ("forward", "backward", "mask", "forward_argmax", "backward_argmax")
-MOST_PLACES = 255  # of a window whose argmax is a byte; 255 itself says that no place holds the maximum
+MOST_PLACES = 255  # places of a window whose argmax is a byte; 255 itself says that no place holds the maximum
 OPERATORS = ("max", "average", "sum", "lp1", "lp2", "lp3")
 NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or passed to one element
 ROUNDINGS = ("floor", "ceil", "ceil_inside")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.elements import bind, ends
+from clgraft.core.operators.pooling.arguments import ends
+from clgraft.core.operators.pooling.elements import bind
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Constant, Launch, Launches

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.pooling.elements import bind, ends, outputs
+from clgraft.core.operators.pooling.arguments import WINDOWS, windows_argument
+from clgraft.core.operators.pooling.elements import bind, outputs
 from clgraft.core.operators.pooling.problem import NORMS, OPERATORS, PoolProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.implementation import Planner
@@ -18,13 +19,13 @@ from clgraft.core.problem import ceil_div
 
 NAME = "windows_gpu"
 
-MOST_TAPS = 49  # of a window: they are unrolled
+MOST_TAPS = 49  # taps of a window: they are unrolled
 MOST_STRIP = 64  # elements that a work-item reads
 ITEM_ROWS = 4  # results of a work-item
 GROUP = 128
 BACKWARD_GROUP = 256
-MOST_CELLS_W = 64  # of a tile of dx
-TILE_ELEMENTS = 2048  # of a tile of dx, about
+MOST_CELLS_W = 64  # cells in the width of a tile of dx
+TILE_ELEMENTS = 2048  # elements of a tile of dx, about
 LARGEST = 2**31 - 1
 
 
@@ -42,12 +43,12 @@ def plan(problem: PoolProblem, planner: Planner) -> Launches:
     kh, kw = (1, *problem.kernel)[-2:]
     sh, sw = (1, *problem.stride)[-2:]
     ph, pw = (0, *problem.pad_begin)[-2:]
-    eh, ew = (1, *ends(problem))[-2:]
     planes = problem.batch * problem.channels
     if (ih + ph + kh) * (iw + pw + kw) > LARGEST or planes * max(ih * iw, oh * ow) > LARGEST:
         raise Declined("counts elements in 32 bits")
     macros: dict[str, Any] = {"OPERATOR": OPERATORS.index(problem.operator), "KH": kh, "KW": kw, "SH": sh, "SW": sw}
-    bound = (*bind(problem), *ints(ih, iw, oh, ow, ph, pw, eh, ew, int(problem.count_padding)))
+    macros |= WINDOWS.defines()
+    bound = (*bind(problem), windows_argument(problem))
     if problem.direction.endswith("_argmax"):
         macros["ARGMAX"] = 1
     if problem.direction.startswith("forward"):

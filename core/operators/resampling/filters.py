@@ -61,7 +61,7 @@ class Resampling:
     def places(self) -> np.ndarray:
         """Return where the new elements lie among the old ones."""
         o, last, size = np.arange(self.out_extent, dtype=np.float64), self.in_extent - 1, self.out_extent
-        length = self.scale * self.in_extent  # of the new axis, which ends within it
+        length = self.scale * self.in_extent  # elements of the new axis, which ends within it
         if self.coordinates == "align_corners":
             return o * last / (length - 1) if size > 1 else o
         if self.coordinates == "asymmetric":

@@ -13,7 +13,7 @@ from clgraft.core.problem import round_up
 
 NAME = "columns_gpu"
 
-REGISTERS = 64  # of a work-item for the channels, in elements of 4 bytes; backward has two tensors
+REGISTERS = 64  # registers of a work-item for the channels, in elements of 4 bytes; backward has two tensors
 GROUP = 128
 LARGEST = 2**31 - 1
 

@@ -77,13 +77,13 @@ class Case:
         return group_of(self.work)
 
     def flops(self, direction: str) -> int:
-        """Operations of the direct method; backward is all gradients together. A function counts one per element."""
+        """Count operations of the direct method, backward of all gradients together; a function is one per element."""
         if isinstance(self.work, Element):
             return prod(self.work.shape)
         return sum(problem.operations for problem in self.problems(direction))
 
     def nbytes(self, direction: str) -> int:
-        """Bytes that have to move at least: every argument once."""
+        """Count the bytes that have to move at least: every argument once."""
         work = self.work
         if isinstance(work, Element):
             size = _FLOAT * prod(work.shape)

@@ -57,9 +57,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="N,N",
         help="measure on so many cores, each number in a process of its own, and say what both sides gain",
     )
-    bench.add_argument("--json", type=Path, metavar="FILE", help="keep all figures; with --threads in FILE-N")
-    bench.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a roofline, the ratios, the gain from cores")
-    bench.add_argument("--table", type=Path, metavar="FILE", help="write the table as Markdown")
+    bench.add_argument(
+        "--json",
+        type=arguments.new_file,
+        metavar="FILE",
+        help="keep all figures; with --threads in FILE-N",
+    )
+    bench.add_argument(
+        "--plots",
+        type=arguments.new_folder,
+        metavar="FOLDER",
+        help="draw a roofline, the ratios, the gain from cores",
+    )
+    bench.add_argument("--table", type=arguments.new_file, metavar="FILE", help="write the table as Markdown")
     bench.add_argument(
         "--from",
         dest="earlier",
@@ -123,6 +133,12 @@ def _measure(options: argparse.Namespace) -> Results:
     batches = options.batch or [None]
     wanted = list(options.sets) or ([] if options.nets else list(SETS))
     work = [case for batch in batches for case in named(wanted, batch, options.only)]
+    if wanted and not work:
+        raise PluginError(f"[bench] got --only {options.only}, expected a part of the name of a case of {wanted}")
+    nets = {net for name in names for net in peers.known()[name].nets}
+    unknown = sorted(set(options.nets or ()) - nets)
+    if unknown:
+        raise PluginError(f"[bench] got nets {unknown}, expected some of {sorted(nets)}, nets of the peers {names}")
     device = str(core.context().device)
     found = peaks.measure()
     results = Results(
@@ -158,13 +174,13 @@ def _measure_nets(
     from clgraft.plugins.command_line.bench import report
 
     batches = options.batch or [8]
-    wanted = options.nets
     known = peers.known()
-    unknown = [net for net in wanted if not any(net in known[name].nets for name in names)]
-    if unknown:
-        raise PluginError(f"[bench] got nets {unknown}, expected nets of the peers {names}")
     work = [
-        (known[name], net, batch) for name in names for net in wanted if net in known[name].nets for batch in batches
+        (known[name], net, batch)
+        for name in names
+        for net in options.nets
+        if net in known[name].nets
+        for batch in batches
     ]
     for done, (peer, net, batch) in enumerate(work):
         what = f"{net} batch {batch} against {peer.name}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clgraft.core import BatchNormProblem, ConvProblem, PoolProblem, Problem, parse
-from clgraft.plugins.command_line import problem_text
+from clgraft.plugins.command_line import asked, problem_text
 from clgraft.plugins.command_line.bench.cases import Case, cases, set_names
 from clgraft.plugins.plugin import PluginError
 
@@ -46,14 +46,18 @@ def named(words: Sequence[str], batch: int | None = None, only: str = "") -> Ite
     Raises
     ------
     PluginError
-        If a word is neither.
+        If a word is neither, or a file of problems has none.
     """
     seen: set[str] = set()
     for word in words:
+        if asked.is_model(word):
+            raise PluginError(f"[bench] got the model {word}, expected problems; clgraft profile measures models")
         problems = None if word in set_names() else problem_text.read(word)
         if problems is None and word not in set_names():
             expected = f"one of {set_names()}, a problem, a file of problems or -"
             raise PluginError(f"[bench] got set {word!r}, expected {expected}")
+        if problems == []:
+            raise PluginError(f"[bench] got no problem in {word}, expected at least one")
         found = cases([word], batch, only) if problems is None else map(case_of, map(parse, problems))
         for case in found:
             if case.text not in seen:

@@ -70,5 +70,5 @@ def compare(
 
 
 def geometric_mean(values: list[float]) -> float:
-    """The mean of ratios."""
+    """Return the mean of ratios."""
     return statistics.geometric_mean(values)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.command_line import arguments, asked, terminal
 from clgraft.plugins.plugin import Task
 
 _log = logging.getLogger("clgraft")
@@ -32,7 +32,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             plugin.add_check_arguments(check.add_argument_group(f"for {plugin.name}"))
         except argparse.ArgumentError as error:
             _log.warning("arguments of plugin %s are left out: %s", plugin.name, error)
-    check.add_argument("--repeats", type=int, default=3, metavar="N", help="how often each is timed (default: 3)")
+    check.add_argument(
+        "--repeats", type=arguments.count, default=3, metavar="N", help="how often each is timed (default: 3)"
+    )
     check.add_argument("--json", action="store_true", help="print JSON, and the rows on stderr")
     check.add_argument("--progress", action="store_true", help="print a line for each row on stderr")
     check.set_defaults(run=run)
@@ -45,8 +47,9 @@ def run(options: argparse.Namespace) -> int:
     from clgraft.plugins.command_line.check.report import CheckReport
 
     device = str(devices.describe(devices.select(options.device)))
-    options.repeats, options.shapes = max(1, options.repeats), dict(options.shape)
+    options.shapes = dict(options.shape)
     if options.model is None:
+        asked.refuse_options_of_models("check", shape=options.shape, regions=options.regions)
         task = Task(OPERATORS, {"repeats": options.repeats})
     else:
         plugin = registry.find(options.model)

@@ -19,6 +19,7 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
+from clgraft.plugins.plugin import REPORTED
 
 
 class CheckError(ClgraftError, RuntimeError):
@@ -154,7 +155,7 @@ def _work(module: str, arguments: dict[str, Any]) -> None:
                 send({"count": checker.count(**arguments)})
             for row in checker.rows(**arguments):
                 send(dataclasses.asdict(row))
-        except (ClgraftError, OSError) as error:
+        except REPORTED as error:
             send({"reason": str(error)})
         else:
             send({"done": True})

@@ -8,14 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments, events, problem_text, terminal
+from clgraft.plugins.command_line import arguments, asked, events, terminal
 from clgraft.plugins.command_line.profile import summary
-from clgraft.plugins.plugin import Task, with_regions
+from clgraft.plugins.plugin import with_regions
 
 WORKER = "clgraft.plugins.command_line.profile.worker"
 
@@ -46,7 +45,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     profile.add_argument(
         "--passes", type=arguments.count, default=5, metavar="N", help="how often everything is run (default: 5)"
     )
-    profile.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for chrome://tracing or Perfetto")
+    profile.add_argument(
+        "--trace", type=arguments.new_file, metavar="FILE", help="write a trace for chrome://tracing or Perfetto"
+    )
     profile.add_argument("--json", action="store_true", help="print JSON")
     profile.set_defaults(run=run)
 
@@ -79,29 +80,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _job(options: argparse.Namespace) -> dict[str, Any]:
-    task = _model(options)
-    if task is not None:
-        return {"module": task.module, "arguments": {**task.arguments, "passes": options.passes + 1}}
-    problems: dict[str, None] = {}
-    for word in options.what:
-        texts = problem_text.read(word)
-        if texts is None:
-            expected = f"a problem of {problem_text.kinds()}, a file of problems or a model"
-            raise ProfileError(f"[profile] got {word!r}, expected {expected} ({registry.known_models()})")
-        problems.update(dict.fromkeys(texts))
-    return {"problems": list(problems), "passes": options.passes + 1}
-
-
-def _model(options: argparse.Namespace) -> Task | None:
-    """Return the task of a model, or None if the words name problems."""
-    paths = [Path(word) for word in options.what]
-    models = [path for path in paths if path.is_file() and any(p.recognises(path) for p in registry.plugins())]
-    if models and len(paths) > 1:
-        raise ProfileError(f"[profile] got {models[0]} and other words, expected one model alone")
-    if not models:
-        return None
-    task = registry.find(models[0]).problems(models[0], dict(options.shape), not options.forward)
-    return with_regions(task, options.regions)
+    passes = options.passes + 1
+    model = asked.model(options.what, "profile")
+    if model is None:
+        asked.refuse_options_of_models("profile", shape=options.shape, regions=options.regions, forward=options.forward)
+        return {"problems": asked.problems(options.what, "profile"), "passes": passes}
+    task = registry.find(model).problems(model, dict(options.shape), not options.forward)
+    task = with_regions(task, options.regions)
+    return {"module": task.module, "arguments": {**task.arguments, "passes": passes}}
 
 
 def collect(job: dict[str, Any], device: str | None) -> list[events.Event]:

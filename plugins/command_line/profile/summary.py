@@ -73,12 +73,17 @@ def _is_graph(event: Event) -> bool:
 
 
 def regions(events: Sequence[Event], passes: int) -> tuple[float, float]:
-    """Return how often regions run in a pass, and for how many seconds; the passes are those of `rows`."""
+    """Return how often regions run in a pass, and for how many seconds; the passes are those of `rows`.
+
+    What runs less often than there are passes is no part of them, such as what folds constants once.
+    """
     found: dict[str, list[float]] = {}
     for event in events:
         if event.kind == "run" and _is_graph(event):
             found.setdefault(event.problem, []).append(event.seconds)
-    counted = [one for seconds in found.values() for one in seconds[len(seconds) // (passes + 1) :]]
+    counted = [
+        one for seconds in found.values() if len(seconds) > passes for one in seconds[len(seconds) // (passes + 1) :]
+    ]
     return len(counted) / passes, sum(counted) / passes
 
 

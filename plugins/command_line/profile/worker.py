@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from clgraft import core
-from clgraft.core.errors import ClgraftError
 from clgraft.plugins.command_line import lone_run
+from clgraft.plugins.plugin import REPORTED
 
 
 def work(job: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def main() -> None:
         os.dup2(2, 1)
         try:
             work(job)
-        except (ClgraftError, OSError) as error:
+        except REPORTED as error:
             channel.write(" ".join(str(error).split("\n")) + "\n")
         else:
             channel.write("done\n")

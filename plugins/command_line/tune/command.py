@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.tuning import problem_sets
 from clgraft.core.tuning.database import FILE
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments
@@ -30,8 +30,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     tune.add_argument(
         "what",
         nargs="+",
-        help="a problem ('conv n8 ic64 ...'), a set (resnet50), an operator (conv), a file of problems or of lines of "
-        f"CLGRAFT_VERBOSE, - for such lines on stdin, or a model ({registry.known_models()})",
+        help=f"a problem ('conv n8 ic64 ...'), a set ({', '.join(problem_sets.names())}), an operator (conv), a file "
+        f"of problems or of lines of CLGRAFT_VERBOSE, - for those of stdin, or a model ({registry.known_models()})",
     )
     tune.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     tune.add_argument(
@@ -52,7 +52,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     arguments.add_shapes(tune)
     arguments.add_regions(tune)
     tune.add_argument("--again", action="store_true", help="forget what is known of these problems first")
-    tune.add_argument("--export", type=Path, metavar="FILE", help="write the winners as rows of text, as they ship")
+    tune.add_argument(
+        "--export", type=arguments.new_file, metavar="FILE", help="write the winners as rows of text, as they ship"
+    )
     tune.add_argument("--json", action="store_true", help="print JSON, and progress on stderr")
     tune.set_defaults(run=run)
 

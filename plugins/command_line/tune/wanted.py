@@ -10,7 +10,7 @@ from typing import Any
 from clgraft.core.problem import parse
 from clgraft.core.tuning import problem_sets
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import problem_text
+from clgraft.plugins.command_line import asked, problem_text
 from clgraft.plugins.command_line.tune import supervise
 from clgraft.plugins.command_line.tune.supervise import TuneError
 from clgraft.plugins.plugin import with_regions
@@ -50,8 +50,12 @@ def problems(words: Sequence[str], options: Options) -> list[str]:
     ProblemError
         If a line of a file cannot be read.
     """
-    found = (text for word in words for text in _of(word, options))
-    return list(dict.fromkeys(found))
+    if not any(map(asked.is_model, words)):
+        asked.refuse_options_of_models("tune", shape=options.shapes, regions=options.regions)
+    found = list(dict.fromkeys(text for word in words for text in _of(word, options)))
+    if not found:
+        raise TuneError(f"[tune] got no problem in {' '.join(words)}, expected at least one")
+    return found
 
 
 def _of(word: str, options: Options) -> Iterable[str]:
@@ -61,11 +65,9 @@ def _of(word: str, options: Options) -> Iterable[str]:
     if word in kinds:
         lines = (text for name in sets for text in problem_sets.lines(name).values())
         return _expand((text for text in lines if text.split()[0] == word), options)
-    path = Path(word)
-    for plugin in registry.plugins():
-        if path.is_file() and plugin.recognises(path):
-            task = plugin.problems(path, options.shapes, options.directions == "all")
-            return supervise.collect(with_regions(task, options.regions), options.device)
+    if asked.is_model(word):
+        task = registry.find(Path(word)).problems(Path(word), options.shapes, options.directions == "all")
+        return supervise.collect(with_regions(task, options.regions), options.device)
     found = problem_text.read(word)
     if found is None:
         expected = f"a problem, a set {sets}, an operator {kinds}, a file of problems, - or a model"

@@ -21,6 +21,7 @@ from clgraft.core.tuning.database import Candidate, Database, Timing, Winner
 from clgraft.core.tuning.identity import device_class, device_key
 from clgraft.core.tuning.search import Effort, Search
 from clgraft.plugins.command_line.tune import budget
+from clgraft.plugins.plugin import REPORTED
 
 Send = Callable[..., None]
 
@@ -137,7 +138,7 @@ def main() -> None:
 
         try:
             {"collect": collect, "search": search}[job["task"]](job, send)
-        except (ClgraftError, OSError) as error:
+        except REPORTED as error:
             send(event="refused", reason=str(error))
         else:
             send(event="done")

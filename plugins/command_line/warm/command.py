@@ -6,12 +6,11 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
-from clgraft.plugins.command_line import arguments, problem_text, terminal
+from clgraft.plugins.command_line import arguments, asked, terminal
 
 WORKER = "clgraft.plugins.command_line.warm.worker"
 
@@ -48,21 +47,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _job(options: argparse.Namespace) -> dict[str, Any]:
-    paths = [Path(word) for word in options.what]
-    models = [path for path in paths if path.is_file() and any(p.recognises(path) for p in registry.plugins())]
-    if models and len(paths) > 1:
-        raise WarmError(f"[warm] got {models[0]} and other words, expected one model alone")
-    if models:
-        task = registry.find(models[0]).problems(models[0], dict(options.shape), options.train)
-        return {"module": task.module, "arguments": task.arguments}
-    problems: dict[str, None] = {}
-    for word in options.what:
-        texts = problem_text.read(word)
-        if texts is None:
-            expected = f"a problem of {problem_text.kinds()}, a file of problems or a model"
-            raise WarmError(f"[warm] got {word!r}, expected {expected} ({registry.known_models()})")
-        problems.update(dict.fromkeys(texts))
-    return {"problems": list(problems)}
+    model = asked.model(options.what, "warm")
+    if model is None:
+        asked.refuse_options_of_models("warm", shape=options.shape, train=options.train)
+        return {"problems": asked.problems(options.what, "warm")}
+    task = registry.find(model).problems(model, dict(options.shape), options.train)
+    return {"module": task.module, "arguments": task.arguments}
 
 
 def build(job: dict[str, Any], device: str | None) -> dict[str, Any]:

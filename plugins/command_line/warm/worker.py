@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from clgraft import core
-from clgraft.core.errors import ClgraftError
 from clgraft.core.runtime import building
 from clgraft.plugins.command_line import lone_run
+from clgraft.plugins.plugin import REPORTED
 
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def main() -> None:
         os.dup2(2, 1)
         try:
             answer = work(job)
-        except (ClgraftError, OSError) as error:
+        except REPORTED as error:
             answer = {"error": str(error)}
         channel.write(json.dumps(answer) + "\n")
 

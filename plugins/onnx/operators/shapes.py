@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
+from clgraft.core.problem import ceil_div
 from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.lowering import Lowering, broadcast
 from clgraft.plugins.onnx.nodes import Node, operator
@@ -115,7 +116,7 @@ def split(on: Lowering, node: Node, x: Value, sizes: Value | None = None) -> lis
     extents = listed(on, node, sizes, "split")
     if extents is None:
         count = int(node.get("num_outputs", len(node.outputs)))
-        length = -(-x.shape[axis] // count)
+        length = ceil_div(x.shape[axis], count)
         extents = [max(min(length, x.shape[axis] - i * length), 0) for i in range(count)]
     if sum(extents) != x.shape[axis] or min(extents) < 0 or len(extents) < len(node.outputs):
         raise ValueError(f"parts {extents} of shape {x.shape} along axis {axis}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from clgraft.core.operators.interpolation import InterpolationProblem
 from clgraft.core.operators.resampling import ResampleProblem
+from clgraft.core.problem import ceil_div
 from clgraft.plugins.torch import operators
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand
@@ -63,7 +64,7 @@ def _shares(pixels: int, windows: int) -> np.ndarray:
     """Return the weight of each pixel in the average of each window, (windows, pixels)."""
     table = np.zeros((windows, pixels))
     for i in range(windows):
-        begin, end = i * pixels // windows, -(-(i + 1) * pixels // windows)
+        begin, end = i * pixels // windows, ceil_div((i + 1) * pixels, windows)
         table[i, begin:end] = 1 / (end - begin)
     return table
 

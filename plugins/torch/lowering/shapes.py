@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from clgraft.core import ConcatProblem, SliceProblem
+from clgraft.core.problem import ceil_div
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, axis_of
 
@@ -150,7 +151,7 @@ def slice_(
     """Return a part of x along an axis."""
     axis = axis_of(axis, len(x.shape))
     first, last, _ = slice(begin, None if end == LAST else end).indices(x.shape[axis])
-    count = max(0, -(-(last - first) // step))
+    count = max(0, ceil_div(last - first, step))
     if count == x.shape[axis]:
         return x
     return _box(build, x, axis, first if count else 0, count, step if count > 1 else 1)

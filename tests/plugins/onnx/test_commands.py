@@ -47,13 +47,25 @@ def test_run_makes_up_what_is_missing(net, capsys) -> None:
     assert "y: float32 [3, 5]" in capsys.readouterr().out
 
 
+def test_a_profile_knows_the_whole_graph_and_takes_the_options_of_models(net, capfd) -> None:
+    command = ["profile", str(net), "--shape", "x=2,3,16,16", "--passes", "2", "--json"]
+    found = []
+    for more in ([], ["--regions", "--forward"]):
+        assert main([*command, *more]) == 0
+        record = json.loads(capfd.readouterr().out)
+        found.append({row["problem"]: row["calls"] for row in record["rows"]})
+        assert record["region_calls"] == 1 and record["region_seconds"] > 0
+    assert found[0] == found[1] and set(found[0].values()) == {1}
+    assert any("conv forward n2" in text for text in found[0])
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ([], "got no shape for input 'x'"),
         (["--shape", "z=1,2"], "got no shape for input 'x'"),
         (["--input", "z=nothing.npy"], "nothing.npy"),
-        (["--shape", "x=1,3,17,16"], "expected float32 of shape"),
+        (["--shape", "x=1,3,17,16"], "got shape (1, 3, 17, 16) for input 'x', expected ('n', 3, 16, 16)"),
     ],
 )
 def test_run_refuses_in_words(net, more, words, capsys) -> None:

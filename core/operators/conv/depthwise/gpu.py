@@ -117,7 +117,7 @@ def _kernel(
 
 
 def _alone(height: PlaneAxis, taps: int) -> bool:
-    """Whether a work-item can have one row only: too long a program, or rows that lie no dilation apart."""
+    """Return whether a work-item can have one row only: too long a program, or rows that lie no dilation apart."""
     return taps > MOST_TAPS or (height.stride > 1 and height.step > 1)
 
 

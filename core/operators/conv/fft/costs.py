@@ -17,8 +17,8 @@ from clgraft.core.problem import ceil_div
 
 ROWS = Path(__file__).with_name("costs.txt")
 SIDES = (32, 16)  # elements of a tile along an axis, the kernels' SIDE
-TWINS = ("columns", "rows")  # of the products: which operand has twins
-LEAST_TAPS = 25  # of a kernel, from which the method may be the default choice
+TWINS = ("columns", "rows")  # which operand of the products has twins
+LEAST_TAPS = 25  # taps of a kernel from which the method may be the default choice
 
 
 def outputs_of_tile(side: int, source: int, target: int, taps: int, begin: int) -> int:
@@ -163,7 +163,7 @@ def others_cost(problem: ConvProblem, device: DeviceInfo) -> float:
 
 
 def worthwhile(shape: Shape, device: DeviceInfo) -> bool:
-    """Whether the method costs less than the others."""
+    """Return whether the method costs less than the others."""
     return cost(shape, device) < others_cost(shape.problem, device)
 
 

@@ -32,7 +32,7 @@ FOR_GPUS = True  # a search on a CPU device does not try it
 SETTINGS = {"tile", "twin", "product", "parts", "chunks"}
 PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
-PLANES = (8, 4, 2)  # of a work-group
+PLANES = (8, 4, 2)  # planes of a work-group
 TOGETHER = 4  # matrices of points that are interleaved in memory
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
@@ -130,7 +130,7 @@ class _Builder:
         epilogue: Epilogue | None,
     ) -> None:
         self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
-        self.count = ceil_div(shape.tiles, chunks)  # of a chunk, the last one may have fewer
+        self.count = ceil_div(shape.tiles, chunks)  # tiles of a chunk, the last one may have fewer
         self.planes = _planes(shape.side, planner)
         self.layout = WorkspaceLayout()
         self.source, self.target = OPERANDS[problem.direction]
@@ -138,7 +138,7 @@ class _Builder:
         self.rows, self.columns = round_up(product.rows, tile.m), round_up(product.columns, tile.n)
         self.depth = round_up(product.depth, max(tile.k, 16))  # half of it is whole vectors that are interleaved
         steps = self.depth // tile.k
-        self.steps = ceil_div(steps, choice.parts)  # of a part
+        self.steps = ceil_div(steps, choice.parts)  # steps of a part
         self.parts = ceil_div(steps, self.steps)
         # rows, columns and depths of A and B in memory: twins are half of the depth more
         a_twins, b_twins = shape.twins("rows"), shape.twins("columns")

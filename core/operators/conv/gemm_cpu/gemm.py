@@ -119,7 +119,7 @@ def plan(
 
 
 def can_be_dense(problem: ConvProblem) -> bool:
-    """Whether the stride can be taken out of the product: then its pixels are collected first, or spread at last.
+    """Return whether the stride can be taken out of the product: pixels are then collected first, or spread at last.
 
     In float16 a gradient that is added to what is there would be rounded twice.
     """
@@ -129,7 +129,7 @@ def can_be_dense(problem: ConvProblem) -> bool:
 
 
 def dense_pays(problem: ConvProblem) -> bool:
-    """Whether that is the default: for gradients, which have a product for each phase of the stride otherwise.
+    """Return whether that is the default: for gradients, which have a product for each phase of the stride otherwise.
 
     Forward, panels gather strided pixels about as fast (two cores: 0.8 to 1.6 times, the mean is 1.0 to 1.1).
     """
@@ -148,7 +148,7 @@ class _GridProduct:
 
 
 def merging_pays(merged: _GridProduct, apart: list[_GridProduct]) -> bool:
-    """Whether one product that shares what is gathered is cheaper than one for each phase without wasted products."""
+    """Return whether a product that shares what is gathered is cheaper than one for each phase, which waste nothing."""
     return merged.cost < sum(product.cost for product in apart)
 
 

@@ -130,7 +130,7 @@ def _axes(grid: Grid) -> int:
 
 
 def _inside(grid: Grid) -> bool:
-    """Whether every tap of every pixel falls into the source."""
+    """Return whether every tap of every pixel falls into the source."""
     return all(
         a.begin >= 0 and (a.size - 1) * a.stride + a.begin + max(a.taps - 1, 0) * a.step < a.source for a in grid.axes
     )
@@ -212,7 +212,7 @@ class _Builder:
             self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
 
     def _vectors(self, grid: Grid, tile: GroupTile, channels: int) -> bool:
-        """Whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
+        """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
         same = all(a.size == a.source and a.begin == 0 and a.stride == 1 for a in grid.axes)
         whole = channels % tile.k == 0 and prod(a.size for a in grid.axes) % 4 == 0
         return grid.taps == 1 and same and whole and self.problem.dtype == "float32"

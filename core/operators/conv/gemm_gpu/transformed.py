@@ -32,7 +32,7 @@ from clgraft.core.problem import ceil_div
 
 SPEEDS = Path(__file__).with_name("transformed_speeds.txt")
 OPERANDS = {"forward": ("x", "y"), "backward_data": ("dy", "dx"), "backward_filter": ("x", "dw")}  # source and target
-MOST_BYTES = 2**30  # of transforms between two launches, on any device
+MOST_BYTES = 2**30  # bytes of transforms between two launches, on any device
 WHOLE = 64  # a number of channels that every tile's depth divides: the product checks nothing
 
 

@@ -16,7 +16,7 @@ OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with wei
 # bytes of a slice that a search tries
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20
-FAR_BYTES = costs("product")["far_bytes"]  # of transformed weights, that arrive in a cycle
+FAR_BYTES = costs("product")["far_bytes"]  # bytes of transformed weights that arrive in a cycle
 
 
 class TileSplit(NamedTuple):

@@ -261,7 +261,7 @@ def choose(problem: ConvProblem) -> Geometry:
 
 
 def worthwhile(geometry: Geometry) -> bool:
-    """Whether the transforms cost less than the multiplications that they save, and a row of tiles fits the caches."""
+    """Return whether transforms cost less than the multiplications they save, and a row of tiles fits the caches."""
     g = geometry
     row_bytes = g.elements * 4 * g.tile_w * g.padded_channels
     return cost(g) < direct_cost(g) and (all(g.transformed) or row_bytes <= LINE_BYTES)

@@ -19,7 +19,7 @@ from clgraft.core.problem import ceil_div
 ROWS = Path(__file__).with_name("costs.txt")
 # outputs of a tile along an axis, for so many taps; those of 4 are F(4x4, 3x3) for 5 taps, too, whose kernels are cut
 TILES: Mapping[tuple[int, ...], tuple[int, ...]] = {(3, 3): (4, 2), (5, 5): (4, 2)}
-CUT_TAPS = 3  # of a piece
+CUT_TAPS = 3  # taps of a piece
 
 
 def allowed_tiles(kernel: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,7 +141,7 @@ def direct_cost(problem: ConvProblem, device: DeviceInfo) -> float:
 
 
 def worthwhile(problem: ConvProblem, shape: Shape, device: DeviceInfo) -> bool:
-    """Whether the transforms cost less than the multiplications that they save."""
+    """Return whether the transforms cost less than the multiplications that they save."""
     return cost(shape, device) < direct_cost(problem, device)
 
 

@@ -114,7 +114,7 @@ class _Builder:
         epilogue: Epilogue | None,
     ) -> None:
         self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
-        self.count = ceil_div(shape.tiles, chunks)  # of a chunk, the last one may have fewer
+        self.count = ceil_div(shape.tiles, chunks)  # tiles of a chunk, the last one may have fewer
         self.source, self.target = OPERANDS[problem.direction]
         self.layout = WorkspaceLayout()
         device = planner.device
