@@ -29,6 +29,7 @@ LINES = {
     "in place, odd planes": ("conv forward n2 ic5 ih7 iw7 oc17 kh1 kw1", "cpu_gemm"),
     "in place, two parts": ("conv forward n1 ic2000 ih4 iw12 oc9 kh1 kw1", "cpu_gemm"),
     "in place, f64": ("conv forward f64 n2 ic5 ih8 iw12 oc17 kh1 kw1 b1", "cpu_gemm"),
+    "in place, f16": ("conv forward f16 n2 ic5 ih8 iw12 oc17 kh1 kw1 b1", "cpu_gemm"),
     "gradient in place": ("conv backward_data n2 ic17 ih8 iw12 oc5 kh1 kw1", "cpu_gemm"),
     "gather": ("conv forward n2 ic3 ih16 iw24 oc17 kh3 kw3 sh2 sw2 ph1 pw1 b1", "cpu_gemm"),
     "gather, two parts": ("conv forward n1 ic300 ih7 iw18 oc9 kh3 kw3 ph1 pw1", "cpu_gemm"),
@@ -118,7 +119,9 @@ def test_which_results_go_past_caches() -> None:
             large = outgrows_caches(planner, int(nbytes / least))
             assert bool(past_caches.past_caches(planner, problem, lanes, least)) == (whole and large)
     halves = core.parse("conv forward f16 n64 ic16 ih112 iw112 oc96 kh1 kw1")
-    assert bool(past_caches.past_caches(planner, halves, lanes)) == (whole and lanes >= 32)
+    large = outgrows_caches(planner, 64 * 96 * 112 * 112 * 2)
+    for together in (16, 32):
+        assert bool(past_caches.past_caches(planner, halves, together)) == (large and together == 32)
     assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), lanes)
 
 

@@ -9,22 +9,20 @@ from clgraft.core.planning.implementation import Planner
 LINE_BYTES = 64  # of a cache
 
 
-def past_caches(planner: Planner, problem: ConvProblem, lanes: int, least: float = 1.0) -> dict[str, int]:
+def past_caches(planner: Planner, problem: ConvProblem, together: int, least: float = 1.0) -> dict[str, int]:
     """Return the kernels' macro PAST_CACHES for a result that outgrows the caches, nothing for any other.
-
-    Vectors have to be whole lines: kernels store many rows in turns, and a line that is not written as a whole at once
-    is merged with what memory has.
 
     Parameters
     ----------
     planner : Planner
     problem : ConvProblem
-    lanes : int
-        Elements of a vector that the kernel stores.
+    together : int
+        Elements of a row that the kernel stores one after the other, before it turns to another row. They have to fill
+        a line: one that is not written as a whole is merged with what memory has.
     least : float
         From which size on it gains, as a multiple of the least size that outgrows the caches. A kernel that asks for
         the lines that it writes later loses nothing as long as the last level's cache holds them.
     """
     result = problem.arguments()[-1]
-    whole_lines = lanes * result.nbytes % (LINE_BYTES * max(result.size, 1)) == 0
-    return {"PAST_CACHES": 1} if whole_lines and outgrows_caches(planner, int(result.nbytes / least)) else {}
+    fills = together * result.nbytes >= LINE_BYTES * max(result.size, 1)
+    return {"PAST_CACHES": 1} if fills and outgrows_caches(planner, int(result.nbytes / least)) else {}

@@ -331,7 +331,7 @@ class _Builder:
         row_blocks = ceil_div(row_tiles, blocking.row_tiles)
         # what is spread later is still in the caches then
         dense = target != Buffer(self.target)
-        past = {} if dense else past_caches(self.planner, problem, self.tile.lanes, PAST_FROM)
+        past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
             pixel_tiles = ceil_div(grid.pixels, self.tile.columns)
