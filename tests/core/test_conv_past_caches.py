@@ -110,19 +110,16 @@ def test_past_the_caches_matches_float64() -> None:
 
 def test_which_results_go_past_caches() -> None:
     planner = core.context().planner
-    lanes = max(planner.device.vector_width, 4)
-    whole = lanes * 4 >= past_caches.LINE_BYTES
-    for batch in (1, 8, 64):
-        problem = core.parse(f"conv forward n{batch} ic16 ih112 iw112 oc96 kh1 kw1")
-        nbytes = batch * 96 * 112 * 112 * 4
+    wide = planner.device.vector_width >= 16
+    for batch, dtype, size in ((1, "f32", 4), (8, "f32", 4), (64, "f32", 4), (64, "f16", 2)):
+        problem = core.parse(f"conv forward {dtype} n{batch} ic16 ih112 iw112 oc96 kh1 kw1")
+        nbytes = batch * 96 * 112 * 112 * size
         for least in (0.75, 1.0, 2):
-            large = outgrows_caches(planner, int(nbytes / least))
-            assert bool(past_caches.past_caches(planner, problem, lanes, least)) == (whole and large)
-    halves = core.parse("conv forward f16 n64 ic16 ih112 iw112 oc96 kh1 kw1")
-    large = outgrows_caches(planner, 64 * 96 * 112 * 112 * 2)
-    for together in (16, 32):
-        assert bool(past_caches.past_caches(planner, halves, together)) == (large and together == 32)
-    assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), lanes)
+            large = wide and outgrows_caches(planner, int(nbytes / least))
+            for together in (16, 32):
+                found = past_caches.past_caches(planner, problem, together, least)
+                assert found == ({"PAST_CACHES": 1} if large and together * size >= 64 else {})
+    assert not past_caches.past_caches(planner, core.parse("conv forward n0 ic1 ih1 iw1 oc1 kh1 kw1"), 16)
 
 
 def test_pixels_that_are_spread_stay_in_the_caches() -> None:
