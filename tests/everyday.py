@@ -75,6 +75,11 @@ RULES = (
     rule("core/test_workspace.py"),
     rule("core/test_first_use.py"),
     rule("core/test_pointwise_past_caches.py"),
+    rule(
+        "core/test_conv_past_caches.py",
+        "test_the_same_bits_*",
+        *("aligned-in place-epilogue", "aligned-gather-plain", "*aligned-winograd-plain", "aligned-depthwise*2-plain"),
+    ),
     rule("core/*.py", "*past_the_caches*"),
     rule("core/test_tuning_candidates.py", "test_settings_*", "*"),
     rule("core/test_tuning_candidates.py"),

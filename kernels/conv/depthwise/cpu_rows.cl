@@ -5,11 +5,14 @@
 // Forward, and backward data at stride 1, which is forward with flipped weights and other padding. Taps are unrolled,
 // and a loaded vector serves all of the R rows. Vectors at a plane's border mask what is not of their row; a block that
 // would reach out of the tensor itself is summed by elements. Strides are 1 with any dilation, or 2 (SH, SW) without.
+//
+// PAST_CACHES  target is too large to be found in a cache again: rows of whole vectors are stored past them
 
 #include "common/epilogue.cl"
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/depthwise/planes.cl"
+#include "conv/past_caches.cl"
 
 #define ADD_TO_ROWS(r, j, value) \
     _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
@@ -40,6 +43,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
     const long source_size = (long)ih * iw, size = (long)oh * ow, all = targets / shared * sums * source_size;
     long source = first / shared * sums;
     int channel = first % channels, left = shared - (int)(first % shared);
+    const bool past = GOES_PAST(OPEN(y), ow % VL == 0 && !accumulate);
     for (long t = first; t < last; t++) {
         for (int i = 0; i < sums * taps; i++)
             all_weights[i] =
@@ -59,7 +63,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
 #pragma unroll
                 for (int k = 0; k < R * SH * SW; k++, ahead += VL) PREFETCH(ahead);
 #pragma unroll
-                for (int k = 0; k < R; k++, to_ahead += VL) PREFETCH_TO_WRITE(to_ahead);
+                for (int k = 0; !past && k < R; k++, to_ahead += VL) PREFETCH_TO_WRITE(to_ahead);
                 realv sum[R];
 #pragma unroll
                 for (int k = 0; k < R; k++) sum[k] = start;
@@ -91,7 +95,7 @@ kernel void depthwise_rows(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(b), TE
                     } else {
                         const long at = (long)u * ow + v;
                         if (accumulate) sum[k] = VLOAD(to, at) + MASKED(sum[k], fresh);
-                        VSTORE(to, at, sum[k]);
+                        PUT_VECTOR(past, to, at, sum[k])
                     }
                 }
             }

@@ -6,6 +6,8 @@
 // dx[2u + a][2v + b] sums taps i = a + PAD_H - 2r, j = b + PAD_W - 2c times dy[u + r + shift_h][v + c + shift_w], where
 // PAD_H and PAD_W are the padding's parity and the shifts its halves: no tap meets a zero between elements. A block
 // makes 2R rows of 2 VL elements from LINES lines and COLUMNS vectors of dy.
+//
+// PAST_CACHES  dx is too large to be found in a cache again: rows of whole vectors are stored past them
 
 #define SH 1  // the lines' own
 #define SW 1
@@ -17,6 +19,7 @@
 #include "conv/depthwise/cpu_scratch.cl"
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/grid.cl"
+#include "conv/past_caches.cl"
 
 #define ADD_TO_PHASES(r, j, value) \
     _Pragma("unroll") for (int p = 0; p < 4 * R; p++) { \
@@ -50,6 +53,7 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
     const long first = get_global_id(1) * (long)item_planes, last = min(first + item_planes, planes);
     const long x_size = (long)xh * xw, y_size = (long)ih * iw, all = planes * multiplier * y_size;
     int channel = first % channels;
+    const bool past = GOES_PAST(OPEN(dx), xw % VL == 0 && !accumulate);
     for (long t = first; t < last; t++, channel = channel + 1 == channels ? 0 : channel + 1) {
         for (int i = 0; i < multiplier * taps; i++) all_weights[i] = LOAD(OPEN(w), (long)channel * multiplier * taps + i);
         global const stored *ahead = OPEN(dy) + ((t + 1) * multiplier * y_size + top * iw);
@@ -68,7 +72,7 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
 #pragma unroll
                 for (int k = 0; k < R; k++, ahead += VL) PREFETCH(ahead);
 #pragma unroll
-                for (int k = 0; k < 4 * R; k++, dx_ahead += VL) PREFETCH_TO_WRITE(dx_ahead);
+                for (int k = 0; !past && k < 4 * R; k++, dx_ahead += VL) PREFETCH_TO_WRITE(dx_ahead);
                 for (int m = 0; m < multiplier; m++) {
                     const long plane = (t * multiplier + m) * y_size;
                     global const stored *from = OPEN(dy) + (plane + (long)h * iw + column);
@@ -98,8 +102,8 @@ kernel void depthwise_spread(CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), cons
                     high.even = sum[2 * k].hi;
                     high.odd = sum[2 * k + 1].hi;
                     if (length == 2 * VL && !accumulate) {
-                        VSTORE(OPEN(dx), at, low);
-                        VSTORE(OPEN(dx), at + VL, high);
+                        PUT_VECTOR(past, OPEN(dx), at, low)
+                        PUT_VECTOR(past, OPEN(dx), at + VL, high)
                     } else {
                         VSTORE_REAL(spare, low);
                         VSTORE_REAL(spare + VL, high);

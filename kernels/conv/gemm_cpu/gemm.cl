@@ -7,6 +7,8 @@
 // y         (batch, groups * outputs, od, oh, ow); the grid's pixels are stored by `target`, so that a stride's phases can be
 //           apart. With m_count > outputs, rows m = (phase, output) hold several phases of target.stride.
 //
+// PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
+//
 // A work-group is one work-item: one block of pixels, one block of rows m, one group. Its tiles are MR x NV vectors.
 
 #include "conv/gemm_cpu/pack.cl"
@@ -42,6 +44,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
 #else
         const bool add = accumulate || from;
 #endif
+        const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
         fill_panel(panel, COLS, pieces, runs, run_count, xs, image_size, left, from, to, grid);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
             global const real *a0 =
@@ -79,16 +82,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                 const long y_at = ((image * groups + group) * outputs + m) * row_size;
                 if (dense && m_rows == MR && p + COLS <= (image + 1) * pixels) {
                     global stored *ys = OPEN(y) + y_at + (p - image * pixels);
-#pragma unroll
-                    for (int i = 0; i < MR; i++) {
-#pragma unroll
-                        for (int v = 0; v < NV; v++) {
-                            const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
-                            const realv value = EPILOGUE_VECTOR(acc[i][v], group * m_count + m + i, ys + v * VL - OPEN(y));
-                            VSTORE(ys, v * VL, value + old);
-                        }
-                        ys += row_size;
-                    }
+                    STORE_TILE(acc, ys, row_size, group * m_count + m, add, once)
                     continue;
                 }
                 TILE_STORE(acc, tile_out, COLS)

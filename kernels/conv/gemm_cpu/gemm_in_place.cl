@@ -6,6 +6,8 @@
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 //
+// PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
+//
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
 // for between the products, a quarter of the time. So that there is a next one, a work-item takes blocks in a row. A
@@ -75,6 +77,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
 #else
             const bool add = accumulate || from;
 #endif
+            const bool once = !accumulate && (KEEP_SUMS || part >= channels);  // no part is added to another's in y
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
@@ -135,17 +138,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
 #endif
                     if (m_rows == MR && whole) {
                         global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
-#pragma unroll
-                        for (int i = 0; i < MR; i++) {
-#pragma unroll
-                            for (int v = 0; v < NV; v++) {
-                                const realv old = add ? VLOAD(ys, v * VL) : (realv)(0);
-                                const realv value =
-                                    EPILOGUE_VECTOR(acc[i][v], group * m_count + m + i, ys + v * VL - OPEN(y));
-                                VSTORE(ys, v * VL, value + old);
-                            }
-                            ys += pixels;
-                        }
+                        STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
                         continue;
                     }
                     TILE_STORE(acc, tile_out, COLS)

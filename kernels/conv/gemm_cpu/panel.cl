@@ -10,6 +10,7 @@
 #include "common/epilogue.cl"
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
+#include "conv/past_caches.cl"
 
 // 1: sums are kept in local memory between the parts of a panel: half precision would lose bits each time, and an
 // epilogue has to come after the last one.
@@ -143,3 +144,21 @@ void store_run(global stored *y, local const real *values, const int length, con
         STORE(y, l * step, values[l] + old);
     }
 }
+
+// Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
+// elements apart. `once` says that nothing is added to them, neither now nor later.
+#define STORE_TILE(acc, ys, pitch, first, add, once)                                              \
+    {                                                                                             \
+        global stored *ys_ = ys;                                                                  \
+        const long pitch_ = pitch;                                                                \
+        const int first_ = first;                                                                 \
+        const bool past_ = GOES_PAST(ys_, (once) && pitch_ % VL == 0);                            \
+        TILE_ROWS {                                                                               \
+            TILE_VECTORS {                                                                        \
+                const realv old_ = (add) ? VLOAD(ys_, v_ * VL) : (realv)(0);                      \
+                const realv value_ = EPILOGUE_VECTOR(acc[i_][v_], first_ + i_, ys_ + v_ * VL - OPEN(y)); \
+                PUT_VECTOR(past_, ys_, v_ * VL, value_ + old_)                                    \
+            }                                                                                     \
+            ys_ += pitch_;                                                                        \
+        }                                                                                         \
+    }

@@ -12,12 +12,15 @@
 // U         [e][block of COLS outputs][channel][COLS] transformed weights
 // M         [e][tile][COLS]                           products of one block of outputs
 //
+// PAST_CACHES  y is too large to be found in a cache again: whole vectors of pixels are stored past them
+//
 // Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a
 // slice of the workspace of its own, which stays in the cache. Where there is too little work for that,
 // winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
 // goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
+#include "conv/past_caches.cl"
 #include "conv/winograd/transforms.cl"
 
 // Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane]. The first is of channel `channel` and
@@ -31,10 +34,11 @@ void store_pixels(global stored *y, const long plane, const int lanes, local con
         for (int i = 0; i < VL; i++) a[i] = LOAD_REALS(pixels + (at + i) * VL);
         TRANSPOSE(a, b, VL)
         if (lanes == VL && !accumulate) {
+            const bool past = GOES_PAST(y + at, plane % VL == 0);
 #pragma unroll
             for (int i = 0; i < VL; i++) {
                 const long to = i * plane + at;
-                VSTORE(y, to, EPILOGUE_VECTOR(a[i], channel + i, start + to));
+                PUT_VECTOR(past, y, to, EPILOGUE_VECTOR(a[i], channel + i, start + to))
             }
         } else {
             realv values[VL];

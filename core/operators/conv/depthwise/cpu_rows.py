@@ -18,6 +18,7 @@ from clgraft.core.operators.conv.depthwise.axes import (
     splits_of_images,
     sums_argument,
 )
+from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import WHOLE, Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -31,6 +32,7 @@ ROWS = 4  # rows of results that share their loads
 MOST_TAPS = 49  # most taps that are unrolled
 MOST_SUMS = 27  # registers for a filter's sums, of 32; processors with 16 registers have half of them
 TILE_BYTES = 16 * 1024  # bytes of a tile's results where a plane is larger than the L1 cache
+PAST_FROM = 2  # times the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: rows, and work-items per core
 SEARCHED_ROWS = (4, 2, 8)
 SEARCHED_ITEMS = (1, 2, 4, 8, 16)
@@ -129,6 +131,7 @@ def _rows(
     size = arithmetic_bytes(problem.dtype)
     defines = {**_defines(problem, planner, height, width, rows), "SH": height.stride, "SW": width.stride}
     lanes, targets = defines["VL"], problem.batch * channels
+    defines.update(past_caches(planner, problem, lanes, PAST_FROM))
     tile_h = _tile_lines(height.size, width.size * size, rows * height.step)
     tiles = ceil_div(height.size, tile_h)
     plane_bytes = (height.source * width.source + height.size * width.size) * size
@@ -162,6 +165,7 @@ def _spread(
         "PAD_H": height.pad % 2,
         "PAD_W": width.pad % 2,
     }
+    defines.update(past_caches(planner, problem, defines["VL"], PAST_FROM))
     planes = problem.batch * problem.in_channels
     half_h = ceil_div(height.source, 2)
     tile_h = _tile_lines(half_h, 2 * width.source * size, rows)

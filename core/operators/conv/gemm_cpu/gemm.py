@@ -25,6 +25,7 @@ from clgraft.core.operators.conv.grid import (
     merged_data_grid,
     spatial_grid,
 )
+from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -40,6 +41,7 @@ PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 TOGETHER = 4  # matrices that pack_four packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 DENSE_ELEMENTS = 16384  # elements that a work-item of collect or spread writes
+PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
 PANELS = (448, 224, 704)
@@ -233,13 +235,13 @@ class _Builder:
         rows = round_up(product.rows, self.tile.rows)
         return self.problem.groups * rows * product.grid.taps * self.channels * self.size
 
-    def _kernel(self, grid: Grid, name: str) -> Any:
+    def _kernel(self, grid: Grid, name: str, **more_defines: int) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
         defines = {**STRUCTS, **self.tile.defines()}
         if name in ("pack_weights", "pack_rows", "pack_four"):
             file = "conv/gemm_cpu/pack.cl"
         else:
-            defines = {**defines, **epilogue_defines(self.epilogue)}
+            defines = {**defines, **epilogue_defines(self.epilogue), **more_defines}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
 
     def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
@@ -327,12 +329,15 @@ class _Builder:
         blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(row_tiles, blocking.row_tiles)
+        # what is spread later is still in the caches then
+        dense = target != Buffer(self.target)
+        past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
             pixel_tiles = ceil_div(grid.pixels, self.tile.columns)
             item_tiles = ceil_div(pixel_tiles, blocking.ranges)
             return Launch(
-                self._kernel(grid, "conv_plain"),
+                self._kernel(grid, "conv_plain", **past),
                 (ceil_div(pixel_tiles, max(item_tiles, 1)), row_blocks, problem.groups),
                 (1, 1, 1),
                 (
@@ -348,7 +353,7 @@ class _Builder:
                 (self.target,),
             )
         return Launch(
-            self._kernel(grid, "conv_gather"),
+            self._kernel(grid, "conv_gather", **past),
             (blocks, row_blocks, problem.groups),
             (1, 1, 1),
             (

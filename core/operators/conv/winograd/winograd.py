@@ -15,6 +15,7 @@ from typing import Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, TILE_ROWS, TILE_SPLIT
+from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd import backward_filter as winograd_filter
@@ -42,7 +43,7 @@ NAME = "winograd"
 WEIGHT_CHANNELS = 32  # channels of a work-item that transforms weights
 SEARCHED = 2  # a search tries tiles that are estimated to cost at most so many times the direct method
 STRUCTS = {**GRID.defines(), **TILE_ROWS.defines(), **TILE_SPLIT.defines()}
-STORING = ("winograd", "winograd_result")  # kernels with an epilogue
+STORING = ("winograd", "winograd_result")  # kernels that store the result, with an epilogue
 NAMES = {"forward": ("x", "y"), "backward_data": ("dy", "dx")}
 
 
@@ -129,7 +130,7 @@ class _Builder:
         self.rows_at_once, pixel_bytes = group_rows(planner, geometry, register.lanes)
         self.pixels = Local(pixel_bytes)
         self.defines = {**register.defines(), "WC": geometry.chunk, **geometry.defines(), **STRUCTS}
-        self.epilogue_defines = epilogue_defines(epilogue)
+        self.storing_defines = {**epilogue_defines(epilogue), **past_caches(planner, problem, register.lanes)}
         self.last = epilogue_arguments(epilogue, problem.dtype)
         self.blocks = ceil_div(geometry.outputs, register.columns)
         self.source, self.target = NAMES[problem.direction]
@@ -144,8 +145,8 @@ class _Builder:
 
     def launch(self, name: str, size: tuple[int, ...], *arguments: Any, **more_defines: str) -> Launch:
         file = "conv/winograd/transforms.cl" if name == "winograd_source" else "conv/winograd/winograd.cl"
-        # the others are the same programs for all epilogues
-        defines = {**self.defines, **(self.epilogue_defines if name in STORING else {}), **more_defines}
+        # the others are the same programs for all epilogues and sizes
+        defines = {**self.defines, **(self.storing_defines if name in STORING else {}), **more_defines}
         kernel = self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
         return Launch(kernel, size, (1,) * len(size), arguments, (self.target,))
 
