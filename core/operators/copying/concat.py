@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -69,6 +69,11 @@ class ConcatProblem(Problem):
             for name, extent in zip(names, self.extents)
         )
         return (*parts, joined) if self.direction == "forward" else (joined, *parts)
+
+    def part(self, count: int) -> ConcatProblem | None:
+        if self.outer < count or self.outer % count:
+            return None
+        return replace(self, outer=self.outer // count)
 
     def gradients(self) -> tuple[Gradient, ...]:
         if self.direction == "forward":

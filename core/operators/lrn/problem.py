@@ -45,6 +45,7 @@ class LRNProblem(Problem):
 
     kind: ClassVar[str] = "lrn"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    per_image: ClassVar[tuple[str, ...]] = ("forward",)
     examples: ClassVar[tuple[str, ...]] = ("n2 c16 s99 size5 beta0.75",)
     usual_scalars: ClassVar[Mapping[str, float]] = {"alpha": 0.5, "k": 2.0}
 

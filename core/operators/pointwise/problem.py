@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -140,6 +140,15 @@ class PointwiseProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
+
+    def part(self, count: int) -> PointwiseProblem | None:
+        """Return one of so many parts along the outermost axis; None with reductions, which may be along it."""
+        first, *rest = self.common_shape or (0,)
+        if any(self.reductions) or self.beta or first < count or first % count:
+            return None
+        whole = 1 + len(rest)
+        shapes = ((first // count, *s[1:]) if len(s) == whole and s[0] == first else s for s in self.inputs)
+        return replace(self, inputs=tuple(shapes))
 
     def gradients(self) -> tuple[Gradient, ...]:
         return derivative.gradients(self)
