@@ -7,7 +7,7 @@ cut by slices, and what leaves it is joined by concatenations; the memory plan m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from clgraft.core.problem import DTYPES, Problem
 # measured on two cores with 32 MiB of cache (PoCL 3); only CPU devices run in parts
 LAUNCH = 25e-6  # seconds that a launch takes apart from its work
 BANDWIDTH = 40e9  # bytes that reach memory or come from it in a second
+MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
 LEAST_GAIN = 100e-6  # seconds: less is not worth the longer plan
 
 Fits = Callable[[Problem], bool]
@@ -48,7 +49,7 @@ def split_batch(graph: Some, device: DeviceInfo, constants: Collection[str] = ()
     """
     if not device.is_cpu or device.host_access == "staged" or not device.cache_bytes or not _of_inference(graph):
         return graph
-    costs = Costs(graph, device.kept_in_caches, constants)
+    costs = Costs(graph, device, constants)
     segments = chosen(costs)
     while fits is not None and _refuse(costs, segments, fits):
         segments = chosen(costs)
@@ -66,7 +67,7 @@ def _refuse(costs: Costs, segments: list[Segment], fits: Fits) -> bool:
     """Note parts of chosen segments whose kernels do not do the whole's work, and return whether there are any."""
     found = {(costs.graph.nodes[i].problem, segment.count) for segment in segments for i in segment.nodes}
     refused = {key for key in found if isinstance(costs.part(*key), FusedProblem) and not fits(costs.part(*key))}
-    costs.parts.update((key, None) for key in refused)
+    costs.forbid(refused)
     return bool(refused)
 
 
@@ -105,14 +106,14 @@ class Costs:
     Parameters
     ----------
     graph : Graph
-    room : int
-        Bytes of which a reader still finds what was written before.
+    device : DeviceInfo
     constants : collection of str
         Inputs that never change.
     """
 
-    def __init__(self, graph: Structure, room: int, constants: Collection[str]) -> None:
-        self.graph, self.room, self.constants = graph, room, constants
+    def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
+        self.graph, self.room, self.constants = graph, device.kept_in_caches, constants
+        self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 
     @cached_property
@@ -134,6 +135,11 @@ class Costs:
         size = max(written, key=lambda value: value.nbytes).shape[:1] if written else ()
         return [count for count in range(2, (size or (1,))[0] + 1) if size[0] % count == 0]
 
+    def forbid(self, parts: Collection[tuple[Problem, int]]) -> None:
+        """Let no segment have these problems in so many parts."""
+        self.parts.update((key, None) for key in parts)
+        self._steps.clear()
+
     def part(self, problem: Problem, count: int) -> Problem | None:
         """Return a part of a problem; None if it cannot be cut."""
         key = problem, count
@@ -145,80 +151,84 @@ class Costs:
         """Yield the last node of each segment that can begin at a node, and the seconds that it saves; in `line`."""
         gain, written = 0.0, set()
         for place in range(first, len(self.line)):
-            node = self.graph.nodes[self.line[place]]
-            part = self.part(node.problem, count)
-            if part is None or not self._possible(node, cut(node.problem, part), written):
+            step = self._step(place, count)
+            if step is None or not written.isdisjoint(step.whole):
                 return
-            written |= set(node.writes)
-            gain += self._saved(place, first, count) - (count - 1) * self._more(node, part)
+            written.update(step.written)
+            gain += sum(saved for before, saved in step.saved if before >= first) - step.cost
             yield place, gain
 
-    def _possible(self, node: Node, pieces: tuple[bool, ...], written: set[str]) -> bool:
-        """Return whether a node can run in parts after nodes that write pieces of some values."""
-        for argument, name, piece in zip(node.problem.arguments(), node.arguments, pieces):
-            if argument.role == "out":
-                if not piece or name in self.graph.outputs or argument.dtype not in DTYPES:
-                    return False
-            elif (piece and argument.dtype not in DTYPES) or (not piece and name in written):
-                return False
-        return True
+    def _step(self, place: int, count: int) -> _Step | None:
+        """Return what a node needs and saves in parts; None if it cannot run in parts."""
+        if (place, count) not in self._steps:
+            self._steps[place, count] = self._step_of(place, count)
+        return self._steps[place, count]
 
-    def _more(self, node: Node, part: Problem) -> float:
-        """Return the seconds that each further part of a node costs: launches, and whole arguments read again."""
-        whole = [
-            (argument, name)
-            for argument, name, piece in zip(part.arguments(), node.arguments, cut(node.problem, part))
-            if not piece
-        ]
-        packs = any(argument.name == "w" and name not in self.constants for argument, name in whole)
-        return LAUNCH * (1 + packs) + sum(argument.nbytes for argument, _ in whole) * (1 + 2 * packs) / BANDWIDTH
+    def _step_of(self, place: int, count: int) -> _Step | None:
+        node = self.graph.nodes[self.line[place]]
+        part = self.part(node.problem, count)
+        if part is None:
+            return None
+        arguments = list(zip(node.problem.arguments(), node.arguments, cut(node.problem, part)))
+        for argument, name, piece in arguments:
+            given_out = argument.role == "out" and (not piece or name in self.graph.outputs)
+            if given_out or (piece and argument.dtype not in DTYPES):
+                return None
+        whole = {name: argument.nbytes for argument, name, piece in arguments if not piece}
+        packed = any(argument.name == "w" and name not in self.constants for argument, name, piece in arguments)
+        reads = sum(whole.values()) * (3 if packed else 1)  # packing reads and writes
+        cost = MARGIN * (count - 1) * (LAUNCH * (2 if packed else 1) + reads / BANDWIDTH)
+        saved = tuple((access.before, access.saved(self.room, count)) for access in self._accesses[place])
+        return _Step(frozenset(whole), node.writes, cost, saved)
 
     @cached_property
-    def _accesses(self) -> list[list[tuple[int, str, int, int]]]:
-        """For each node, what it reads: (the place of the access before, value, bytes from there, bytes of the value)."""
-        nodes = [self.graph.nodes[i] for i in self.line]
-        touched = [
-            sum(self.graph.values[name].nbytes for name in {*node.reads, *node.writes} - {SKIPPED}) for node in nodes
-        ]
-        new = [sum(self.graph.values[name].nbytes for name in node.writes) for node in nodes]
+    def _accesses(self) -> list[list[_Access]]:
+        """What each node of `line` reads, and what it is the last to read of what a node wrote."""
+        values, nodes = self.graph.values, [self.graph.nodes[i] for i in self.line]
+        touched = [sum(values[name].nbytes for name in {*node.reads, *node.writes}) for node in nodes]
+        new = [sum(values[name].nbytes for name in node.writes) for node in nodes]
         latest: dict[str, int] = {}
-        found: list[list[tuple[int, str, int, int]]] = []
+        written: dict[str, _Access] = {}
+        found: list[list[_Access]] = []
         for place, node in enumerate(nodes):
-            reads = []
+            own = []
             for name in dict.fromkeys(node.reads):
-                if name in latest:
-                    before, nbytes = latest[name], self.graph.values[name].nbytes
-                    between = sum(new[before + 1 : place])
-                    reads.append((before, name, (touched[before] + touched[place]) // 2 + between, nbytes))
-            found.append(reads)
+                nbytes, before = values[name].nbytes, latest.get(name)
+                if before is None:
+                    continue
+                distance = (touched[before] + touched[place]) / 2 + sum(new[before + 1 : place])
+                own.append(_Access(before, nbytes, distance))
+                if name in nodes[before].writes:
+                    written[name] = own[-1]
+                if name in written and self.graph.readers[name][-1] == self.line[place]:
+                    own.append(written[name])  # what stays in the caches up to here need not reach the memory
+            found.append(own)
             latest.update((name, place) for name in (*node.reads, *node.writes))
         return found
 
-    @cached_property
-    def _written(self) -> dict[str, tuple[int, int]]:
-        """For each value, the place of its writer and the bytes from there to its first reader."""
-        found: dict[str, tuple[int, int]] = {}
-        for reads in self._accesses:
-            for before, name, distance, _ in reads:
-                if name in self.graph.writers:
-                    found.setdefault(name, (before, distance))
-        return found
 
-    def _saved(self, place: int, first: int, count: int) -> float:
-        """Return the seconds that a node saves by reading from the caches what nodes of its segment have touched."""
-        saved = 0.0
-        for before, name, distance, nbytes in self._accesses[place]:
-            if before < first:
-                continue
-            saved += nbytes * (self._missed(distance) - self._missed(distance / count))
-            writer, way = self._written.get(name, (-1, 0))
-            if writer >= first and self.graph.readers[name][-1] == self.line[place]:
-                saved += nbytes * (self._missed(way) - self._missed(way / count))  # it need not be written at all
-        return saved / BANDWIDTH
+@dataclass(frozen=True)
+class _Access:
+    """Bytes that a node reads, the place of the node that had them before, and how many bytes went by since then."""
 
-    def _missed(self, distance: float) -> float:
-        """Return the share of a value that left the caches since so many bytes."""
-        return max(0.0, 1 - self.room / distance) if distance else 0.0
+    before: int
+    nbytes: int
+    distance: float
+
+    def saved(self, room: int, count: int) -> float:
+        """Return the seconds that it takes less where a part of the bytes is read before the next part is written."""
+        missed = [max(0.0, 1 - room / max(distance, 1)) for distance in (self.distance, self.distance / count)]
+        return self.nbytes * (missed[0] - missed[1]) / BANDWIDTH
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node in parts: values that every part reads whole, what it writes, its cost, and what each access saves."""
+
+    whole: frozenset[str]
+    written: tuple[str, ...]
+    cost: float
+    saved: tuple[tuple[int, float], ...]
 
 
 # the graph

@@ -142,13 +142,19 @@ class PointwiseProblem(Problem):
         return self.parameters
 
     def part(self, count: int) -> PointwiseProblem | None:
-        """Return one of so many parts along the outermost axis; None with reductions, which may be along it."""
+        """Return one of so many parts along the outermost axis; None with a reduction along it."""
         first, *rest = self.common_shape or (0,)
-        if any(self.reductions) or self.beta or first < count or first % count:
+        reductions = [reduction for reduction in self.reductions if reduction is not None]
+        kept = all(r.axes and 0 not in r.axes and (r.shape or (0,))[0] == first for r in reductions)
+        if not kept or self.beta or first < count or first % count:
             return None
-        whole = 1 + len(rest)
-        shapes = ((first // count, *s[1:]) if len(s) == whole and s[0] == first else s for s in self.inputs)
-        return replace(self, inputs=tuple(shapes))
+
+        def cut(shape: tuple[int, ...]) -> tuple[int, ...]:
+            return (first // count, *shape[1:])
+
+        inputs = tuple(cut(s) if len(s) == 1 + len(rest) and s[0] == first else s for s in self.inputs)
+        folds = tuple(None if r is None else replace(r, shape=cut(r.shape or ())) for r in self.reductions)
+        return replace(self, inputs=inputs, reductions=folds)
 
     def gradients(self) -> tuple[Gradient, ...]:
         return derivative.gradients(self)
