@@ -187,9 +187,12 @@ class Problem:
         An argument is cut into `count` pieces of its memory, one after the other, if the part has as many times fewer
         elements of it; the others every part takes whole.
         """
-        if getattr(self, "direction", "") not in self.per_image or self.batch < count or self.batch % count:  # type: ignore[attr-defined]
-            return None
-        return replace(self, batch=self.batch // count)  # type: ignore[attr-defined,type-var]
+        return self._part_along("batch", count) if getattr(self, "direction", "") in self.per_image else None
+
+    def _part_along(self: Some, name: str, count: int) -> Some | None:
+        """Return the problem with so many times less of a size; None if that does not divide it."""
+        size = getattr(self, name)
+        return replace(self, **{name: size // count}) if size and size % count == 0 else None  # type: ignore[type-var]
 
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the problems that compute the gradients of the inputs, in the order in which they have to run.

@@ -7,6 +7,7 @@ cut by slices, and what leaves it is joined by concatenations; the memory plan m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from clgraft.core.problem import DTYPES, Problem
 # measured on two cores with 32 MiB of cache (PoCL 3); only CPU devices run in parts
 LAUNCH = 25e-6  # seconds that a launch takes apart from its work
 BANDWIDTH = 40e9  # bytes that reach memory or come from it in a second
+OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at most
 MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
 LEAST_GAIN = 100e-6  # seconds: less is not worth the longer plan
 
@@ -35,7 +37,13 @@ class Segment:
     count: int
 
 
-def split_batch(graph: Some, device: DeviceInfo, constants: Collection[str] = (), fits: Fits | None = None) -> Some:
+def split_batch(
+    graph: Some,
+    device: DeviceInfo,
+    constants: Collection[str] = (),
+    fits: Fits | None = None,
+    counts: dict[str, int] | None = None,
+) -> Some:
     """Return the graph with segments that run in parts of the batch, where that saves time on a device.
 
     Parameters
@@ -46,6 +54,8 @@ def split_batch(graph: Some, device: DeviceInfo, constants: Collection[str] = ()
         Inputs that never change: what kernels pack of them is packed once for all parts.
     fits : callable, optional
         Whether the device serves a `FusedProblem` without losing a faster implementation of the layer.
+    counts : dict, optional
+        Gets the number of problems that run in parts, each part counted.
     """
     if not device.is_cpu or device.host_access == "staged" or not device.cache_bytes or not _of_inference(graph):
         return graph
@@ -53,6 +63,8 @@ def split_batch(graph: Some, device: DeviceInfo, constants: Collection[str] = ()
     segments = chosen(costs)
     while fits is not None and _refuse(costs, segments, fits):
         segments = chosen(costs)
+    if counts is not None:
+        counts["parts"] = sum(len(segment.nodes) * segment.count for segment in segments)
     return in_parts(graph, segments)
 
 
@@ -113,6 +125,7 @@ class Costs:
 
     def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
         self.graph, self.room, self.constants = graph, device.kept_in_caches, constants
+        self.speed = OPERATIONS * device.compute_units * device.vector_width
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 
@@ -155,7 +168,7 @@ class Costs:
             if step is None or not written.isdisjoint(step.whole):
                 return
             written.update(step.written)
-            gain += sum(saved for before, saved in step.saved if before >= first) - step.cost
+            gain += step.saved(first) - step.cost
             yield place, gain
 
     def _step(self, place: int, count: int) -> _Step | None:
@@ -178,8 +191,9 @@ class Costs:
         packed = any(argument.name == "w" and name not in self.constants for argument, name, piece in arguments)
         reads = sum(whole.values()) * (3 if packed else 1)  # packing reads and writes
         cost = MARGIN * (count - 1) * (LAUNCH * (2 if packed else 1) + reads / BANDWIDTH)
-        saved = tuple((access.before, access.saved(self.room, count)) for access in self._accesses[place])
-        return _Step(frozenset(whole), node.writes, cost, saved)
+        moved = tuple((access.before, *access.seconds(self.room, count)) for access in self._accesses[place])
+        work = node.problem.operations / self.speed
+        return _Step(frozenset(whole), node.writes, cost, work, moved)
 
     @cached_property
     def _accesses(self) -> list[list[_Access]]:
@@ -195,6 +209,7 @@ class Costs:
             for name in dict.fromkeys(node.reads):
                 nbytes, before = values[name].nbytes, latest.get(name)
                 if before is None:
+                    own.append(_Access(-1, nbytes, math.inf))
                     continue
                 distance = (touched[before] + touched[place]) / 2 + sum(new[before + 1 : place])
                 own.append(_Access(before, nbytes, distance))
@@ -215,20 +230,41 @@ class _Access:
     nbytes: int
     distance: float
 
-    def saved(self, room: int, count: int) -> float:
-        """Return the seconds that it takes less where a part of the bytes is read before the next part is written."""
-        missed = [max(0.0, 1 - room / max(distance, 1)) for distance in (self.distance, self.distance / count)]
-        return self.nbytes * (missed[0] - missed[1]) / BANDWIDTH
+    def seconds(self, room: int, count: int) -> tuple[float, float]:
+        """Return how long memory takes for it, and how long where a part is read before the next one is written."""
+        first, second = (max(0.0, 1 - room / max(d, 1)) for d in (self.distance, self.distance / count))
+        return self.nbytes * first / BANDWIDTH, self.nbytes * second / BANDWIDTH
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A node in parts: values that every part reads whole, what it writes, its cost, and what each access saves."""
+    """A node in parts.
+
+    Attributes
+    ----------
+    whole : frozenset of str
+        Values that every part reads whole.
+    written : tuple of str
+    cost, work : float
+        Seconds that further parts cost, and that the arithmetic takes at least.
+    moved : tuple of (int, float, float)
+        For each access the node that had the bytes before, and seconds for the whole batch and in parts.
+    """
 
     whole: frozenset[str]
     written: tuple[str, ...]
     cost: float
-    saved: tuple[tuple[int, float], ...]
+    work: float
+    moved: tuple[tuple[int, float, float], ...]
+
+    def saved(self, first: int) -> float:
+        """Return the seconds that the node saves in a segment that begins at a node.
+
+        Arithmetic hides most of what memory takes where it takes longer itself.
+        """
+        whole = sum(seconds for _, seconds, _ in self.moved)
+        parts = sum(split if before >= first else seconds for before, seconds, split in self.moved)
+        return math.hypot(self.work, whole) - math.hypot(self.work, parts)
 
 
 # the graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -71,9 +71,7 @@ class ConcatProblem(Problem):
         return (*parts, joined) if self.direction == "forward" else (joined, *parts)
 
     def part(self, count: int) -> ConcatProblem | None:
-        if self.outer < count or self.outer % count:
-            return None
-        return replace(self, outer=self.outer // count)
+        return self._part_along("outer", count)
 
     def gradients(self) -> tuple[Gradient, ...]:
         if self.direction == "forward":

@@ -45,7 +45,6 @@ class LRNProblem(Problem):
 
     kind: ClassVar[str] = "lrn"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
-    per_image: ClassVar[tuple[str, ...]] = ("forward",)
     examples: ClassVar[tuple[str, ...]] = ("n2 c16 s99 size5 beta0.75",)
     usual_scalars: ClassVar[Mapping[str, float]] = {"alpha": 0.5, "k": 2.0}
 
@@ -68,6 +67,9 @@ class LRNProblem(Problem):
         *inputs, output = ("x", "y") if self.direction == "forward" else ("x", "dy", "dx")
         shape = (self.images, self.channels, self.pixels)
         return tuple(Argument(n, "out" if n == output else "in", shape, self.dtype) for n in (*inputs, output))
+
+    def part(self, count: int) -> LRNProblem | None:
+        return self._part_along("images", count) if self.direction == "forward" else None
 
     def gradients(self) -> tuple[Gradient, ...]:
         return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
