@@ -23,8 +23,9 @@ from clgraft.core.problem import DTYPES, Problem
 LAUNCH = 25e-6  # seconds that a launch takes apart from its work
 BANDWIDTH = 40e9  # bytes that reach memory or come from it in a second
 OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at most
+SHARE = 2 / 3  # of the bytes of which something stays in the caches: so many stay altogether
 MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
-LEAST_GAIN = 100e-6  # seconds: less is not worth the longer plan
+LEAST_GAIN = 200e-6  # seconds: less is not worth the longer plan
 
 Fits = Callable[[Problem], bool]
 
@@ -124,7 +125,7 @@ class Costs:
     """
 
     def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
-        self.graph, self.room, self.constants = graph, device.kept_in_caches, constants
+        self.graph, self.room, self.constants = graph, SHARE * device.kept_in_caches, constants
         self.speed = OPERATIONS * device.compute_units * device.vector_width
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
@@ -230,7 +231,7 @@ class _Access:
     nbytes: int
     distance: float
 
-    def seconds(self, room: int, count: int) -> tuple[float, float]:
+    def seconds(self, room: float, count: int) -> tuple[float, float]:
         """Return how long memory takes for it, and how long where a part is read before the next one is written."""
         first, second = (max(0.0, 1 - room / max(d, 1)) for d in (self.distance, self.distance / count))
         return self.nbytes * first / BANDWIDTH, self.nbytes * second / BANDWIDTH
