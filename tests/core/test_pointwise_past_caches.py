@@ -11,6 +11,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.pointwise import generate
+from clgraft.core.planning.device import LARGE
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import run
 

@@ -146,8 +146,9 @@ class Costs:
     def counts(self) -> list[int]:
         """Into how many parts the batch can be cut: the divisors of the largest value's outermost size."""
         written = [self.graph.values[name] for i in self.line for name in self.graph.nodes[i].writes]
-        size = max(written, key=lambda value: value.nbytes).shape[:1] if written else ()
-        return [count for count in range(2, (size or (1,))[0] + 1) if size[0] % count == 0]
+        largest = max(written, key=lambda value: value.nbytes).shape if written else ()
+        size = largest[0] if largest else 1
+        return [count for count in range(2, size + 1) if size % count == 0]
 
     def forbid(self, parts: Collection[tuple[Problem, int]]) -> None:
         """Let no segment have these problems in so many parts."""
@@ -163,7 +164,8 @@ class Costs:
 
     def gains(self, first: int, count: int) -> Iterator[tuple[int, float]]:
         """Yield the last node of each segment that can begin at a node, and the seconds that it saves; in `line`."""
-        gain, written = 0.0, set()
+        gain = 0.0
+        written: set[str] = set()
         for place in range(first, len(self.line)):
             step = self._step(place, count)
             if step is None or not written.isdisjoint(step.whole):
