@@ -26,6 +26,7 @@ OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at mos
 SHARE = 2 / 3  # of the bytes of which something stays in the caches: so many stay altogether
 MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
 LEAST_GAIN = 200e-6  # seconds: less is not worth the longer plan
+LEAST_SHARE = 0.1  # of the time of a segment: other sizes may suit a layer's kernels less
 
 Fits = Callable[[Problem], bool]
 
@@ -100,8 +101,7 @@ def chosen(costs: Costs) -> list[Segment]:
     for count in costs.counts:
         for first in range(len(line)):
             for last, gain in costs.gains(first, count):
-                if gain > LEAST_GAIN:
-                    ending[last + 1].append((gain, first, count))
+                ending[last + 1].append((gain, first, count))
     for end in range(1, len(line) + 1):
         options = [(best[first][0] + gain, first, count) for gain, first, count in ending[end]]
         most = max(options, default=(0.0, 0, 0))
@@ -163,8 +163,11 @@ class Costs:
         return self.parts[key]
 
     def gains(self, first: int, count: int) -> Iterator[tuple[int, float]]:
-        """Yield the last node of each segment that can begin at a node, and the seconds that it saves; in `line`."""
-        gain = 0.0
+        """Yield the last node of each segment that is worth it and begins at a node, and the seconds that it saves.
+
+        Nodes are places in `line`.
+        """
+        gain = taken = 0.0
         written: set[str] = set()
         for place in range(first, len(self.line)):
             step = self._step(place, count)
@@ -172,7 +175,9 @@ class Costs:
                 return
             written.update(step.written)
             gain += step.saved(first) - step.cost
-            yield place, gain
+            taken += step.seconds
+            if gain > max(LEAST_GAIN, LEAST_SHARE * taken):
+                yield place, gain
 
     def _step(self, place: int, count: int) -> _Step | None:
         """Return what a node needs and saves in parts; None if it cannot run in parts."""
@@ -260,14 +265,18 @@ class _Step:
     work: float
     moved: tuple[tuple[int, float, float], ...]
 
+    @property
+    def seconds(self) -> float:
+        """What the node takes for the whole batch."""
+        return math.hypot(self.work, sum(seconds for _, seconds, _ in self.moved))
+
     def saved(self, first: int) -> float:
         """Return the seconds that the node saves in a segment that begins at a node.
 
         Arithmetic hides most of what memory takes where it takes longer itself.
         """
-        whole = sum(seconds for _, seconds, _ in self.moved)
         parts = sum(split if before >= first else seconds for before, seconds, split in self.moved)
-        return math.hypot(self.work, whole) - math.hypot(self.work, parts)
+        return self.seconds - math.hypot(self.work, parts)
 
 
 # the graph
