@@ -231,6 +231,7 @@ def test_the_switch(context, rng, monkeypatch):
     """The pass runs by default where the device is a CPU, and CLGRAFT_GRAPH=-parts switches it off."""
     monkeypatch.setattr(parts, "LAUNCH", 0.0)
     monkeypatch.setattr(parts, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(parts, "LEAST_SHARE", 0.0)
     monkeypatch.setattr(type(context.device), "kept_in_caches", 1000)
     if context.device.host_access == "staged" or not context.device.cache_bytes:
         pytest.skip("the device has memory of its own, or reports no cache")
