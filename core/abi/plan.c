@@ -82,6 +82,7 @@ static clg_status check_spec(const clg_plan_spec *spec) {
                              : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
                                                                                                       : UINT32_MAX;
             if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_STRUCT || binding->index >= limit ||
+                (binding->kind == CLG_BIND_BUFFER && binding->value > spec->arguments[binding->index].bytes) ||
                 (binding->kind == CLG_BIND_CONSTANT && binding->bytes > sizeof binding->value) ||
                 (binding->kind == CLG_BIND_STRUCT && (binding->value > spec->constant_bytes || !binding->bytes ||
                                                       binding->bytes > spec->constant_bytes - binding->value)))

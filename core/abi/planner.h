@@ -10,7 +10,7 @@ enum { CLG_RAW_POINTER = 1, CLG_USE_HOST_PTR = 2, CLG_STAGED = 3 };
 
 /* Where a kernel argument's value comes from. */
 enum {
-    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base and its ulong offset in elements */
+    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base and its ulong offset in elements; value = further bytes */
     CLG_BIND_WORKSPACE = 2,  /* the same pair, value = offset in bytes, index = element size */
     CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */

@@ -162,7 +162,9 @@ static int32_t bind_launch(const struct clg_plan_s *p, const clg_launch *launch,
     for (uint32_t b = 0; b < launch->binding_count && !code; b++, bound++) {
         const clg_binding *binding = &p->bindings[launch->first_binding + b];
         if (binding->kind == CLG_BIND_BUFFER) {
-            code = bind_pair(bound, launch->kernel, position, &p->resolved[binding->index]);
+            clg_resolved r = p->resolved[binding->index];
+            if (binding->value && r.item) r.offset += binding->value / r.item; /* a part of the buffer */
+            code = bind_pair(bound, launch->kernel, position, &r);
             position += 2;
         } else if (binding->kind == CLG_BIND_WORKSPACE) {
             const clg_resolved r = {.pointer = raw ? c->workspace : NULL,

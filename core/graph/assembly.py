@@ -55,6 +55,8 @@ class Assembly:
         self.graph, self.context, self.constants = graph, context, constants
         self._taken: list[Launch] = []
         self._sizes: dict[str, int] = {}
+        # nodes whose prepared constants serve equal problems of the same constants
+        self._preparing: dict[tuple[Problem, tuple[str | None, ...]], int] = {}
         self.algorithms: list[tuple[str, str]] = []
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena
@@ -74,9 +76,12 @@ class Assembly:
         self._chosen[node.problem] = chosen
         self.algorithms.append((str(node.problem), chosen.label))
         launches = chosen.launches.again() if known else chosen.launches
-        planned, taken, sizes = take_out(i, node, launches, self.constants)
-        self._taken += taken
-        self._sizes.update(sizes)
+        read = tuple(name if name in self.constants else None for name in node.arguments)
+        number = self._preparing.setdefault((node.problem, read), i)
+        planned, taken, sizes = take_out(number, node, launches, self.constants)
+        if number == i:
+            self._taken += taken
+            self._sizes.update(sizes)
         return planned
 
     @property
@@ -98,8 +103,7 @@ class Assembly:
                 arguments = tuple(self._bind(item, i, node, offsets) for item in launch.arguments)
                 bound.append(replace(launch, arguments=arguments, writes=()))
         for name in self.copied:
-            home = self.homes.places[name]
-            bound += self._copy(name, offsets[home.name] + home.offset)
+            bound += self._copy(name, offsets)
         return Launches(tuple(bound), arena), arena
 
     def _lives(self) -> list[Life]:
@@ -125,8 +129,7 @@ class Assembly:
             dtype = next(a.dtype for a in node.problem.arguments() if a.name == item.name)
             if name == SKIPPED:
                 return Workspace(offsets[f"{i} {item.name}"], np.dtype(dtype).itemsize)
-            home = self.homes.places[name]
-            return Workspace(offsets[home.name] + home.offset, np.dtype(dtype).itemsize)
+            return self._place(name, np.dtype(dtype).itemsize, offsets)
         if isinstance(item, Workspace):
             return Workspace(offsets[f"{i} workspace"] + item.offset_bytes, item.itemsize)
         if isinstance(item, Scalar):
@@ -134,11 +137,18 @@ class Assembly:
             return Scalar(value, item.dtype) if isinstance(value, str) else Constant(np.dtype(item.dtype).type(value))
         return item
 
-    def _copy(self, name: str, offset: int) -> list[Launch]:
+    def _place(self, name: str, itemsize: int, offsets: Mapping[str, int]) -> Buffer | Workspace:
+        """Return where a value inside of the graph lies: in the arena, or in an input."""
+        home = self.homes.places[name]
+        if home.name in self.arguments:
+            return Buffer(home.name, home.offset)
+        return Workspace(offsets[home.name] + home.offset, itemsize)
+
+    def _copy(self, name: str, offsets: Mapping[str, int]) -> list[Launch]:
         """Return the launches that add a value in the arena to the output of its name."""
         value = self.graph.values[name]
         problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
-        source = Workspace(offset, np.dtype(value.dtype).itemsize)
+        source = self._place(name, np.dtype(value.dtype).itemsize, offsets)
 
         def bind(item: Any) -> Any:
             if isinstance(item, Buffer):

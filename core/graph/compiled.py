@@ -11,7 +11,7 @@ import numpy as np
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.passes import optimise, switched_on
+from clgraft.core.graph.passes import optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
@@ -247,7 +247,10 @@ class CompiledGraph:
             optimise(before, self.passes, self._fits, counts, self.constants), self.constants
         )
         constants = self._computed(early, graph)
-        placement = Placement(graph, self._context, added, frozenset(constants), switched_on(self.passes))
+        passes = switched_on(self.passes)
+        if {"parts", "views"} <= set(passes):
+            graph = split_batch(graph, self._context.device, constants, self._fits, counts)
+        placement = Placement(graph, self._context, added, frozenset(constants), passes)
         limit = self._context.device.global_memory if self.memory is None else self.memory
         for placed in placement.attempts(limit, strict=self.memory is not None):
             try:
@@ -304,7 +307,8 @@ class CompiledGraph:
             argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in kept),
             constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
             algorithms=tuple(placed.assembly.algorithms),
-            passes=tuple(counts.items()),
+            passes=tuple((name, count) for name, count in counts.items() if name != "parts"),
+            in_parts=counts.get("parts", 0),
             recomputed=placed.recomputed,
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),

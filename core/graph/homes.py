@@ -30,7 +30,7 @@ class Homes:
     Attributes
     ----------
     places : mapping of str to Home
-        Where each value inside of the graph lies. The value of a home lies in its own memory.
+        Where each value inside of the graph lies. The value of a home lies in its own memory; it may be an input.
     ends : mapping of str to int
         The last node that needs each value inside of the graph.
     views : frozenset of int
@@ -61,7 +61,7 @@ class Homes:
             for name, writer in graph.writers.items()
             if name not in outside
         }
-        saved, parts = _views(graph, ends) if views else ({}, {})
+        saved, parts = _views(graph, ends, outside) if views else ({}, {})
         places = {name: _resolved(name, parts) for name in ends}
         related = set(parts) | {home.name for home in parts.values()}
         _in_place(graph, ends, places, related)
@@ -71,7 +71,8 @@ class Homes:
         """Return the values that need memory of their own, and when: as long as any value in it lives."""
         guests: dict[str, list[str]] = {}
         for name, home in self.places.items():
-            guests.setdefault(home.name, []).append(name)
+            if home.name in self.places:
+                guests.setdefault(home.name, []).append(name)
         return [
             Life(
                 home,
@@ -114,18 +115,26 @@ def _in_place(graph: Structure, ends: Mapping[str, int], places: dict[str, Home]
                 places[name] = places[free.pop(0)]
 
 
-def _views(graph: Structure, ends: Mapping[str, int]) -> tuple[set[int], dict[str, Home]]:
-    """Return the copies that are views, and for each part the whole that it lies in."""
+def _views(graph: Structure, ends: Mapping[str, int], outside: set[str]) -> tuple[set[int], dict[str, Home]]:
+    """Return the copies that are views, and for each part the whole that it lies in.
+
+    A part may lie in an input as long as no output is written: an output may have the input's memory.
+    """
     saved: set[int] = set()
     parts: dict[str, Home] = {}
+    inputs = {value.name for value in graph.inputs}
+    written = [i for i, node in enumerate(graph.nodes) if not outside.isdisjoint(node.writes)]
     for i, node in enumerate(graph.nodes):
         if not isinstance(node.problem, (ConcatProblem, SliceProblem, TransposeProblem)):
             continue
         found = _parts_of(graph, node)
         if found is None:
             continue
-        names = {*found, *(home.name for home in found.values())}
-        if names <= set(ends) and not set(found) & set(parts):
+        wholes = {home.name for home in found.values()}
+        lent = not inputs.isdisjoint(_resolved(name, parts).name for name in wholes)
+        if lent and any(i < writer <= ends.get(name, i) for name in found for writer in written):
+            continue
+        if set(found) <= set(ends) and wholes <= set(ends) | inputs and not set(found) & set(parts):
             parts.update(found)
             saved.add(i)
     return saved, parts

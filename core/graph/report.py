@@ -28,6 +28,8 @@ class Report:
         For each pass that changed the graph how many problems it made part of others, or dropped.
     recomputed : int
         Values that are computed again instead of being kept, because memory was short.
+    in_parts : int
+        Problems that run in parts of the batch, each part counted.
     bytes_to_device, bytes_to_host : int
         What a run with host arrays moves over the bus; 0 on devices that use host memory in place.
     conversions : int
@@ -44,6 +46,7 @@ class Report:
     algorithms: tuple[tuple[str, str], ...]
     passes: tuple[tuple[str, int], ...] = ()
     recomputed: int = 0
+    in_parts: int = 0
     bytes_to_device: int = 0
     bytes_to_host: int = 0
     conversions: int = 0
@@ -62,7 +65,8 @@ class Report:
         share = self.arena_bytes / self.value_bytes if self.value_bytes else 0.0
         return (
             f"{self.nodes} problems (before the passes: {self.nodes_before}; {self.fused} fused, {self.views} views,"
-            f" {self.recomputed} recomputed, {self.conversions} conversions), {self.launches} launches;"
+            f" {self.recomputed} recomputed, {self.in_parts} in parts, {self.conversions} conversions),"
+            f" {self.launches} launches;"
             f" arena {_mebibytes(self.arena_bytes)}, {share:.2f} of all values ({_mebibytes(self.value_bytes)});"
             f" arguments {_mebibytes(self.argument_bytes)}, constants {_mebibytes(self.constant_bytes)};"
             f" a run moves {_mebibytes(self.bytes_to_device)} to the device and {_mebibytes(self.bytes_to_host)} back"

@@ -99,6 +99,14 @@ def expect(good: bool, got: str, expected: str) -> None:
         raise ProblemError(f"[graph] got {got}, expected {expected}")
 
 
+def fresh(name: str, taken: set[str]) -> str:
+    """Return a name for a new value that is not taken, and take it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def _refuse(node: Node, argument: Argument, name: str, value: Value | None) -> None:
     """Raise `ProblemError` for a value that an argument cannot read."""
     text = f"{argument.name} of {node.problem}"

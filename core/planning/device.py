@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HOPPER = 90  # compute capability of the devices with wgmma, times 10
+LARGE = 2**24  # bytes; runtimes may report smaller caches than there are
 POCL = "portable computing language"  # as its platform calls itself
 
 
@@ -50,6 +51,11 @@ class DeviceInfo:
     cache_bytes: int = 0
     compute_capability: int = 0
     has_wgmma: bool = False
+
+    @property
+    def kept_in_caches(self) -> int:
+        """Bytes of a result of which who reads it next still finds something in a cache."""
+        return max(LARGE, self.cache_bytes // 2)
 
     @property
     def is_pocl(self) -> bool:

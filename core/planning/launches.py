@@ -10,9 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Buffer:
-    """Binds a buffer of the problem: two kernel parameters, base pointer and offset in elements."""
+    """Binds a buffer of the problem, or what follows so many bytes of it.
+
+    It is two kernel parameters, base pointer and offset in elements.
+    """
 
     name: str
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,8 @@ class Problem:
         Names of the words that change no more than the edge of the result, such as padding.
     usual_scalars : mapping of str to float
         Values that scalars have in trials and checks; the others are 0.5.
+    per_image : tuple of str
+        The directions in which each image of the field `batch` has results of its own.
     apart : bool
         Whether a run refuses an output in the memory of another argument: its implementations write while they read.
     """
@@ -150,6 +152,7 @@ class Problem:
     sizes: ClassVar[tuple[str, ...]] = ()
     minor: ClassVar[tuple[str, ...]] = ()
     usual_scalars: ClassVar[Mapping[str, float]] = {}
+    per_image: ClassVar[tuple[str, ...]] = ()
     apart: ClassVar[bool] = False
     dtype: str
     _kinds: ClassVar[dict[str, type[Problem]]] = {}
@@ -177,6 +180,19 @@ class Problem:
     def with_direction(self: Some, direction: str) -> Some:
         """Return the same problem in another direction."""
         return replace(self, direction=direction)  # type: ignore[type-var]
+
+    def part(self, count: int) -> Problem | None:
+        """Return the problem that computes one of so many equal parts of the batch; None if there is none.
+
+        An argument is cut into `count` pieces of its memory, one after the other, if the part has as many times fewer
+        elements of it; the others every part takes whole.
+        """
+        return self._part_along("batch", count) if getattr(self, "direction", "") in self.per_image else None
+
+    def _part_along(self: Some, name: str, count: int) -> Some | None:
+        """Return the problem with so many times less of a size; None if that does not divide it."""
+        size = getattr(self, name)
+        return replace(self, **{name: size // count}) if size and size % count == 0 else None  # type: ignore[type-var]
 
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the problems that compute the gradients of the inputs, in the order in which they have to run.

@@ -38,6 +38,7 @@ class SpatialProblem(Problem):
     """
 
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    per_image: ClassVar[tuple[str, ...]] = ("forward",)
     apart: ClassVar[bool] = True
     sizes: ClassVar[tuple[str, ...]] = ("n", "ic", "oc", "id", "ih", "iw")
     minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd", "b")

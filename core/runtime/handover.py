@@ -118,7 +118,7 @@ def _binding(
     lib: Any, item: Any, places: dict[str, int], scalars: dict[str, int], constants: bytearray
 ) -> dict[str, int]:
     if isinstance(item, Buffer):
-        return {"kind": lib.CLG_BIND_BUFFER, "index": places[item.name]}
+        return {"kind": lib.CLG_BIND_BUFFER, "index": places[item.name], "value": item.offset_bytes}
     if isinstance(item, Workspace):
         return {"kind": lib.CLG_BIND_WORKSPACE, "index": item.itemsize, "value": item.offset_bytes}
     if isinstance(item, Constant):

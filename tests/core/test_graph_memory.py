@@ -87,6 +87,26 @@ def test_outputs_of_the_graph_are_copied(context, rng):
     check(context, graph, rng, 0)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["read before outputs", "read after an output"])
+def test_slices_of_inputs_are_read_in_place(context, rng, late):
+    """Unless an output is written before they are read: it may lie in the input's memory."""
+    copy = "s = x | slice forward x[4,6] y[2,6] at[1,0]\nt = s | slice forward x[2,6] y[1,6] at[1,0]\n"
+    outputs = ["v = x | pointwise x0[4,6] : y0 = -x0;\n", "w = k | pointwise x0[6] : y0 = x0 + 1;\n"]
+    middle = "u = s | pointwise x0[12] : y0 = 2 * x0;\nk = t | pointwise x0[6] : y0 = 3 * x0;\n"
+    rest = copy + outputs[0] + middle + outputs[1] if late else copy + middle + outputs[1] + outputs[0]
+    graph = parse_graph("input x[4,6]\n" + rest + "z = u | pointwise x0[12] : y0 = x0 - 1;\noutput v w z\n")
+    homes = places(graph).places
+    assert (homes["t"].name == "x") != late
+    x = rng.standard_normal((4, 6)).astype(np.float32)
+    expected = evaluate(graph, {"x": x})
+    found = context.compile(graph, "-all,views")
+    assert found.report().views == (1 if late else 2)
+    given = {"x": x.copy()}
+    results = found.run({**given, "v": given["x"]} if context.device.is_cpu else given)
+    for name in "vwz":
+        np.testing.assert_allclose(results[name], expected[name].reshape(results[name].shape), rtol=1e-6)
+
+
 def test_a_whole_that_is_still_read_is_not_written_over(context, rng):
     """Pointwise problems write over inputs that nobody reads later, but not where these are a part of something."""
     graph = parse_graph(

@@ -17,6 +17,7 @@ from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
+from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -33,9 +34,9 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
 }
 # these ask a device which problems its kernels serve; they run after the others
 FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues}
-# the memory plan asks for these: copies as views, values that are computed again where memory is short, and launches
-# that run once because they only prepare constants
-PLANNED = ("views", "recompute", "prepare")
+# the memory plan asks for these: segments in parts of the batch, copies as views, values that are computed again where
+# memory is short, and launches that run once because they only prepare constants
+PLANNED = ("parts", "views", "recompute", "prepare")
 NAMES = (*PASSES, *FITTING, *PLANNED)
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "optimise",
     "read_results",
     "recompute",
+    "split_batch",
     "switched_on",
 ]
 

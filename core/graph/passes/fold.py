@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from clgraft.core.graph.passes.channels import channels_of
-from clgraft.core.graph.structure import Fits, Node, Some, Structure
+from clgraft.core.graph.structure import Fits, Node, Some, Structure, fresh
 from clgraft.core.operators.batchnorm import BatchNormProblem
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.dense import DenseProblem
@@ -91,17 +91,10 @@ def _serves(layer: Node, norm: BatchNormProblem) -> bool:
     return channels_of(problem) == (norm.channels, norm.pixels)
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
 def _scaled(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]:
     """Return the node that computes a scale and a shift of each channel, and the one that applies them."""
     channels, dtype, y = norm.problem.channels, norm.problem.dtype, norm.named("y")
-    scale, shift = _fresh(f"{y}.scale", taken), _fresh(f"{y}.shift", taken)
+    scale, shift = fresh(f"{y}.scale", taken), fresh(f"{y}.shift", taken)
     text = "real s = x0 / sqrt(x3 + eps); y0 = s; y1 = x1 - x2 * s;"
     numbers = PointwiseProblem(((channels,),) * 4, text, (), ("eps",), dtype=dtype)
     read = (norm.named(name) for name in ("gamma", "beta", "mean", "var"))
@@ -126,7 +119,7 @@ def _folded(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]
     weights = next(a for a in problem.arguments() if a.name == "w")
     y = norm.named("y")
 
-    w, b = _fresh(f"{y}.weights", taken), _fresh(f"{y}.bias", taken)
+    w, b = fresh(f"{y}.weights", taken), fresh(f"{y}.bias", taken)
     gamma, beta, mean, var = (norm.named(name) for name in ("gamma", "beta", "mean", "var"))
     turned = isinstance(problem, DenseProblem) and problem.transposed
     rest = math.prod(weights.shape) // channels
@@ -148,7 +141,7 @@ def _folded(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]
         Node(shift, (*read, b), norm.scalars[:1]),
     ]
     name = norm.problem.activation
-    result = _fresh(f"{y}.before", taken) if name else y
+    result = fresh(f"{y}.before", taken) if name else y
     folded = Node(replace(problem, bias=True), (layer.named("x"), w, b, result))
     if not name:
         return nodes, folded

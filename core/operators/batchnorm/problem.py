@@ -58,6 +58,7 @@ class BatchNormProblem(Problem):
 
     kind: ClassVar[str] = "batchnorm"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    per_image: ClassVar[tuple[str, ...]] = ("forward_inference",)
     sizes: ClassVar[tuple[str, ...]] = ("n", "c", "s")
     examples: ClassVar[tuple[str, ...]] = ("n4 c5 s49",)
     usual_scalars: ClassVar[Mapping[str, float]] = {

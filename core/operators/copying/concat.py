@@ -70,6 +70,9 @@ class ConcatProblem(Problem):
         )
         return (*parts, joined) if self.direction == "forward" else (joined, *parts)
 
+    def part(self, count: int) -> ConcatProblem | None:
+        return self._part_along("outer", count)
+
     def gradients(self) -> tuple[Gradient, ...]:
         if self.direction == "forward":
             return (Gradient.of(self.with_direction("backward")),)

@@ -44,6 +44,7 @@ class DenseProblem(Problem):
 
     kind: ClassVar[str] = "dense"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    per_image: ClassVar[tuple[str, ...]] = ("forward",)
     apart: ClassVar[bool] = True
     sizes: ClassVar[tuple[str, ...]] = ("n", "i", "o")
     minor: ClassVar[tuple[str, ...]] = ("b",)

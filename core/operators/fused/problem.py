@@ -114,6 +114,10 @@ class FusedProblem(Problem):
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
 
+    def part(self, count: int) -> FusedProblem | None:
+        base = self.base.part(count)
+        return None if base is None else replace(self, base=base)  # type: ignore[arg-type]
+
     def gradients(self) -> tuple[Gradient, ...]:
         """Return the base, whose result nobody kept, and then the gradients of the program and of the base."""
 

@@ -68,6 +68,9 @@ class LRNProblem(Problem):
         shape = (self.images, self.channels, self.pixels)
         return tuple(Argument(n, "out" if n == output else "in", shape, self.dtype) for n in (*inputs, output))
 
+    def part(self, count: int) -> LRNProblem | None:
+        return self._part_along("images", count) if self.direction == "forward" else None
+
     def gradients(self) -> tuple[Gradient, ...]:
         return (Gradient.of(self.with_direction("backward")),) if self.direction == "forward" else super().gradients()
 

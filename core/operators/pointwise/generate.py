@@ -26,7 +26,6 @@ LEAST_PER_ITEM = {True: 16384, False: 64}
 GROUPS_PER_UNIT = 16  # work-groups wanted per compute unit of a GPU
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = 16384
-LARGE = 2**24  # bytes of an output; runtimes may report smaller caches than there are
 MOST_PARTS = 1024
 ITEMS_OF_ELEMENTS = 64  # per compute unit of a GPU: up to so many elements, each is a work-item's
 SPAN = 2**30  # the most work-items of one launch; longer loops stride
@@ -50,7 +49,7 @@ class Launches:
 
 def outgrows_caches(planner: Planner, nbytes: int) -> bool:
     """Return whether an output is so large that who reads it next finds nothing of it in a cache."""
-    return nbytes >= max(LARGE, planner.device.cache_bytes // 2)
+    return nbytes >= planner.device.kept_in_caches
 
 
 def generate(planner: Planner, loop: Loop, workspace_offset: int = 0) -> Launches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -140,6 +140,21 @@ class PointwiseProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return self.parameters
+
+    def part(self, count: int) -> PointwiseProblem | None:
+        """Return one of so many parts along the outermost axis; None with a reduction along it."""
+        first, *rest = self.common_shape or (0,)
+        reductions = [reduction for reduction in self.reductions if reduction is not None]
+        kept = all(r.axes and 0 not in r.axes and (r.shape or (0,))[0] == first for r in reductions)
+        if not kept or self.beta or first < count or first % count:
+            return None
+
+        def cut(shape: tuple[int, ...]) -> tuple[int, ...]:
+            return (first // count, *shape[1:])
+
+        inputs = tuple(cut(s) if len(s) == 1 + len(rest) and s[0] == first else s for s in self.inputs)
+        folds = tuple(None if r is None else replace(r, shape=cut(r.shape or ())) for r in self.reductions)
+        return replace(self, inputs=inputs, reductions=folds)
 
     def gradients(self) -> tuple[Gradient, ...]:
         return derivative.gradients(self)

@@ -73,6 +73,7 @@ class PoolProblem(Problem):
 
     kind: ClassVar[str] = "pool"
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
+    per_image: ClassVar[tuple[str, ...]] = ("forward",)
     sizes: ClassVar[tuple[str, ...]] = ("n", "c", "id", "ih", "iw")
     minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd")
     # overlap, beyond the edge, one axis, averages, the whole image, sums, norms
