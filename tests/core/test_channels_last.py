@@ -21,7 +21,7 @@ POOLINGS = [name for name, line in LINES.items() if line.startswith("pool")]
 
 
 # problems that are computed by all implementations that serve them; the others only by the default
-BY_ALL = ("conv-1x1", "depthwise", "pool-max")
+BY_ALL = ("conv-1x1", "depthwise", "pool-max", "pool-whole-max")
 
 
 def algorithms(context: core.Context, problem: core.Problem, name: str) -> list[str]:
@@ -80,6 +80,16 @@ def test_pooling_matches_float64(context, name: str) -> None:
             context.plan(problem, algorithm=algorithm).run(**arrays, **{output: core.accumulate(ones)})
             allowed = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-12}[problem.dtype]
             np.testing.assert_allclose(ones.astype(np.float64) - 1, exact, rtol=allowed, atol=8 * allowed)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLINGS if name.startswith("pool-whole")])
+def test_whole_images_have_kernels_of_their_own(context, name: str) -> None:
+    if not context.device.is_cpu:
+        pytest.skip("kernels for CPU devices")
+    served = {problem.direction: context.choose(problem).algorithm for problem in in_directions(LINES[name])}
+    assert served.pop("forward") == "channels_whole"
+    assert served.pop("backward") == ("transposes" if "norm" in name else "channels_whole")
+    assert set(served.values()) <= {"transposes"}
 
 
 def test_reference_is_that_of_channels_first() -> None:
