@@ -1,4 +1,4 @@
-"""Pooling of whole images to one value for each channel, in channels last on CPU devices: vectors run along channels."""
+"""Pooling of whole images in channels last on CPU devices: a value for each channel, vectors run along channels."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def _check(problem: ConvProblem, planner: Planner) -> None:
         raise Declined("made for CPU devices with vectors of 8 or more")
     if problem.direction == "backward_bias":
         raise Declined("has no backward_bias")
-    if plane_kernel(problem) not in TILES or {*problem.stride, *problem.dilate, problem.groups} != {1}:
-        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no dilation, no groups")
+    if plane_kernel(problem) not in TILES or {*problem.stride, problem.groups} != {1}:
+        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no groups")
     if problem.dtype == "float64":
         raise Declined("float64 is asked for where rounding matters")
     if not problem.batch:
