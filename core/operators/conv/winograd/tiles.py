@@ -190,6 +190,24 @@ def plane_kernel(problem: ConvProblem) -> tuple[int, ...]:
     return problem.kernel if problem.ndim > 2 else in_plane(problem.kernel, 1)
 
 
+def expect_served(problem: ConvProblem) -> None:
+    """Decline the problems that the method does not serve.
+
+    Raises
+    ------
+    Declined
+        With the reason.
+    """
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    if plane_kernel(problem) not in TILES or {*problem.stride, problem.groups} != {1}:
+        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no groups")
+    if problem.dtype == "float64":
+        raise Declined("float64 is asked for where rounding matters")
+    if not problem.batch:
+        raise Declined("no pixels")
+
+
 def allowed_tiles(kernel: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tiles for a kernel that the environment variable ``CLGRAFT_WINOGRAD`` allows, if there are any.
 
