@@ -378,7 +378,10 @@ def test_tiles_of_all_phases(dilate: int) -> None:
 def test_dilated_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
     monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
-    gains = {"n8 ic256 ih28 iw28 oc256 kh3 kw3 ph2 pw2 dh2 dw2": 4, "n1 ic512 ih33 iw33 oc256 kh3 kw3 ph6 pw6 dh6 dw6": 2}
+    gains = {
+        "n8 ic256 ih28 iw28 oc256 kh3 kw3 ph2 pw2 dh2 dw2": 4,
+        "n1 ic512 ih33 iw33 oc256 kh3 kw3 ph6 pw6 dh6 dw6": 2,
+    }
     for text, tile in gains.items():
         assert winograd_tiles.choose(core.parse(f"conv forward {text}")).tile == tile
     with pytest.raises(Declined, match="transforms would cost more"):  # a tile for each of four pixels

@@ -1,6 +1,7 @@
-"""Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, any dilation, all directions.
+"""Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, all directions.
 
-Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis.
+Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis. With a dilation every
+phase has tiles of its own.
 
 A quarter to four ninths of the multiplications of the direct method (rows and columns: 0.36 to 0.67), at its rounding
 error or up to seven times that.
