@@ -42,13 +42,17 @@
 // Whether taps of TW pixels from position `at` on are all inside of a row.
 #define ALL_INSIDE(at) ((at) >= 0 && (at) + (TW - 1) * SW + (KW - 1) * DW < grid.source_w)
 
-// Writes [tap][channel] and a zero for each channel; `turned`: the taps in the opposite order.
+// Writes [tap][channel] and a zero for each channel; `turned`: the taps in the opposite order. A work-item takes
+// item_channels.
 SINGLE void turn_taps(CONST_TENSOR(w), TENSOR_OF(real, weights), TENSOR(zeros), const int channels, const int taps,
-                      const int turned) {
-    const int channel = get_global_id(0);
-    STORE(OPEN(zeros), channel, (real)0);
+                      const int turned, const int item_channels) {
+    const int first = get_global_id(0) * item_channels, last = min(first + item_channels, channels);
+    for (int channel = first; channel < last; channel++) STORE(OPEN(zeros), channel, (real)0);
     for (int tap = 0; tap < taps; tap++) {
-        OPEN(weights)[(long)tap * channels + channel] = LOAD(OPEN(w), (long)channel * taps + (turned ? taps - 1 - tap : tap));
+        global const stored *from = OPEN(w) + (turned ? taps - 1 - tap : tap);
+        for (int channel = first; channel < last; channel++) {
+            OPEN(weights)[(long)tap * channels + channel] = LOAD(from, (long)channel * taps);
+        }
     }
 }
 
