@@ -113,6 +113,8 @@ RULES = (
         *("4-1x7-many-channels-*", "2-1x7-many-channels-backward_filter"),
     ),
     rule("core/test_conv_winograd.py", "test_rows_and_columns_err_*"),
+    rule("core/test_conv_winograd.py", "test_dilated_match_float64", "4-by-2-*", "2-two-dilations-forward"),
+    rule("core/test_conv_winograd.py", "test_dilated_err_*"),
     rule("core/test_conv_winograd.py", "test_who_*"),
     rule("core/test_conv_winograd.py", "test_filter_in_parts"),
     rule("core/test_depthwise*.py", "test_matches_float64", *DEPTHWISE),

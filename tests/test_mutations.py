@@ -47,6 +47,18 @@ FAULTS = {
         "",
         "core/test_channels_last.py::test_pooling_matches_float64[pool-max]",
     ),
+    "channels last, channels of a whole image twice": (
+        "pooling/whole_channels.cl",
+        "(again ? (lanes >= (realv)(again) ? (value) : (realv)(0)) : (value))",
+        "(value)",
+        "core/test_channels_last.py::test_pooling_matches_float64[pool-whole-max]",
+    ),
+    "phases of Winograd's tiles twice": (
+        "conv/winograd/transforms.cl",
+        "phase = h / of_phase + (is_longer ? 0 : longer_phases)",
+        "phase = h / of_phase",
+        "core/test_conv_winograd.py::test_dilated_match_float64[2-two-dilations-forward]",
+    ),
     "channels last, the last vector of depthwise gradients": (
         "conv/channels_last/depthwise.cl",
         "CAT(vstore, VL)(sum, 0, lanes);\n        for (int lane = block - channel;",

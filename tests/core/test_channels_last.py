@@ -7,6 +7,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import ClgraftError
+from clgraft.core.operators.conv.channels_last.windows import reserved_for_winograd
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem.layout import channels_first
 from tests.core import test_pooling
@@ -21,7 +22,7 @@ POOLINGS = [name for name, line in LINES.items() if line.startswith("pool")]
 
 
 # problems that are computed by all implementations that serve them; the others only by the default
-BY_ALL = ("conv-1x1", "depthwise", "pool-max")
+BY_ALL = ("conv-1x1", "depthwise", "pool-max", "pool-whole-max")
 
 
 def algorithms(context: core.Context, problem: core.Problem, name: str) -> list[str]:
@@ -80,6 +81,33 @@ def test_pooling_matches_float64(context, name: str) -> None:
             context.plan(problem, algorithm=algorithm).run(**arrays, **{output: core.accumulate(ones)})
             allowed = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-12}[problem.dtype]
             np.testing.assert_allclose(ones.astype(np.float64) - 1, exact, rtol=allowed, atol=8 * allowed)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLINGS if name.startswith("pool-whole")])
+def test_whole_images_have_kernels_of_their_own(context, name: str) -> None:
+    if not context.device.is_cpu:
+        pytest.skip("kernels for CPU devices")
+    served = {problem.direction: context.choose(problem).algorithm for problem in in_directions(LINES[name])}
+    assert served.pop("forward") == "channels_whole"
+    assert served.pop("backward") == ("transposes" if "norm" in name else "channels_whole")
+    assert set(served.values()) <= {"transposes"}
+
+
+def test_winograds_method_where_transpositions_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = {
+        "n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1": True,
+        "n8 ic256 ih28 iw28 oc256 kh3 kw3 ph2 pw2 dh2 dw2": True,
+        "n8 ic192 ih17 iw17 oc192 kh1 kw7 pw3": True,
+        "n1 ic512 ih7 iw7 oc512 kh3 kw3 ph1 pw1": False,
+        "n1 ic512 ih7 iw7 oc512 kh7 kw1 ph3": False,
+        "n8 ic64 ih56 iw56 oc64 kh3 kw3 sh2 sw2 ph1 pw1": False,
+        "n8 g2 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1": False,
+        "f64 n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1": False,
+    }
+    for text, gain in gains.items():
+        assert bool(reserved_for_winograd(core.parse(f"conv forward {text} layout=nhwc"))) == gain, text
+    monkeypatch.setenv("CLGRAFT_WINOGRAD", "off")
+    assert not any(reserved_for_winograd(core.parse(f"conv forward {text} layout=nhwc")) for text in gains)
 
 
 def test_reference_is_that_of_channels_first() -> None:

@@ -306,3 +306,83 @@ def test_rows_and_columns_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> Non
             except Declined:
                 tile = 0
             assert tile == expected, problem
+
+
+# taps that are not neighbours: each phase of the dilation has tiles of its own
+DILATED = {
+    "by-2": "conv n2 ic35 ih13 iw17 oc30 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+    "by-3-other-pads": "conv n2 ic5 ih19 iw21 oc7 kh3 kw3 ph1 pw3 qh0 qw5 dh3 dw3",
+    "by-4-many-channels": "conv n1 ic130 ih28 iw28 oc70 kh3 kw3 ph4 pw4 dh4 dw4",
+    "by-6-more-than-rows": "conv n2 ic20 ih5 iw40 oc12 kh3 kw3 ph6 pw6 dh6 dw6",
+    "by-2-pad-above-kernel": "conv n1 ic2 ih4 iw5 oc3 kh3 kw3 ph5 pw6 dh2 dw2",
+    "by-2-no-pad": "conv n2 ic66 ih14 iw11 oc8 kh3 kw3 dh2 dw2",
+    "two-dilations": "conv n2 ic20 ih9 iw31 oc12 kh3 kw3 ph2 pw3 dh2 dw3",
+    "columns-alone": "conv n2 ic20 ih9 iw11 oc12 kh3 kw3 ph1 pw3 dw3",
+    "one-pixel": "conv n40 ic7 ih1 iw1 oc19 kh3 kw3 ph2 pw2 dh2 dw2",
+    "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+    "row": "conv n2 ic33 iw41 oc20 kw3 pw2 dw2",
+    "column": "conv n1 ic20 ih23 iw9 oc20 kh5 kw1 ph4 dh2 dw3",
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", DILATED)
+def test_dilated_match_float64(context: Context, tile: int, name: str, direction: str) -> None:
+    problem = core.parse(DILATED[name]).with_direction(direction)
+    first = check(context, problem, "winograd", spread=SPREAD)
+    assert first.tobytes() == check(context, problem, "winograd", spread=SPREAD).tobytes()
+    check(context, problem, "winograd", spread=SPREAD, accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", ["by-2", "by-4-many-channels"])
+def test_dilated_on_other_machines(other_machine: Context, tile: int, name: str, direction: str) -> None:
+    check(other_machine, core.parse(DILATED[name]).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("own_weights", [True, False])
+def test_who_transforms_dilated_weights(tile: int, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=1)
+    for direction in ("forward", "backward_data"):
+        check(context, core.parse(DILATED["by-2"]).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_five_dilated_taps_match_float64(fives: Context, direction: str) -> None:
+    problem = core.parse("conv n2 ic19 ih15 iw11 oc33 kh5 kw5 ph4 pw4 dh2 dw2").with_direction(direction)
+    check(fives, problem, "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("mean", [0, 100])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_dilated_err_at_most_ten_times_as_much(context: Context, direction: str, mean: float) -> None:
+    problem = core.parse("conv n2 ic128 ih14 iw14 oc128 kh3 kw3 ph2 pw2 dh2 dw2").with_direction(direction)
+    expect_little_more_error(context, problem, "winograd", "cpu_gemm", mean)
+
+
+def test_dilated_groups_are_left_to_others(context: Context) -> None:
+    problem = core.parse("conv n2 g2 ic8 ih9 iw10 oc6 kh3 kw3 ph2 pw2 dh2 dw2").with_direction("forward")
+    assert context.plan(problem).algorithm != "winograd"
+    check(context, problem, None)
+
+
+@pytest.mark.parametrize("dilate", [1, 2, 3, 7])
+def test_tiles_of_all_phases(dilate: int) -> None:
+    for size in range(1, 40):
+        phases = (len(range(phase, size, dilate)) for phase in range(dilate))
+        assert winograd_tiles.tiles_along(size, 4 * dilate, dilate) == sum(-(-phase // 4) for phase in phases)
+
+
+def test_dilated_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLGRAFT_WINOGRAD", raising=False)
+    monkeypatch.setattr(winograd_tiles, "worthwhile", WORTHWHILE)
+    gains = {
+        "n8 ic256 ih28 iw28 oc256 kh3 kw3 ph2 pw2 dh2 dw2": 4,
+        "n1 ic512 ih33 iw33 oc256 kh3 kw3 ph6 pw6 dh6 dw6": 2,
+    }
+    for text, tile in gains.items():
+        assert winograd_tiles.choose(core.parse(f"conv forward {text}")).tile == tile
+    with pytest.raises(Declined, match="transforms would cost more"):  # a tile for each of four pixels
+        winograd_tiles.choose(core.parse("conv forward n8 ic64 ih14 iw14 oc64 kh3 kw3 ph12 pw12 dh12 dw12"))

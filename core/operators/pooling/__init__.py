@@ -1,7 +1,16 @@
 """Pooling: the problem and its implementations in order of preference."""
 
 from clgraft.core.operators.channels_last import transposes
-from clgraft.core.operators.pooling import channels_cpu, channels_last, elements, mask, planes, whole, windows_gpu
+from clgraft.core.operators.pooling import (
+    channels_cpu,
+    channels_last,
+    channels_whole,
+    elements,
+    mask,
+    planes,
+    whole,
+    windows_gpu,
+)
 from clgraft.core.operators.pooling.problem import PoolProblem
 from clgraft.core.planning.implementation import register, register_channels_last
 
@@ -9,6 +18,6 @@ register(PoolProblem, (whole, planes, windows_gpu, elements))
 register(PoolProblem, (mask,), direction="mask")
 for _direction in ("forward_argmax", "backward_argmax"):
     register(PoolProblem, (planes, windows_gpu, elements), direction=_direction)
-register_channels_last(PoolProblem, (channels_cpu, channels_last, transposes))
+register_channels_last(PoolProblem, (channels_whole, channels_cpu, channels_last, transposes))
 
 __all__ = ["PoolProblem"]

@@ -24,14 +24,26 @@ LANE_PIXELS = 8  # of a work-item there, at least
 LARGEST = 2**31 - 1
 
 
-def plan(problem: PoolProblem, planner: Planner) -> Launches:
-    """Plan one launch over the planes."""
+def pixels_and_divisor(problem: PoolProblem) -> tuple[int, int]:
+    """Return the elements of a plane that is pooled as a whole, and what its average is divided by.
+
+    Raises
+    ------
+    Declined
+        If windows do not hold all of the input.
+    """
     covered = all(k - p >= i for k, p, i in zip(problem.kernel, problem.pad_begin, problem.in_size))
     if set(problem.out_size) != {1} or not covered:
         raise Declined("is for windows that hold all of the input")
-    planes, pixels = problem.batch * problem.channels, math.prod(problem.in_size)
+    pixels = math.prod(problem.in_size)
     counted = (min(k, e + p) for k, e, p in zip(problem.kernel, ends(problem), problem.pad_begin))
-    divisor = math.prod(counted) if problem.count_padding else pixels
+    return pixels, math.prod(counted) if problem.count_padding else pixels
+
+
+def plan(problem: PoolProblem, planner: Planner) -> Launches:
+    """Plan one launch over the planes."""
+    pixels, divisor = pixels_and_divisor(problem)
+    planes = problem.batch * problem.channels
     output = problem.arguments()[-1].name
     arguments: list[Any] = [*bind(problem)]
     macros = {"OPERATOR": OPERATORS.index(problem.operator)}

@@ -42,13 +42,17 @@
 // Whether taps of TW pixels from position `at` on are all inside of a row.
 #define ALL_INSIDE(at) ((at) >= 0 && (at) + (TW - 1) * SW + (KW - 1) * DW < grid.source_w)
 
-// Writes [tap][channel] and a zero for each channel; `turned`: the taps in the opposite order.
+// Writes [tap][channel] and a zero for each channel; `turned`: the taps in the opposite order. A work-item takes
+// item_channels.
 SINGLE void turn_taps(CONST_TENSOR(w), TENSOR_OF(real, weights), TENSOR(zeros), const int channels, const int taps,
-                      const int turned) {
-    const int channel = get_global_id(0);
-    STORE(OPEN(zeros), channel, (real)0);
+                      const int turned, const int item_channels) {
+    const int first = get_global_id(0) * item_channels, last = min(first + item_channels, channels);
+    for (int channel = first; channel < last; channel++) STORE(OPEN(zeros), channel, (real)0);
     for (int tap = 0; tap < taps; tap++) {
-        OPEN(weights)[(long)tap * channels + channel] = LOAD(OPEN(w), (long)channel * taps + (turned ? taps - 1 - tap : tap));
+        global const stored *from = OPEN(w) + (turned ? taps - 1 - tap : tap);
+        for (int channel = first; channel < last; channel++) {
+            OPEN(weights)[(long)tap * channels + channel] = LOAD(from, (long)channel * taps);
+        }
     }
 }
 
@@ -177,6 +181,8 @@ SINGLE void depthwise_collect(CONST_TENSOR(dy), TENSOR_OF(const real, weights), 
     }
 }
 
+#define TILE_INSIDE(w, at) ((w) + TW <= grid.size_w && ALL_INSIDE(at))
+
 // Sums of one part of the rows: partial[part][tap][pitch], a vector for each of `BLOCKS`.
 SINGLE void depthwise_filters(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
                               const int part_rows, const Grid grid) {
@@ -189,8 +195,10 @@ SINGLE void depthwise_filters(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real,
         const int h = (int)(row - slice * grid.size_h) * grid.stride_h + grid.begin_h;
         const int d = (int)(slice - image * grid.size_d) * grid.stride_d + grid.begin_d;
         for (int w = 0, together; w < grid.size_w; w += together) {
-            const int from = w * SW + grid.begin_w;
-            together = w + TW <= grid.size_w && ALL_INSIDE(from) ? TW : 1;
+            const int from = w * SW + grid.begin_w, left = from < 0 ? (SW - 1 - from) / SW : 0;
+            const bool inside = TILE_INSIDE(w, from);
+            // TW pixels, or those in front of the next TW, or the rest of the row
+            together = inside ? TW : left && TILE_INSIDE(w + left, from + left * SW) ? left : grid.size_w - w;
             global const stored *dys = OPEN(dy) + (row * grid.size_w + w) * channels;
             for (int a = 0; a < grid.taps_d; a++) {
                 const int z = d + a * grid.step_d;
@@ -202,23 +210,24 @@ SINGLE void depthwise_filters(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real,
                     global real *of_row = sums + (long)(a * grid.taps_h + b) * KW * pitch;
                     BLOCKS {
                         const int channel = CHANNEL;
-                        if (together == TW) {
-                            realv acc[KW];
-                            EACH_TAP acc[j] = REALS_AT(of_row, j * pitch + block);
+                        realv acc[KW];
+                        EACH_TAP acc[j] = REALS_AT(of_row, j * pitch + block);
+                        if (inside) {
                             EACH_PIXEL {
                                 const realv slope = VLOAD(dys, (long)t * channels + channel);
                                 EACH_TAP acc[j] = fma(VLOAD(xs, (long)(t * SW + j * DW) * channels + channel), slope, acc[j]);
                             }
-                            EACH_TAP CAT(vstore, VL)(acc[j], 0, of_row + j * pitch + block);
                         } else {
-                            const realv slope = VLOAD(dys, channel);
-                            for (int j = 0; j < KW; j++) {
-                                if (from + j * DW < 0 || from + j * DW >= grid.source_w) continue;
-                                global real *sum = of_row + j * pitch + block;
-                                const realv value = VLOAD(xs, (long)(j * DW) * channels + channel);
-                                CAT(vstore, VL)(fma(value, slope, REALS_AT(sum, 0)), 0, sum);
+                            for (int t = 0; t < together; t++) {
+                                const realv slope = VLOAD(dys, (long)t * channels + channel);
+                                EACH_TAP {
+                                    const int at = t * SW + j * DW;
+                                    if (from + at >= 0 && from + at < grid.source_w)
+                                        acc[j] = fma(VLOAD(xs, (long)at * channels + channel), slope, acc[j]);
+                                }
                             }
                         }
+                        EACH_TAP CAT(vstore, VL)(acc[j], 0, of_row + j * pitch + block);
                     }
                 }
             }

@@ -17,20 +17,21 @@
 SINGLE void filter_gradient(CONST_TENSOR(dy), TENSOR_OF(real, Y), const int m_count, const Grid grid,
                             const TileRows part, local real *pixels) {
     const int first = get_global_id(0) * part.block_rows, count = min(part.block_rows, part.rows - first);
-    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = tile_w * OUTPUTS_W;
+    const int tile_h = TILES_H, tile_w = TILES_W, m = get_global_id(1) * VL, columns = COLUMNS;
     const long plane = (long)grid.size_h * grid.size_w, all = (long)grid.batch * m_count * plane;
     const long e_size = (long)((m_count + COLS - 1) / COLS) * part.tiles * COLS + PAD;
     global real *to = OPEN(Y) + ((long)(m / COLS) * part.tiles + first * tile_w) * COLS + m % COLS;
     for (int row = 0; row < count;) {
-        const int image = (part.first_row + first + row) / tile_h, h = (part.first_row + first + row) % tile_h;
-        const int group = min(count - row, tile_h - h);
+        const int image = (part.first_row + first + row) / tile_h;
+        const PhaseRow begin = phase_row((part.first_row + first + row) % tile_h, grid);
+        const int group = min(count - row, begin.left);
         const long from = ((long)image * m_count + m) * plane;
-        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, h * OUTPUTS_H, 0,
+        load_pixels(pixels, OPEN(dy) + from, all - from, min(m_count - m, VL), grid.size_h, grid.size_w, begin.top, DILATE_H, 0,
                     group * OUTPUTS_H, columns);
         for (int tile = 0; tile < group * tile_w; tile++) {
-            local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + tile % tile_w * OUTPUTS_W) * VL;
+            local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
             global real *element = to + (row * tile_w + tile) * COLS;
-#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
+#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j) * DILATE_W) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
             TRANSFORM_2D(TRANSFORM_GRADIENT, TILE, SIDE, PIXEL, PUT)
 #undef PIXEL

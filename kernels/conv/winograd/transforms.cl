@@ -2,6 +2,8 @@
 //
 // The transforms of one axis are in axes.cl; all else follows from TILE and TAPS. The register tile's rows are tiles, or
 // channels in the backward filter; its vectors are output channels.
+//
+// DILATED  whether taps are grid.step apart along the transformed axes, instead of neighbours
 
 #define PAD 48  // elements between a transform's elements, so that they do not share the sets of a cache
 #ifndef WC
@@ -11,9 +13,25 @@
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 
-// Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each.
-#define TILES_H ((grid.size_h + OUTPUTS_H - 1) / OUTPUTS_H)
-#define TILES_W ((grid.size_w + OUTPUTS_W - 1) / OUTPUTS_W)
+// A dilated convolution is one without dilation for each phase: the rows and columns that leave one remainder when divided
+// by the dilation. A tile belongs to one phase, its outputs lie in BLOCK_H x BLOCK_W others.
+#ifdef DILATED
+#define DILATE_H grid.step_h
+#define DILATE_W grid.step_w
+#else
+#define DILATE_H 1
+#define DILATE_W 1
+#endif
+#define BLOCK_H (OUTPUTS_H * DILATE_H)
+#define BLOCK_W (OUTPUTS_W * DILATE_W)
+
+// Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each. A tile row has
+// the tiles of all phases of columns in the order of their first columns. Tile rows go phase by phase.
+#define TILES_ALONG(size, block, dilate) ((size) / (block) * (dilate) + min((size) % (block), dilate))
+#define TILES_H TILES_ALONG(grid.size_h, BLOCK_H, DILATE_H)
+#define TILES_W TILES_ALONG(grid.size_w, BLOCK_W, DILATE_W)
+#define TILE_COLUMN(tile) ((tile) / DILATE_W * BLOCK_W + (tile) % DILATE_W)
+#define COLUMNS ((grid.size_w + BLOCK_W - 1) / BLOCK_W * BLOCK_W)  // at least those that a tile row's outputs have
 
 // Tile rows [first_row, first_row + rows) of all images, whose transforms lie in a part of the workspace of `tiles`
 // tiles. A work-item takes block_rows of them. The fields are the table in core/operators/conv/arguments.py.
@@ -24,6 +42,27 @@ typedef struct {
 #define TRANSFORMED realv
 #include "conv/winograd/axes.cl"
 
+// Of a tile row of an image: its first row of outputs, and the number of tile rows from there to its phase's last.
+typedef struct {
+    int top, left;
+} PhaseRow;
+
+PhaseRow phase_row(int h, const Grid grid) {
+    PhaseRow found;
+#ifdef DILATED
+    const int shorter = grid.size_h / BLOCK_H, longer_phases = min(grid.size_h % BLOCK_H, DILATE_H);
+    const bool is_longer = h < longer_phases * (shorter + 1);
+    if (!is_longer) h -= longer_phases * (shorter + 1);
+    const int of_phase = shorter + is_longer, phase = h / of_phase + (is_longer ? 0 : longer_phases);
+    found.top = phase + h % of_phase * BLOCK_H;
+    found.left = of_phase - h % of_phase;
+#else
+    found.top = h * OUTPUTS_H;
+    found.left = TILES_H - h;
+#endif
+    return found;
+}
+
 // Loads VL elements of a row, the last ones of a tensor one by one.
 realv load_row(global const stored *row, const long left, const int wanted) {
     if (left >= VL) return VLOAD(row, 0);
@@ -32,15 +71,15 @@ realv load_row(global const stored *row, const long left, const int wanted) {
     return LOAD_REALS(values);
 }
 
-// pixels[row][column][lane] = x[channel + lane][top + row][left_column + column], 0 outside of the plane. x starts at
-// the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
+// pixels[row][column][lane] = x[channel + lane][top + row * step][left_column + column], 0 outside of the plane. x starts
+// at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
 void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch, const int cw,
-                 const int top, const int left_column, const int rows, const int columns) {
+                 const int top, const int step, const int left_column, const int rows, const int columns) {
     const long plane = (long)ch * cw;
     const int begin = clamp(-left_column, 0, columns), end = clamp(cw - left_column, begin, columns);
     for (int row = 0; row < rows; row++) {
         local real *to = pixels + row * columns * VL;
-        const int h = top + row;
+        const int h = top + row * step;
         const int stop = h >= 0 && h < ch ? end : 0;
         for (int column = 0; column < (stop ? begin : columns); column++) STORE_REALS(to + column * VL, (realv)(0));
         if (!stop) continue;
@@ -76,21 +115,22 @@ void load_pixels(local real *pixels, global const stored *x, const long left, co
 void transform_source(global real *V, local real *pixels, global const stored *x, const int channels, const Grid grid,
                       const int first_channel, const int last_channel, const int tiles, const int first, const int count,
                       const int most_rows) {
-    const int tile_h = TILES_H, tile_w = TILES_W, columns = tile_w * OUTPUTS_W + TAPS_W - 1;
+    const int tile_h = TILES_H, tile_w = TILES_W, columns = COLUMNS + (TAPS_W - 1) * DILATE_W;
     const long plane = (long)grid.source_h * grid.source_w, all = (long)grid.batch * channels * plane;
     const long e_size = (long)((channels + WC - 1) / WC) * tiles * WC + PAD;
     for (int channel = first_channel; channel < last_channel; channel += VL) {
         global real *to = V + (long)(channel / WC) * tiles * WC + channel % WC;
         for (int row = 0; row < count;) {
-            const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-            const int group = min(min(count - row, tile_h - h), most_rows);
+            const int image = (first + row) / tile_h;
+            const PhaseRow begin = phase_row((first + row) % tile_h, grid);
+            const int group = min(min(count - row, begin.left), most_rows);
             const long from = ((long)image * channels + channel) * plane;
             load_pixels(pixels, x + from, all - from, min(channels - channel, VL), grid.source_h, grid.source_w,
-                        h * OUTPUTS_H + grid.begin_h, grid.begin_w, group * OUTPUTS_H + TAPS_H - 1, columns);
+                        begin.top + grid.begin_h, DILATE_H, grid.begin_w, group * OUTPUTS_H + TAPS_H - 1, columns);
             for (int tile = 0; tile < group * tile_w; tile++) {
-                local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + tile % tile_w * OUTPUTS_W) * VL;
+                local const real *corner = pixels + (tile / tile_w * OUTPUTS_H * columns + TILE_COLUMN(tile % tile_w)) * VL;
                 global real *element = to + (row * tile_w + tile) * WC;
-#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j)) * VL)
+#define PIXEL(i, j) LOAD_REALS(corner + ((i) * columns + (j) * DILATE_W) * VL)
 #define PUT(i, j, value) STORE_REALS(element + ((i) * SIDE_W + (j)) * e_size, value);
                 TRANSFORM_2D_IN_LOOPS(TRANSFORM_SOURCE, SIDE, SIDE, PIXEL, PUT)
 #undef PIXEL

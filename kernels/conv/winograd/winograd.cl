@@ -1,5 +1,5 @@
 // Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE, TAPS):
-// forward and backward data, stride 1.
+// forward and backward data, stride 1, any dilation.
 //
 // With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
 // instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs take 10
@@ -167,21 +167,28 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     realv start = 0;
     if (has_bias) start = load_row(bias + m, m_count - m, lanes);
     for (int row = 0; row < count;) {
-        const int image = (first + row) / tile_h, h = (first + row) % tile_h;
-        const int group = min(min(count - row, tile_h - h), most_rows);
+        const int image = (first + row) / tile_h;
+        const PhaseRow begin = phase_row((first + row) % tile_h, grid);
+        const int group = min(min(count - row, begin.left), most_rows);
         for (int tile = 0; tile < group * tile_w; tile++) {
             global const real *element = M + (row * tile_w + tile) * COLS;
-            const int column = tile % tile_w * OUTPUTS_W;
+            const int column = TILE_COLUMN(tile % tile_w);
             local real *to = pixels + (tile / tile_w * OUTPUTS_H * ow + column) * VL;
 #define PRODUCT(i, j) LOAD_REALS(element + ((i) * SIDE_W + (j)) * m_size)
 #define PUT(i, j, value) \
-    if (column + (j) < ow) STORE_REALS(to + ((i) * ow + (j)) * VL, value + start);
+    if (column + (j) * DILATE_W < ow) STORE_REALS(to + ((i) * ow + (j) * DILATE_W) * VL, value + start);
             TRANSFORM_2D_IN_LOOPS(TRANSFORM_PRODUCT, SIDE, TILE, PRODUCT, PUT)
 #undef PRODUCT
 #undef PUT
         }
-        const long at = ((long)image * m_count + m) * plane + (long)h * OUTPUTS_H * ow;
-        store_pixels(y + at, plane, lanes, pixels, min(group * OUTPUTS_H, oh - h * OUTPUTS_H) * ow, accumulate, m, at PASS_EPILOGUE);
+        // as many rows at once as are neighbours
+        const int rows = DILATE_H > 1 ? 1 : group * OUTPUTS_H;
+        for (int done = 0; done < group * OUTPUTS_H; done += rows) {
+            const int h = begin.top + done * DILATE_H;
+            if (h >= oh) break;
+            const long at = ((long)image * m_count + m) * plane + (long)h * ow;
+            store_pixels(y + at, plane, lanes, pixels + done * ow * VL, min(rows, oh - h) * ow, accumulate, m, at PASS_EPILOGUE);
+        }
         row += group;
     }
 }

@@ -23,6 +23,7 @@ FILE = "conv/channels_last/depthwise.cl"
 MOST_ROW_TAPS, MOST_TAPS = 16, 128  # taps of a row, which are unrolled, and all
 TOGETHER = {"forward": 4, "backward_data": 4, "backward_filter": 8}  # pixels of a row that are computed at once
 ITEMS_PER_UNIT = 8  # work-items per core, so that no core waits long for the last one
+TURNED_CHANNELS = 128  # of a work-item that transposes weights
 ITEM_ELEMENTS = 8192  # fewer are not worth a work-item's start
 
 
@@ -101,9 +102,10 @@ class _Builder:
         nbytes, stored = self.taps * channels * self.size, np.dtype(self.problem.dtype).itemsize
         weights = self.layout.take(nbytes, self.size)
         zeros = self.layout.take(channels * stored, stored)
-        arguments = (Buffer("w"), weights, zeros, *ints(channels, self.taps, turned))
+        arguments = (Buffer("w"), weights, zeros, *ints(channels, self.taps, turned, TURNED_CHANNELS))
         prepares = (nbytes, channels * stored)
-        turn = Launch(self.kernel("turn_taps", 1), (channels,), (1,), arguments, (result,), prepares)
+        items = ceil_div(channels, TURNED_CHANNELS)
+        turn = Launch(self.kernel("turn_taps", 1), (items,), (1,), arguments, (result,), prepares)
         return weights, zeros, turn
 
     def pixels(self, turned: bool) -> Launches:

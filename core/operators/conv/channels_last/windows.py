@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.operators.conv.winograd.tiles import choose, cost, expect_served
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Buffer, Launch, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem.layout import FIRST
 
 PIXELS_FILE = "conv/channels_last/pixels.cl"
 PAD_ELEMENTS = 16384  # elements that a work-item of pad_pixels writes
-WINOGRAD_CHANNELS = 64  # inputs and outputs together
+COSTS = costs("channels_last")
 GROUP_VECTORS = 2  # that the channels of a group must fill
 SLACK = 256  # bytes after the padded input, which vectors may read
 
@@ -115,11 +118,21 @@ def windows_of(problem: ConvProblem) -> Windows:
 def reserved_for_winograd(problem: ConvProblem) -> str:
     """Return why a product is not the default for a problem; empty if it is.
 
-    Two transpositions cost less than the multiplications that Winograd's method saves, where channels are many.
+    It is left to Winograd's method where the transpositions cost less than the multiplications that this saves. The
+    constants are in ``cpu_costs.txt``.
     """
-    suits = problem.kernel in ((3, 3), (5, 5)) and prod(problem.stride) * prod(problem.dilate) * problem.groups == 1
-    many = problem.in_channels + problem.out_channels >= WINOGRAD_CHANNELS
-    if suits and many and problem.dtype != "float64":
+    first = replace(problem, layout=FIRST)
+    try:
+        expect_served(first)
+        geometry = choose(first)
+    except Declined:
+        return ""
+    weights = problem.in_channels * problem.out_channels * prod(problem.kernel)
+    pixels = problem.batch * prod(problem.out_size)
+    moved = pixels * problem.out_channels + problem.batch * prod(problem.in_size) * problem.in_channels
+    transposed = cost(geometry) + COSTS["moved"] * moved + COSTS["moved_weights"] * weights + COSTS["launches"]
+    packed = COSTS["gradient" if problem.direction == "backward_filter" else "weights"]
+    if transposed < weights * (pixels / COSTS["products"] + packed):
         return "Winograd's method between transpositions has less to multiply"
     return ""
 

@@ -52,6 +52,9 @@ class Geometry:
         Whether the weights' gradient is what is computed.
     transformed : tuple of bool
         Which axes are transformed: both, or that of a kernel of one row or one column.
+    dilate : tuple of int
+        Pixels from tap to tap along the transformed axes, 1 along the other. Each phase has tiles of its own, which
+        interleave with the others'.
     """
 
     tile: int
@@ -64,6 +67,7 @@ class Geometry:
     begin: tuple[int, ...]
     gradient: bool = False
     transformed: tuple[bool, ...] = (True, True)
+    dilate: tuple[int, ...] = (1, 1)
 
     @classmethod
     def of(cls, problem: ConvProblem, tile: int) -> Geometry:
@@ -71,13 +75,14 @@ class Geometry:
         p, kernel, pads = problem, plane_kernel(problem), in_plane(problem.pad_begin, 0)
         taps, transformed = max(kernel), tuple(k > 1 for k in kernel)
         in_size, out_size = in_plane(p.in_size, 1), in_plane(p.out_size, 1)
+        dilate = tuple(d if k > 1 else 1 for d, k in zip(in_plane(p.dilate, 1), kernel))
         if p.direction == "backward_data":
-            begin = tuple(pad - (k - 1) for pad, k in zip(pads, kernel))
+            begin = tuple(pad - d * (k - 1) for pad, d, k in zip(pads, dilate, kernel))
             sizes = (p.batch, p.out_channels, p.in_channels, out_size, in_size)
         else:
             begin = tuple(-pad for pad in pads)
             sizes = (p.batch, p.in_channels, p.out_channels, in_size, out_size)
-        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed)
+        return cls(tile, taps, *sizes, begin, p.direction == "backward_filter", transformed, dilate)
 
     def argument(self) -> StructConstant:
         """Return the kernels' Grid: the target's pixels over the source."""
@@ -88,15 +93,15 @@ class Geometry:
                     "taps": (1, *self.kernel),
                     "stride": (1, 1, 1),
                     "begin": (0, *self.begin),
-                    "step": (1, 1, 1),
+                    "step": (1, *self.dilate),
                 },
             }
         )
 
     def defines(self) -> dict[str, int]:
-        """Return what kernels/conv/winograd/axes.cl is compiled for."""
+        """Return what kernels/conv/winograd/transforms.cl is compiled for."""
         lines = {name: 1 for name, is_one in zip(("TAPS_H", "TAPS_W"), self.transformed) if not is_one}
-        return {"TILE": self.tile, "TAPS": self.taps, **lines}
+        return {"TILE": self.tile, "TAPS": self.taps, **lines, **({"DILATED": 1} if max(self.dilate) > 1 else {})}
 
     def along(self, number: int) -> tuple[int, ...]:
         """Return a number of the transformed axes for both axes; it is one along the other."""
@@ -118,14 +123,19 @@ class Geometry:
         return prod(self.along(self.side))
 
     @property
+    def block(self) -> tuple[int, ...]:
+        """Rows and columns of outputs among which those of one tile lie."""
+        return tuple(tile * dilate for tile, dilate in zip(self.along(self.tile), self.dilate))
+
+    @property
     def tile_h(self) -> int:
         """Tile rows of an image."""
-        return ceil_div(self.target_size[0], self.along(self.tile)[0])
+        return tiles_along(self.target_size[0], self.block[0], self.dilate[0])
 
     @property
     def tile_w(self) -> int:
         """Tiles of a row."""
-        return ceil_div(self.target_size[1], self.along(self.tile)[1])
+        return tiles_along(self.target_size[1], self.block[1], self.dilate[1])
 
     @property
     def rows(self) -> int:
@@ -142,6 +152,11 @@ class Geometry:
         return round_up(self.channels, self.chunk)
 
 
+def tiles_along(size: int, block: int, dilate: int) -> int:
+    """Return the tiles of all phases along an axis whose blocks have so many outputs."""
+    return size // block * dilate + min(size % block, dilate)
+
+
 def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
     """Return the register tile that leaves the fewest lanes idle."""
     lanes = planner.device.vector_width
@@ -152,10 +167,11 @@ def winograd_tile(planner: Planner, outputs: int) -> RegisterTile:
 
 def group_rows(planner: Planner, geometry: Geometry, lanes: int) -> tuple[int, int]:
     """Return how many tile rows are transposed at once, and the bytes of their pixels."""
-    (tile_h, tile_w), (taps_h, taps_w) = geometry.along(geometry.tile), geometry.kernel
+    tile_h, (taps_h, taps_w) = geometry.along(geometry.tile)[0], geometry.kernel
+    columns = round_up(geometry.target_size[1], geometry.block[1]) + (taps_w - 1) * geometry.dilate[1]
     for rows in (16 // tile_h, 8 // tile_h, 4 // tile_h, 1):
-        nbytes = ((rows * tile_h + taps_h - 1) * (geometry.tile_w * tile_w + taps_w - 1) + lanes) * lanes * 4
-        if nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2) or rows == 1:
+        nbytes = ((rows * tile_h + taps_h - 1) * columns + lanes) * lanes * 4
+        if rows == 1 or nbytes <= min(PIXEL_BYTES, planner.device.local_memory // 2):
             break
     if nbytes > planner.device.local_memory - 4096:
         raise Declined(
@@ -172,6 +188,24 @@ def in_plane(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
 def plane_kernel(problem: ConvProblem) -> tuple[int, ...]:
     """Return the kernel of a problem in one or two axes as rows and columns, of one in three as it is."""
     return problem.kernel if problem.ndim > 2 else in_plane(problem.kernel, 1)
+
+
+def expect_served(problem: ConvProblem) -> None:
+    """Decline the problems that the method does not serve.
+
+    Raises
+    ------
+    Declined
+        With the reason.
+    """
+    if problem.direction == "backward_bias":
+        raise Declined("has no backward_bias")
+    if plane_kernel(problem) not in TILES or {*problem.stride, problem.groups} != {1}:
+        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no groups")
+    if problem.dtype == "float64":
+        raise Declined("float64 is asked for where rounding matters")
+    if not problem.batch:
+        raise Declined("no pixels")
 
 
 def allowed_tiles(kernel: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[int, ...]:

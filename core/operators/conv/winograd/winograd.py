@@ -1,6 +1,7 @@
 """Winograd's convolutions F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) on CPU devices: stride 1, all directions.
 
-Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis.
+Kernels of one row or one column of 3, 5 or 7 taps are F(2, taps) and F(4, taps) along that axis. With a dilation every
+phase has tiles of its own.
 
 A quarter to four ninths of the multiplications of the direct method (rows and columns: 0.36 to 0.67), at its rounding
 error or up to seven times that.
@@ -24,10 +25,9 @@ from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd.split import TileSplit
 from clgraft.core.operators.conv.winograd.tiles import (
     PAD,
-    TILES,
     Geometry,
+    expect_served,
     group_rows,
-    plane_kernel,
     tiles_of,
     winograd_tile,
 )
@@ -52,14 +52,7 @@ def _check(problem: ConvProblem, planner: Planner) -> None:
     tiles_of(problem)
     if not planner.device.is_cpu or planner.device.vector_width < 8:
         raise Declined("made for CPU devices with vectors of 8 or more")
-    if problem.direction == "backward_bias":
-        raise Declined("has no backward_bias")
-    if plane_kernel(problem) not in TILES or {*problem.stride, *problem.dilate, problem.groups} != {1}:
-        raise Declined("serves 3 x 3, 5 x 5, rows and columns of 3, 5 or 7 taps, stride 1, no dilation, no groups")
-    if problem.dtype == "float64":
-        raise Declined("float64 is asked for where rounding matters")
-    if not problem.batch:
-        raise Declined("no pixels")
+    expect_served(problem)
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
