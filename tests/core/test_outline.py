@@ -29,8 +29,10 @@ def test_lines_keep_their_numbers_and_bodies_need_their_parameters_only(file):
         assert whole.count("\n") == split.count("\n"), name
         assert (split != whole) >= (name in EXPECTED.get(file, ())), name
         if split != whole:
-            body = re.search(rf"void {name}_body\(.*?\{{(.*)^\}} (?:kernel|SINGLE) void {name}\(", split, re.M | re.S)
-            assert body and not re.search(r"\bget_\w+\(", body[1]), name
+            # a file may have several kernels of a name, of which the preprocessor leaves one
+            pattern = rf"void {name}_body\(.*?\{{(.*?)^\}} (?:kernel|SINGLE) void {name}\("
+            bodies = re.findall(pattern, split, re.M | re.S)
+            assert bodies and not any(re.search(r"\bget_\w+\(", body) for body in bodies), name
 
 
 @pytest.mark.parametrize(
