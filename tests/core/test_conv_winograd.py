@@ -84,15 +84,19 @@ def test_plans_for_other_machines(other_machine: Context, tile: int, name: str, 
     check(other_machine, core.parse(LINES[name]).with_direction(direction), "winograd", spread=SPREAD)
 
 
-@pytest.mark.parametrize("own_weights", [True, False])
-@pytest.mark.parametrize("name", ["many-channels", "3x3-many-channels", "batch-prime"])
-def test_who_transforms_the_weights(tile: int, name: str, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_who_transforms(text: str, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check a problem where work-items transform their own weights, or all weights are transformed before."""
     monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
     context = Context.on(None)
     context.device = replace(context.device, compute_units=1)
     for direction in ("forward", "backward_data"):
-        problem = core.parse(LINES[name]).with_direction(direction)
-        check(context, problem, "winograd", spread=SPREAD)
+        check(context, core.parse(text).with_direction(direction), "winograd", spread=SPREAD)
+
+
+@pytest.mark.parametrize("own_weights", [True, False])
+@pytest.mark.parametrize("name", ["many-channels", "3x3-many-channels", "batch-prime"])
+def test_who_transforms_the_weights(tile: int, name: str, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_who_transforms(LINES[name], own_weights, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["3x3-many-channels", "batch-prime", "small-planes", "wide-row"])
@@ -189,11 +193,7 @@ def test_five_taps_on_other_machines(fives: Context, changes: dict[str, int]) ->
 
 @pytest.mark.parametrize("own_weights", [True, False])
 def test_who_transforms_five_taps(fives: Context, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
-    context = Context.on(None)
-    context.device = replace(context.device, compute_units=1)
-    for direction in ("forward", "backward_data"):
-        check(context, core.parse(FIVES["bias"]).with_direction(direction), "winograd", spread=SPREAD)
+    check_who_transforms(FIVES["bias"], own_weights, monkeypatch)
 
 
 @pytest.mark.parametrize("mean", [0, 100])
@@ -342,11 +342,7 @@ def test_dilated_on_other_machines(other_machine: Context, tile: int, name: str,
 
 @pytest.mark.parametrize("own_weights", [True, False])
 def test_who_transforms_dilated_weights(tile: int, own_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_split, "OWN_WEIGHTS_BYTES", 2**40 if own_weights else 0)
-    context = Context.on(None)
-    context.device = replace(context.device, compute_units=1)
-    for direction in ("forward", "backward_data"):
-        check(context, core.parse(DILATED["by-2"]).with_direction(direction), "winograd", spread=SPREAD)
+    check_who_transforms(DILATED["by-2"], own_weights, monkeypatch)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -9,7 +9,13 @@ from mxnet.base import MXNetError
 
 from clgraft import core
 from clgraft.core import ClgraftError
-from tests.mxnet_ops.graft_checks import assert_close, compare, evaluate, numeric_gradients, random
+from tests.mxnet_ops.graft_checks import (
+    assert_close,
+    compare,
+    expect_rounded_half_precision,
+    numeric_gradients,
+    random,
+)
 from tests.problem_sets import problem_lines
 
 PROBLEMS = {name: core.parse(text) for name, text in problem_lines("deconvolution").items()}
@@ -72,16 +78,7 @@ def test_numeric_gradients(name, rng):
 @pytest.mark.parametrize("name", ["twice-3x3-adj", "depthwise-twice"])
 def test_half_precision_is_the_float32_result_rounded(name, rng):
     problem = PROBLEMS[name]
-    arrays = inputs(problem, rng, "float16")
-    grafted, native = symbols(attributes(problem))
-    wide = {key: value.astype("float32") for key, value in arrays.items()}
-    head = random(rng, problem.batch, problem.out_channels, *problem.out_size, dtype="float16")
-    expected = evaluate(native, wide, [head.astype("float32")])
-    got = evaluate(grafted, arrays, [head])
-    assert got.outputs[0].dtype == np.float16
-    assert_close(got.outputs[0], expected.outputs[0], "float16", "output")
-    for key in arrays:
-        assert_close(got.gradients[key], expected.gradients[key], "float16", key)
+    expect_rounded_half_precision(*symbols(attributes(problem)), inputs(problem, rng, "float16"), rng)
 
 
 TARGETS = {

@@ -8,11 +8,11 @@ cut by slices, and what leaves it is joined by concatenations; the memory plan m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure, fresh
+from clgraft.core.graph.structure import SKIPPED, Fits, Node, Some, Structure, fresh
 from clgraft.core.operators.copying import ConcatProblem, SliceProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -27,8 +27,6 @@ SHARE = 2 / 3  # of the bytes of which something stays in the caches: so many st
 MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
 LEAST_GAIN = 200e-6  # seconds: less is not worth the longer plan
 LEAST_SHARE = 0.1  # of the time of a segment: other sizes may suit a layer's kernels less
-
-Fits = Callable[[Problem], bool]
 
 
 @dataclass(frozen=True)
