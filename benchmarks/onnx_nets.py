@@ -3,9 +3,9 @@
     python benchmarks/onnx_nets.py --device pocl
     python benchmarks/onnx_nets.py mobilenet_v2 --batch 1 --cpu-time
 
-Needs torch, torchvision, onnx, onnxruntime and, without --no-openvino, openvino. Weights are random. Each peer has as many threads as the
-OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of a run, which other
-programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
+Needs torch, torchvision, onnx, onnxruntime and, without --no-openvino, openvino. Weights are random. Each peer has as
+many threads as the OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of
+a run, which other programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
 """
 
 from __future__ import annotations

@@ -85,6 +85,9 @@ class Programs:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept
+
     def build(self, kernels: Iterable[PlannedKernel], kept: Collection[bytes] = ()) -> None:
         """Build the programs of several kernels that are not there yet.
 

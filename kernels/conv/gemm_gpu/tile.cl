@@ -9,8 +9,10 @@
 
 #define A_ROW ((TILE_M + PAD) / 4)
 #define B_ROW ((TILE_N + PAD) / 4)
+#ifndef A_TILE  // vectors of a tile
 #define A_TILE (TILE_K * A_ROW)
 #define B_TILE (TILE_K * B_ROW)
+#endif
 #define PATCHES_M (TILE_M / ITEM_M / PATCH_M)
 
 typedef struct {
