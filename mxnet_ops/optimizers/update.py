@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import copyreg
 import functools
 from collections.abc import Sequence
 from typing import Any, Callable, ClassVar, NamedTuple
@@ -77,8 +76,11 @@ class Served:
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        kind = self.MXNETS if type(self) in SERVED else type(self)
-        return copyreg.__newobj__, (kind,), self.__getstate__()  # type: ignore[attr-defined]
+        if type(self) not in SERVED:
+            return super().__reduce_ex__(protocol)
+        made = self.MXNETS.__new__(self.MXNETS)
+        made.__dict__.update(self.__dict__)
+        return made.__reduce_ex__(1)  # later protocols insist on the class of the object itself
 
     def __copy__(self) -> Any:
         return self.of(self)

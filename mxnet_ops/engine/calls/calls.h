@@ -140,7 +140,7 @@ void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 int32_t clg_mx_watch_forks(int32_t on);
 /* Waits for operators that are ending; others end after the fork that this thread goes on to. Not with Python's lock held. */
 void clg_mx_hold_ends(void);
-/* Optimizers. Whether the update of a parameter can be made here: arrays on the CPU, dense, of the same shape, and in float32 or
+/* Optimizers. Whether the update of a parameter can be made here: dense arrays in host memory, of the same shape, and in float32 or
  * float64; if mixed in float16 with states in float32. */
 int32_t clg_mx_serves(const clg_mx_rule *rule, const clg_mx_parameter *parameter);
 /* Hands an update of parameters that are served to MXNet's engine; -1 if that fails (MXGetLastError). */

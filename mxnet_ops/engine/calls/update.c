@@ -10,7 +10,7 @@
 #include "internal.h"
 
 enum { PART = 64 << 10, BLOCK = 512 }; /* elements of a part of the loop, and of a conversion of float16 */
-enum { CPU = 1, DENSE = 0, FLOAT = 0, DOUBLE = 1, HALF = 2 }; /* of MXNet */
+enum { CPU = 1, PINNED = 3, SHARED = 5, DENSE = 0, FLOAT = 0, DOUBLE = 1, HALF = 2 }; /* of MXNet */
 
 #define REAL float
 #define NAMED(x) x##_float
@@ -47,7 +47,7 @@ static unsigned needed(const clg_mx_rule *rule) {
 enum { MOST_DIMS = 32 };
 
 typedef struct facts {
-    int dtype, storage, place[2], dim_count, dims[MOST_DIMS];
+    int dtype, storage, device, device_id, dim_count, dims[MOST_DIMS];
 } facts;
 
 /* MXNet keeps the sizes of the last array that a thread asked for. */
@@ -55,11 +55,15 @@ static bool ask(uintptr_t array, facts *found) {
     const int *dims;
     void *handle = (void *)array;
     if (!array || mx.get_dtype(handle, &found->dtype) || mx.get_storage_type(handle, &found->storage) ||
-        mx.get_context(handle, &found->place[0], &found->place[1]) || mx.get_shape(handle, &found->dim_count, &dims))
+        mx.get_context(handle, &found->device, &found->device_id) || mx.get_shape(handle, &found->dim_count, &dims))
         return false;
     if (found->dim_count < 0 || found->dim_count > MOST_DIMS) return false;
     memcpy(found->dims, dims, (size_t)found->dim_count * sizeof *dims);
     return true;
+}
+
+static bool plain(const facts *f) {
+    return f->storage == DENSE && (f->device == CPU || f->device == PINNED || f->device == SHARED);
 }
 
 static size_t element_count(const facts *f) {
@@ -71,16 +75,17 @@ static size_t element_count(const facts *f) {
 int32_t clg_mx_serves(const clg_mx_rule *rule, const clg_mx_parameter *parameter) {
     facts weight, other;
     unsigned arrays = needed(rule);
-    if (!ask(parameter->arrays[CLG_MX_WEIGHT], &weight) || weight.storage != DENSE || weight.place[0] != CPU) return 0;
+    if (!ask(parameter->arrays[CLG_MX_WEIGHT], &weight) || !plain(&weight)) return 0;
     if (rule->mixed ? weight.dtype != HALF : weight.dtype != FLOAT && weight.dtype != DOUBLE) return 0;
     for (int i = 0; i < weight.dim_count; i++)
         if (weight.dims[i] < 0) return 0;
     for (int i = CLG_MX_GRADIENT; i < CLG_MX_ARRAYS; i++) {
         if (!(arrays >> i & 1)) continue;
         int dtype = rule->mixed && i > CLG_MX_GRADIENT ? FLOAT : weight.dtype;
-        if (!ask(parameter->arrays[i], &other) || other.storage != DENSE || other.dtype != dtype) return 0;
-        if (memcmp(other.place, weight.place, sizeof other.place) || other.dim_count != weight.dim_count) return 0;
-        if (memcmp(other.dims, weight.dims, (size_t)weight.dim_count * sizeof *weight.dims)) return 0;
+        if (!ask(parameter->arrays[i], &other) || !plain(&other) || other.dtype != dtype) return 0;
+        if (other.dim_count != weight.dim_count ||
+            memcmp(other.dims, weight.dims, (size_t)weight.dim_count * sizeof *weight.dims))
+            return 0;
     }
     return 1;
 }
@@ -231,11 +236,11 @@ int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *para
     if (!failed && shared && count > 1) { /* in their order */
         for (uint32_t i = 0; i < count && !failed; i++) failed = clg_mx_push_update(rule, parameters + i, 1);
     } else if (!failed) {
-        int place[2];
         u->rule = *rule;
-        failed = !fill(u, parameters, count) ||
-                 mx.get_context((void *)parameters->arrays[CLG_MX_WEIGHT], &place[0], &place[1]);
+        facts weight;
+        failed = !fill(u, parameters, count) || !ask(parameters->arrays[CLG_MX_WEIGHT], &weight);
         if (!failed) {
+            const int place[] = {CPU, weight.device_id};
             update *pushed = u;
             u = NULL; /* MXNet's from here on */
             failed = mx.push(run, pushed, release, place, NULL, 0, arrays, (int)variable_count, NULL, 0, "ocl_update");
