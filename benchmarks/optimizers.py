@@ -78,7 +78,9 @@ def main() -> None:
             for weights, expected in zip(*(updates.weights for updates in both)):
                 np.testing.assert_array_equal(weights.asnumpy(), expected.asnumpy())
             slow, fast = (statistics.median(column) for column in zip(*times))
-            moved = PASSES[optimizer] * count * np.dtype("float64" if options.dtype == "float64" else "float32").itemsize
+            moved = (
+                PASSES[optimizer] * count * np.dtype("float64" if options.dtype == "float64" else "float32").itemsize
+            )
             print(
                 f"{net:14} {count / 1e6:6.1f} million parameters  {optimizer} {1e3 * slow:7.1f} ms"
                 f"  ocl_{optimizer} {1e3 * fast:7.1f} ms, {moved / fast / 1e9:5.1f} GB/s  {slow / fast:5.2f}",

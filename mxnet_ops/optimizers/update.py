@@ -78,7 +78,7 @@ class Served:
     def __reduce_ex__(self, protocol: Any) -> Any:
         if type(self) not in SERVED:
             return super().__reduce_ex__(protocol)
-        made = self.MXNETS.__new__(self.MXNETS)
+        made: Any = object.__new__(self.MXNETS)
         made.__dict__.update(self.__dict__)
         return made.__reduce_ex__(1)  # later protocols insist on the class of the object itself
 

@@ -1,4 +1,4 @@
-"""clgraft's optimizers against MXNet's: the same bits, states and files, in the same order as the rest of MXNet's work."""
+"""clgraft's optimizers against MXNet's: the same bits, states and files, in order with the rest of MXNet's work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 
+import mxnet as mx
 import numpy as np
 import pytest
-
-mx = pytest.importorskip("mxnet")
 
 import clgraft.mxnet_ops as ops
 from clgraft.mxnet_ops.engine.calls import lib
@@ -142,7 +141,14 @@ def test_against_float64(name, own, dtype, tolerance):
 def test_numbers_are_read_as_mxnet_reads_them():
     numbers = random.Random(1)
     zero, one = mx.nd.zeros(1), mx.nd.ones(1)
-    found = [numbers.uniform(1, 10) * 10 ** numbers.uniform(-12, 3) for _ in range(400)] + [0.1, 1, 0, 1e-8, 1 / 3, 65536]
+    found = [numbers.uniform(1, 10) * 10 ** numbers.uniform(-12, 3) for _ in range(400)] + [
+        0.1,
+        1,
+        0,
+        1e-8,
+        1 / 3,
+        65536,
+    ]
     for number in found:
         read = -mx.nd.sgd_update(zero, one, lr=number).asscalar()
         assert np.float32(as_mxnet_reads(number)) == read, number
@@ -203,7 +209,11 @@ def test_sparse_gradients(name, own, lazy, counts):
             else:
                 updater(0, dense * 0.3, dense)
                 updater(1, rows, table)
-        return [dense, table.tostype("default"), *(a.tostype("default") for k in (0, 1) for a in flat(updater.states[k]))]
+        return [
+            dense,
+            table.tostype("default"),
+            *(a.tostype("default") for k in (0, 1) for a in flat(updater.states[k])),
+        ]
 
     found = run(f"ocl_{name}")
     assert (counts.pushes, counts.parameters) == (2, 2)
@@ -225,7 +235,8 @@ def test_weights_in_one_array(counts):
         create(name, learning_rate=0.1, momentum=0.5).update(
             list(range(4)), [w for w, _ in parts], [g for _, g in parts], states
         ) if name == "ocl_sgd" else [
-            create(name, learning_rate=0.1, momentum=0.5).update(i, w, g, s) for i, ((w, g), s) in enumerate(zip(parts, states))
+            create(name, learning_rate=0.1, momentum=0.5).update(i, w, g, s)
+            for i, ((w, g), s) in enumerate(zip(parts, states))
         ]
         return [whole, *states]
 
@@ -407,6 +418,14 @@ def test_order_is_that_of_the_program():
         return [weight, *read]
 
     expect_same(run("ocl_sgd", False), run("sgd", True))
+
+
+def test_a_failed_gradient_is_an_error():
+    weight = mx.nd.ones((5,))
+    failed = mx.nd.random.normal(0, -1, (5,))  # the engine notices when it runs this
+    create("ocl_sgd", learning_rate=0.5).update(0, weight, failed, None)
+    with pytest.raises(mx.base.MXNetError):
+        weight.asnumpy()
 
 
 def test_arrays_may_go_before_the_update():
