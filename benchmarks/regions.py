@@ -27,6 +27,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--native", action="store_true", help="time MXNet's own operators too")
+    parser.add_argument("--optimizer", default="sgd", help="sgd, ocl_sgd, ...; --native has MXNet's own")
     return parser.parse_args()
 
 
@@ -55,7 +56,9 @@ class Model:
         self.net(self.x).wait_to_read()
         if not os.path.exists(parameters):
             self.net.save_parameters(parameters)
-        self.trainer = gluon.Trainer(self.net.collect_params(), "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
+        optimizer = options.optimizer.removeprefix("ocl_" if kind == "native" else "")
+        settings = {"learning_rate": 1e-4, **({} if optimizer.endswith("adam") else {"momentum": 0.9})}
+        self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, settings)
 
     def infer(self) -> Any:
         """Return the outputs."""

@@ -49,6 +49,7 @@ ALLOWED = {
     "mxnet_ops.engine": {"core"},
     "mxnet_ops.operators": {"core", "mxnet_ops.engine"},
     "mxnet_ops.guards": {"core", "mxnet_ops.engine"},
+    "mxnet_ops.optimizers": {"mxnet_ops.engine"},
     "mxnet_ops.regions": {"core", "mxnet_ops.engine"},
     "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
     "mxnet_ops.": {
@@ -56,6 +57,7 @@ ALLOWED = {
         "mxnet_ops.engine",
         "mxnet_ops.guards",
         "mxnet_ops.operators",
+        "mxnet_ops.optimizers",
         "mxnet_ops.regions",
         "mxnet_ops.swap",
     },
