@@ -32,6 +32,8 @@ from clgraft.mxnet_ops.operators.slicing import Crop, Pad, Slice
 from clgraft.mxnet_ops.operators.softmax import Softmax
 from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
 from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
+from clgraft.mxnet_ops.regions import frozen
+from clgraft.mxnet_ops.regions.frozen import refresh
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
@@ -72,12 +74,14 @@ __all__ = [
     "Transpose",
     "guard_symbol",
     "numpy_compat",
+    "refresh",
     "swap_block",
     "swap_symbol",
 ]
 
 guard.install()
 unguard.install()
+frozen.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()
