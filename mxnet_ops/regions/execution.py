@@ -84,7 +84,9 @@ class Program:
         wanted = frozenset(place for place, mode in enumerate(modes) if mode != SKIP) if back else None
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
-            given = {} if self.constants is None else lowered.named(self.lowering.region, self.constants.on(self.context))
+            given = (
+                {} if self.constants is None else lowered.named(self.lowering.region, self.constants.on(self.context))
+            )
             self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given)
         return self._passes[train, wanted]
 

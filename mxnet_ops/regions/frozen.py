@@ -251,7 +251,9 @@ def _executor_forward(original: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: mx.executor.Executor, is_train: bool = False, **kwargs: Any) -> Any:
         if "_clgraft_frozen" not in self.__dict__:
             self._clgraft_frozen = _Executor(self)
-        return self.outputs if self._clgraft_frozen.forward(self, is_train, kwargs) else original(self, is_train, **kwargs)
+        return (
+            self.outputs if self._clgraft_frozen.forward(self, is_train, kwargs) else original(self, is_train, **kwargs)
+        )
 
     return forward
 

@@ -126,7 +126,10 @@ def _graft_class(base: Any) -> type:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
             names = [symbol.name for symbol in inputs]
-            self._cached_graph = inputs, swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_grafted_options"]))[0]
+            self._cached_graph = (
+                inputs,
+                swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_grafted_options"]))[0],
+            )
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
