@@ -3,8 +3,9 @@
     python benchmarks/regions.py resnet50_v1 mobilenet1.0 --batch 32 --device nvidia
 
 Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators, `--frozen`
-regions with frozen parameters, which differ in inference only. Before it is timed, outputs of each model are compared with those of the single operators, and so are losses where nothing is drawn.
-Times are those of the wall clock and of the processors: the latter mean more on a machine that does other work as well.
+regions with frozen parameters, which make a difference to inference. Before it is timed, outputs of each model are
+compared with those of the single operators, and so are losses where nothing is drawn. Times are those of the wall clock
+and of the processors: the latter mean more on a machine that does other work as well.
 """
 
 from __future__ import annotations
@@ -123,10 +124,10 @@ def main() -> None:
                 for number, clock in enumerate(("wall clock", "processors")):
                     found = {kind: [pair[number] for pair in pairs] for kind, pairs in times.items()}
                     each = "  ".join(f"{kind} {statistics.median(own):8.1f} ms" for kind, own in found.items())
-                    ratios = (
-                        f"operators / {kind} {statistics.median(a / b for a, b in zip(found['operators'], found[kind])):.2f}"
-                        for kind in kinds[1 : 2 + options.frozen]
-                    )
+                    ratios = []
+                    for kind in kinds[1 : 2 + options.frozen]:
+                        pairs = zip(found["operators"], found[kind])
+                        ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
                     print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
 
 

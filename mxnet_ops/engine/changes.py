@@ -75,13 +75,13 @@ def _telling(original: Callable[..., Any], written: Callable[..., Iterable[Any]]
     def function(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if _watched:
-            changed(written(*args))
+            changed(written(*args, **kwargs))
         return result
 
     return function
 
 
-def _of_trainer(trainer: gluon.Trainer, *_: Any) -> Iterable[Any]:
+def _of_trainer(trainer: gluon.Trainer, *_: Any, **__: Any) -> Iterable[Any]:
     return [array for parameter in trainer._params if parameter._data is not None for array in parameter.list_data()]
 
 
@@ -89,7 +89,7 @@ def _of_module(module: mx.mod.Module, *_: Any) -> Iterable[Any]:
     return [array for executor in module._exec_group.execs for array in executor.arg_arrays]
 
 
-def _of_updater(_: Any, index: Any, gradient: Any, weight: Any) -> Iterable[Any]:
+def _of_updater(_: Any, index: Any, grad: Any, weight: Any) -> Iterable[Any]:
     return weight if isinstance(weight, (list, tuple)) else [weight]
 
 

@@ -1,9 +1,9 @@
 """Inference with frozen parameters: cached graphs and executors run a copy of their symbol that has them as constants.
 
 The attribute ``frozen`` of a region names its parameters. The first inference reads them and makes the copy, in which
-regions have the numbers of their constants instead of these inputs: MXNet neither copies parameters in front of a region
-nor waits for them, and none is sent to a device again. What trains or records runs the symbol itself. What was read is
-dropped when one of the arrays is known to be written (see `engine.changes`).
+regions have the numbers of their constants instead of these inputs: MXNet neither copies parameters in front of a
+region nor waits for them, and none is sent to a device again. What trains or records runs the symbol itself. What was
+read is dropped when one of the arrays is known to be written (see `engine.changes`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Frozen:
     @staticmethod
     def of(symbol: mx.sym.Symbol) -> Frozen | None:
         """Return a symbol's; None if it has no frozen region."""
-        text = symbol.tojson()
+        text = symbol.tojson() if type(symbol) is mx.sym.Symbol else ""  # a NumPy symbol stays as it is
         if '"frozen"' not in text:
             return None
         names, found = symbol.list_inputs(), Frozen(json.loads(text))
@@ -179,8 +179,9 @@ class CachedOp(guard.CachedOp):
     def __init__(self, sym: mx.sym.Symbol, flags: Sequence[tuple[str, Any]] = ()) -> None:
         super().__init__(sym, flags)
         frozen = Frozen.of(sym)
-        self._readings = None if frozen is None else Readings(frozen, self._inference)
-        self._names, self._flags = ([] if frozen is None else sym.list_inputs()), tuple(flags)
+        self._names = sym.list_inputs()
+        make = functools.partial(_cached_op, self._names, tuple(flags))
+        self._readings = None if frozen is None else Readings(frozen, make)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._readings is not None:
@@ -192,20 +193,29 @@ class CachedOp(guard.CachedOp):
                 return run(*(arrays[name] for name in run.names), **kwargs)
         return super().__call__(*args, **kwargs)
 
-    def _inference(self, symbol: mx.sym.Symbol) -> Any:
-        names = symbol.list_inputs()
-        place = {self._names.index(name): new for new, name in enumerate(names)}
-        flags = [
-            (key, [place[int(old)] for old in value if int(old) in place] if key in PLACES else value)
-            for key, value in self._flags
-        ]
-        made = guard.CachedOp(symbol, flags)
-        made.names = names
-        return made
-
     def _register_op_hook(self, *args: Any, **kwargs: Any) -> None:
         self._readings = None  # somebody wants to see every operator
         super()._register_op_hook(*args, **kwargs)
+
+
+def _cached_op(before: Sequence[str], flags: Sequence[tuple[str, Any]], symbol: mx.sym.Symbol) -> Any:
+    """Return the cached graph of a copy of a symbol with these inputs."""
+    names = symbol.list_inputs()
+    place = {before.index(name): new for new, name in enumerate(names)}
+    moved = [
+        (key, [place[int(old)] for old in value if int(old) in place] if key in PLACES else value)
+        for key, value in flags
+    ]
+    made = guard.CachedOp(symbol, moved)
+    made.names = names
+    return made
+
+
+def _bound(context: mx.Context, groups: Any, arrays: Mapping[str, mx.nd.NDArray], symbol: mx.sym.Symbol) -> Any:
+    """Return an executor of a copy of a symbol, which reads the same arrays."""
+    arguments = {name: arrays[name] for name in symbol.list_arguments()}
+    states = {name: arrays[name] for name in symbol.list_auxiliary_states()}
+    return symbol.bind(context, arguments, grad_req="null", aux_states=states, group2ctx=groups)
 
 
 class _Executor:
@@ -213,9 +223,9 @@ class _Executor:
 
     def __init__(self, executor: mx.executor.Executor) -> None:
         frozen = Frozen.of(executor._symbol)
-        self._readings = None if frozen is None else Readings(frozen, self._bind)
         self._arrays = {} if frozen is None else {**executor.arg_dict, **executor.aux_dict}
-        self._where = executor._ctx, executor._group2ctx
+        make = functools.partial(_bound, executor._ctx, executor._group2ctx, self._arrays)
+        self._readings = None if frozen is None else Readings(frozen, make)
 
     def forward(self, executor: mx.executor.Executor, train: bool, given: Mapping[str, Any]) -> bool:
         """Compute the outputs of an executor; return False if it has to do it itself."""
@@ -234,12 +244,6 @@ class _Executor:
             for mine, found in zip(executor.outputs, run.forward()):
                 mx.nd._internal._copyto(found, out=mine)
         return True
-
-    def _bind(self, symbol: mx.sym.Symbol) -> mx.executor.Executor:
-        context, groups = self._where
-        arguments = {name: self._arrays[name] for name in symbol.list_arguments()}
-        states = {name: self._arrays[name] for name in symbol.list_auxiliary_states()}
-        return symbol.bind(context, arguments, grad_req="null", aux_states=states, group2ctx=groups)
 
 
 def _fits(array: Any, place: mx.nd.NDArray) -> bool:

@@ -50,9 +50,8 @@ class Lowered:
         found = {}
         for value in self.graph.inputs:
             group, place = self.bound.get(value.name, (KEPT, 0))
-            name = variables[group][place] if group in variables else None
-            if name in arrays:
-                found[value.name] = arrays[name]
+            if group in variables and variables[group][place] in arrays:
+                found[value.name] = arrays[variables[group][place]]
         return found
 
 
