@@ -20,8 +20,8 @@ MOST_PROGRAMS = 4  # shapes of a frozen region that stay compiled, each with wha
 class Constants:
     """The parameters of a frozen region as they were read.
 
-    A region's attributes name them by a number, which is used again later: MXNet and this package keep what they know of
-    a set of attributes.
+    A region's attributes name them by a number, which is used again later: MXNet and this package keep what they know
+    of a set of attributes.
 
     Parameters
     ----------
