@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
-from clgraft.mxnet_ops.regions.constants import Constants, constants_of
+from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import Lowering
 from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
 from clgraft.mxnet_ops.regions.region import Region
@@ -33,8 +33,8 @@ class Program:
 
     Attributes
     ----------
-    constants : Constants or None
-        Of a frozen region, which infers only.
+    constants : mapping of str to array or None
+        Parameters of a frozen region, which infers only. Not `Constants`, which hold their programs.
     region : cffi pointer
         The ``clg_mx_region`` that C runs: it holds the passes that have been made.
     places : dict of str to int
@@ -47,7 +47,7 @@ class Program:
         region: Region,
         shapes: tuple[Shape, ...],
         dtype: str,
-        constants: Constants | None = None,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         self.context, self.dtype, self.constants = context, dtype, constants
         self.lowering = Lowering(region, shapes, dtype)
@@ -84,9 +84,7 @@ class Program:
         wanted = frozenset(place for place, mode in enumerate(modes) if mode != SKIP) if back else None
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
-            given = (
-                {} if self.constants is None else lowered.named(self.lowering.region, self.constants.on(self.context))
-            )
+            given = {} if self.constants is None else lowered.named(self.lowering.region, self.constants)
             self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given)
         return self._passes[train, wanted]
 
@@ -199,8 +197,8 @@ def start(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtyp
         _recent.use(program)
         return Execution(program)
     constants = constants_of(region.number)
-    key = context, shapes, dtype, switches
-    return Execution(constants.program(key, lambda: Program(context, region, shapes, dtype, constants)))
+    arrays, key = constants.on(context), (context, shapes, dtype, switches)
+    return Execution(constants.program(key, lambda: Program(context, region, shapes, dtype, arrays)))
 
 
 STARTS[Region.op_type] = start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import time
 
 import mxnet as mx
 import numpy as np
@@ -26,7 +27,7 @@ SHAPE = (2, 3, 8, 8)
 def nothing_held():
     """Begin without constants of other tests."""
     ops.refresh()
-    assert not held()
+    expect_held(0)
 
 
 @pytest.fixture
@@ -79,11 +80,14 @@ def equal(got, expected, dtype: str = "float32") -> None:
     assert_close(got.asnumpy(), expected.asnumpy(), dtype)
 
 
-def held() -> int:
-    """Return how many regions have constants."""
+def expect_held(count: int) -> None:
+    """Check how many regions have constants; the engine ends operators on threads of its own, a little later."""
     mx.nd.waitall()
     gc.collect()
-    return len(constants._known)
+    end = time.monotonic() + 20
+    while len(constants._known) != count and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(constants._known) == count
 
 
 @pytest.mark.parametrize("hybrid", [{}, {"static_alloc": True, "static_shape": True}], ids=["plain", "static"])
@@ -93,7 +97,7 @@ def test_outputs_of_several_batches(rng, hybrid):
     for batch in (2, 5, 2, 1):
         x = image(rng, batch)
         equal(net(x), plain(x))
-    assert held() == 1
+    expect_held(1)
 
 
 def test_bits_without_passes(no_passes, rng):
@@ -128,7 +132,8 @@ def test_weights_are_prepared_once(rng, monkeypatch, context):
         pytest.skip("a GPU need not pack the weights of so small a net")
     found, x = launches(monkeypatch), image(rng, 3)
     plain, net = make(False), make(True)
-    del found[:]
+    mx.nd.waitall()
+    found.clear()
     plain(x).wait_to_read()
     net(x).wait_to_read()
     assert len(found) == 2 and found[1] < found[0]
@@ -218,7 +223,7 @@ def test_writes_that_are_noticed(rng, tmp_path, write):
         write(each, tmp_path)
     equal(net(x), plain(x))
     assert not np.allclose(plain(x).asnumpy(), before)
-    assert held() == 1
+    expect_held(1)
 
 
 def train(net, x, trainer, between: bool = False) -> np.ndarray:
@@ -292,7 +297,7 @@ def test_several_contexts(rng):
     write_unseen(net[0].weight.data(places[0]))
     for place in places:  # both stay as they were
         np.testing.assert_array_equal(net(x.as_in_context(place)).asnumpy(), first[0])
-    assert held() == 2
+    expect_held(2)
 
 
 def test_threads(rng):
@@ -327,9 +332,10 @@ def test_what_was_read_is_freed(rng):
     for _ in range(4):
         net(x).wait_to_read()
         numbers |= set(constants._known)
-        assert held() == 1
+        expect_held(1)
         ops.refresh(net)
-    assert not held() and len(numbers) <= 2  # the engine ends an operator when it likes
+    expect_held(0)
+    assert len(numbers) <= 2
     assert not changes._watched
 
 
@@ -431,7 +437,7 @@ def test_files_keep_it(rng, tmp_path):
     again = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params"))
     again.hybridize()
     np.testing.assert_array_equal(again(x).asnumpy(), expected.asnumpy())
-    assert held() == 2
+    expect_held(2)
     write_unseen(again.collect_params()["net_conv0_weight"].data())
     np.testing.assert_array_equal(again(x).asnumpy(), expected.asnumpy())
 
@@ -447,7 +453,7 @@ def test_an_imported_net_is_frozen(rng, tmp_path):
     report = ops.swap_block(again, regions=True, frozen=True)
     assert sorted(name for names in report.frozen.values() for name in names) == sorted(net.collect_params())
     equal(again(x), expected)
-    assert held() == 1
+    expect_held(1)
 
 
 def test_which_variables_are_frozen():
