@@ -34,6 +34,8 @@ from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, Softma
 from clgraft.mxnet_ops.optimizers import update as _optimizers
 from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclNAG, OclSGD
 from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
+from clgraft.mxnet_ops.regions import frozen
+from clgraft.mxnet_ops.regions.frozen import refresh
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
@@ -77,12 +79,14 @@ __all__ = [
     "Transpose",
     "guard_symbol",
     "numpy_compat",
+    "refresh",
     "swap_block",
     "swap_symbol",
 ]
 
 guard.install()
 unguard.install()
+frozen.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()

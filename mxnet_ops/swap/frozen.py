@@ -1,0 +1,69 @@
+"""Tells regions which of their inputs are frozen parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from clgraft.core import ProblemError
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
+from clgraft.mxnet_ops.regions.region import OUTSIDE, Region
+from clgraft.mxnet_ops.swap.regions import REGION
+from clgraft.mxnet_ops.swap.report import Report
+
+PARAMETERS = ("weight", "bias", "gamma", "beta")  # arguments of operators that are parameters
+
+
+def find_parameters(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the variables of a symbol's JSON graph that operators of this package read as parameters."""
+    found = set()
+    for node in nodes:
+        if node["op"] == "Custom" and node["attrs"].get("op_type") in FAMILIES:
+            sources = [nodes[entry[0]] for entry in node["inputs"]]
+            found |= {sources[place]["name"] for place in _places(_operator(node)) if sources[place]["op"] == "null"}
+    return found
+
+
+def _places(operator: Operator) -> list[int]:
+    """Return which of an operator's inputs are parameters."""
+    if not isinstance(operator, Region):
+        return [place for place, name in enumerate(operator.arguments) if name in PARAMETERS]
+    inside = [part.inputs[place] for part in operator.parts for place in _places(part.operator)]
+    return [place for number, place in inside if number == OUTSIDE]
+
+
+def freeze_regions(graph: Mapping[str, Any], parameters: Collection[str], report: Report) -> None:
+    """Write into each region of a symbol's JSON graph which of its inputs are frozen.
+
+    Parameters
+    ----------
+    graph : dict
+        Changed in place.
+    parameters : collection of str
+        Names of variables; auxiliary states are frozen anyway.
+    report : Report
+    """
+    nodes = graph["nodes"]
+    for node in nodes:
+        if node["op"] != "Custom" or node["attrs"].get("op_type") != REGION:
+            continue
+        region = _operator(node)
+        sources = [nodes[entry[0]] for entry in node["inputs"]]
+        frozen = [n for n, s in zip(region.arguments, sources) if s["op"] == "null" and s["name"] in parameters]
+        frozen += region.auxiliary
+        if frozen:
+            node["attrs"]["frozen"] = json.dumps(frozen, separators=(",", ":"))
+            report.frozen[node["name"]] = frozen
+
+
+def expect_variables(names: Collection[str], known: Collection[str]) -> None:
+    """Raise `ProblemError` unless all names are known."""
+    for name in names:
+        if name not in known:
+            raise ProblemError(f"[swap] got frozen {name!r}, expected some of {list(known)}")
+
+
+def _operator(node: Mapping[str, Any]) -> Operator:
+    attributes = dict(node["attrs"])
+    return find_operator(attributes.pop("op_type"), attributes)
