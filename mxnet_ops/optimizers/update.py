@@ -110,6 +110,14 @@ class Served:
     def _rule(self, kind: int, mixed: bool) -> Any:
         return ffi.new("clg_mx_rule *", {"kind": kind, "mixed": mixed, **self.numbers()})
 
+    def _count(self, indices: Sequence[Any]) -> list[tuple[float, float]]:
+        """Count an update of parameters and return their rates, in MXNet's groups: schedulers see the counts so far."""
+        found, size = [], self.__dict__["aggregate_num"] or 1
+        for start in range(0, len(indices), size):
+            self._update_count(indices[start : start + size])  # type: ignore[attr-defined]
+            found += self.rates(indices[start : start + size])
+        return found
+
     def _update_served(self, indices: Any, weights: Any, gradients: Any, states: Any, multi_precision: bool) -> None:
         parent: Any = super()
         others = parent.update_multi_precision if multi_precision else parent.update
@@ -128,9 +136,8 @@ class Served:
                     continue
             others(index, weight, gradient, state)
         for key, parameters in served.items():
-            names = [index for index, _ in parameters]
-            self._update_count(names)  # type: ignore[attr-defined]
-            block = [(handles, *rates) for (_, handles), rates in zip(parameters, self.rates(names))]
+            counted = self._count([index for index, _ in parameters])
+            block = [(handles, *rates) for (_, handles), rates in zip(parameters, counted)]
             check_call(lib.clg_mx_push_update(rules[key], ffi.new("clg_mx_parameter[]", block), len(block)))
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
