@@ -50,14 +50,13 @@ class Update(NamedTuple):
     arrays: Arrays
 
 
-class Served:
-    """Mixed into an optimizer of MXNet: `update` and `update_multi_precision` take what C serves.
+class Served(mx.optimizer.Optimizer):
+    """The first base of our optimizers, in front of MXNet's: its methods take what C serves and leave the rest to that.
 
     States, and what is pickled, are those of MXNet's optimizer, so that files of either load into the other.
     """
 
     MXNETS: ClassVar[type]
-    momentum: float
 
     @property
     def aggregate_num(self) -> int:
@@ -87,7 +86,7 @@ class Served:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         made = type(self).__new__(type(self))
-        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[attr-defined]
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return made
 
     def plan_update(self, weight: Any, gradient: Any, state: Any, mixed: bool) -> Update | None:
@@ -96,19 +95,28 @@ class Served:
 
     def rates(self, indices: Sequence[Any]) -> list[tuple[float, float]]:
         """Return the learning rate and the weight decay of parameters, as MXNet's operator gets them."""
-        found = zip(self._get_lrs(indices), self._get_wds(indices))  # type: ignore[attr-defined]
+        found = zip(self._get_lrs(indices), self._get_wds(indices))
         return [(as_mxnet_reads(lr), as_mxnet_reads(wd)) for lr, wd in found]
 
     def numbers(self) -> dict[str, Any]:
         """Return the rule's numbers that are the same for all parameters."""
-        clip = self.clip_gradient  # type: ignore[attr-defined]
+        clip = self.clip_gradient
         return {
-            "rescale": as_mxnet_reads(self.rescale_grad),  # type: ignore[attr-defined]
+            "rescale": as_mxnet_reads(self.rescale_grad),
             "clip": as_mxnet_reads(clip) if clip else -1,
         }
 
     def _rule(self, kind: int, mixed: bool) -> Any:
         return ffi.new("clg_mx_rule *", {"kind": kind, "mixed": mixed, **self.numbers()})
+
+    def _count(self, indices: Sequence[Any]) -> list[tuple[float, float]]:
+        """Count an update of parameters and return their rates, in MXNet's groups: schedulers see the counts so far."""
+        found: list[tuple[float, float]] = []
+        size = self.__dict__["aggregate_num"] or 1
+        for start in range(0, len(indices), size):
+            self._update_count(indices[start : start + size])
+            found += self.rates(indices[start : start + size])
+        return found
 
     def _update_served(self, indices: Any, weights: Any, gradients: Any, states: Any, multi_precision: bool) -> None:
         parent: Any = super()
@@ -118,7 +126,7 @@ class Served:
         served: dict[tuple[int, bool], list[tuple[Any, list[int]]]] = {}
         rules: dict[tuple[int, bool], Any] = {}
         for index, weight, gradient, state in zip(indices, weights, gradients, states):
-            mixed = multi_precision and self.multi_precision and weight.dtype == np.float16  # type: ignore[attr-defined]
+            mixed = multi_precision and self.multi_precision and weight.dtype == np.float16
             update = self.plan_update(weight, gradient, state, mixed) if AVAILABLE else None
             if update is not None:
                 key, handles = update[:2], update.arrays.handles()
@@ -128,9 +136,8 @@ class Served:
                     continue
             others(index, weight, gradient, state)
         for key, parameters in served.items():
-            names = [index for index, _ in parameters]
-            self._update_count(names)  # type: ignore[attr-defined]
-            block = [(handles, *rates) for (_, handles), rates in zip(parameters, self.rates(names))]
+            counted = self._count([index for index, _ in parameters])
+            block = [(handles, *rates) for (_, handles), rates in zip(parameters, counted)]
             check_call(lib.clg_mx_push_update(rules[key], ffi.new("clg_mx_parameter[]", block), len(block)))
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:

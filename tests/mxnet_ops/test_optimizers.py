@@ -102,6 +102,18 @@ def test_bits_are_mxnets(name, own, dtype, settings, counts):
     expect_same(found, train(create(name, **settings), dtype))
 
 
+@pytest.mark.parametrize("name, own", [("sgd", {"momentum": 0.9}), ("adam", {})])
+def test_parameters_that_are_left_out_now_and_then(name, own):
+    def run(kind):
+        settings = {"learning_rate": None, "lr_scheduler": (1, 0.5, 0.1), **own}
+        updater, weights = mx.optimizer.get_updater(create(kind, **settings)), arrays(1, "float32", ((3,),) * 9)
+        for indices in ([8], [8, 7, 6, 5], [0, 1, 8, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7, 8]):
+            updater(indices, arrays(2, "float32", ((3,),) * len(indices)), [weights[i] for i in indices])
+        return weights
+
+    expect_same(run(f"ocl_{name}"), run(name))
+
+
 def reference(name, own, weight, gradients, lr, wd, clip):
     """Return the weights after updates in float64; MXNet's kernels get all numbers in single precision."""
     momentum, beta1, beta2, eps = (float(np.float32(x)) for x in (own.get("momentum", 0), 0.9, 0.999, 1e-8))
@@ -386,8 +398,9 @@ def test_states_load_both_ways(name, saver, loader, on_store, tmp_path):
 def test_what_is_pickled_is_mxnets(tmp_path):
     for name in ("sgd", "nag", "adam"):
         ours, mxnets = create(f"ocl_{name}", learning_rate=0.1), create(name, learning_rate=0.1)
-        read = pickle.loads(pickle.dumps(ours))
-        assert type(read) is type(mxnets) and read.__dict__ == mxnets.__dict__
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            read = pickle.loads(pickle.dumps(ours, protocol))
+            assert type(read) is type(mxnets) and read.__dict__ == mxnets.__dict__
         for copied in (copy.deepcopy(ours), copy.copy(ours)):
             assert type(copied) is type(ours) and copied.__dict__ == ours.__dict__ and copied is not ours
         assert ours.aggregate_num > 1000
