@@ -6,6 +6,7 @@ import gc
 import json
 import threading
 import time
+import weakref
 
 import mxnet as mx
 import numpy as np
@@ -81,13 +82,18 @@ def equal(got, expected, dtype: str = "float32") -> None:
 
 
 def expect_held(count: int) -> None:
-    """Check how many regions have constants; the engine ends operators on threads of its own, a little later."""
-    mx.nd.waitall()
+    """Check how many regions have constants."""
     gc.collect()
-    end = time.monotonic() + 20
-    while len(constants._known) != count and time.monotonic() < end:
-        time.sleep(0.01)
     assert len(constants._known) == count
+
+
+def expect_gone(*references: weakref.ref) -> None:
+    """Check that objects are freed; the engine ends operators on threads of its own, a little later."""
+    mx.nd.waitall()
+    end = time.monotonic() + 20
+    while any(reference() is not None for reference in references) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(reference() is not None for reference in references)
 
 
 @pytest.mark.parametrize("hybrid", [{}, {"static_alloc": True, "static_shape": True}], ids=["plain", "static"])
@@ -326,17 +332,25 @@ def test_threads(rng):
     assert not errors and not any(thread.is_alive() for thread in threads)
 
 
-def test_what_was_read_is_freed(rng):
-    numbers = set()
-    net, x = make(True, static_alloc=True, static_shape=True), image(rng)
-    for _ in range(4):
-        net(x).wait_to_read()
-        numbers |= set(constants._known)
-        expect_held(1)
-        ops.refresh(net)
-    expect_held(0)
-    assert len(numbers) <= 2
-    assert not changes._watched
+@pytest.mark.parametrize("hybrid", [{}, {"static_alloc": True, "static_shape": True}], ids=["plain", "static"])
+def test_what_was_read_is_freed(rng, hybrid):
+    """At once, not by a garbage collection: it may be larger than the net."""
+    net, x, numbers = make(True, **hybrid), image(rng), set()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            net(x).wait_to_read()
+            (found,) = constants._known.values()
+            (program,) = found._programs.values()
+            numbers.add(found.number)
+            references = weakref.ref(found), weakref.ref(program)
+            del found, program
+            ops.refresh(net)
+            expect_gone(*references)
+    finally:
+        gc.enable()
+    assert len(numbers) == 1 and not changes._watched
 
 
 def test_few_shapes_stay_compiled(rng):
@@ -397,6 +411,14 @@ def test_a_monitor_sees_every_output(rng):
     frozen.forward()
     mx.nd.waitall()
     assert b"native_output" in names
+
+
+def test_a_hook_sees_every_operator(rng):
+    net, x, names = make(True), image(rng), []
+    expected = net(x)
+    net.register_op_hook(lambda name, operator, _: names.append(name), monitor_all=True)
+    equal(net(x), expected)
+    assert any(b"weight" in name for name in names)
 
 
 def test_a_module(rng):
