@@ -20,8 +20,6 @@ Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 # where an array of a call stands: MXNet's own tags, and the operator's own arrays
 IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
 OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
-
-
 PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
 
 
