@@ -112,7 +112,7 @@ def test_bits_without_passes(no_passes, rng):
     np.testing.assert_array_equal(net(x).asnumpy(), plain(x).asnumpy())
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.exhaustive), "float16"])
 def test_other_dtypes(rng, dtype):
     plain = make(False, dtype=dtype)
     net, x = make(True, plain, dtype=dtype), image(rng, dtype=dtype)
@@ -353,6 +353,7 @@ def test_what_was_read_is_freed(rng, hybrid):
     assert len(numbers) == 1 and not changes._watched
 
 
+@pytest.mark.exhaustive
 def test_few_shapes_stay_compiled(rng):
     net = make(True)
     for batch in range(1, 4 + constants.MOST_PROGRAMS):
