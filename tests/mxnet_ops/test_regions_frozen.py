@@ -479,6 +479,23 @@ def test_an_imported_net_is_frozen(rng, tmp_path):
     expect_held(1)
 
 
+def test_parameters_in_layouts_of_onednn(rng):
+    """MXNet's convolutions leave them in layouts of their own, in inference."""
+    net = small()
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    x = image(rng)
+    for _ in range(2):
+        expected = net(x)
+    shared = small(params=net.collect_params())
+    ops.swap_block(shared, regions=True, frozen=True)
+    shared.hybridize(static_alloc=True, static_shape=True)
+    for _ in range(3):
+        equal(shared(x), expected)
+        equal(net(x), expected)
+        ops.refresh(shared)
+
+
 def test_which_variables_are_frozen():
     swapped, report = ops.swap_symbol(symbol(), regions=True, frozen=True)
     assert swapped.list_inputs() == ops.swap_symbol(symbol(), regions=True)[0].list_inputs()
