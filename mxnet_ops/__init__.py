@@ -11,6 +11,8 @@ import mxnet
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
 from clgraft.mxnet_ops.engine.calls import lib as _lib
 from clgraft.mxnet_ops.engine.errors import OperatorError
+from clgraft.mxnet_ops.frozen import inference
+from clgraft.mxnet_ops.frozen.inference import refresh
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
 from clgraft.mxnet_ops.operators.activation import Activation
@@ -34,8 +36,6 @@ from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, Softma
 from clgraft.mxnet_ops.optimizers import update as _optimizers
 from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclNAG, OclSGD
 from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
-from clgraft.mxnet_ops.regions import frozen
-from clgraft.mxnet_ops.regions.frozen import refresh
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_symbol
@@ -86,7 +86,7 @@ __all__ = [
 
 guard.install()
 unguard.install()
-frozen.install()
+inference.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()

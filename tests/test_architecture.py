@@ -51,10 +51,12 @@ ALLOWED = {
     "mxnet_ops.guards": {"core", "mxnet_ops.engine"},
     "mxnet_ops.optimizers": {"mxnet_ops.engine"},
     "mxnet_ops.regions": {"core", "mxnet_ops.engine"},
+    "mxnet_ops.frozen": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.regions"},
     "mxnet_ops.swap": {"core", "mxnet_ops.engine", "mxnet_ops.guards", "mxnet_ops.operators"},
     "mxnet_ops.": {
         "core",
         "mxnet_ops.engine",
+        "mxnet_ops.frozen",
         "mxnet_ops.guards",
         "mxnet_ops.operators",
         "mxnet_ops.optimizers",

@@ -20,6 +20,7 @@ Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 # where an array of a call stands: MXNet's own tags, and the operator's own arrays
 IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
 OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
+PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
 
 
 class Call(NamedTuple):
@@ -107,6 +108,11 @@ class Operator:
     def arguments(self) -> tuple[str, ...]:
         """Names of the inputs."""
         return ("data",)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the inputs that are parameters."""
+        return tuple(name for name in self.arguments if name in PARAMETERS)
 
     @property
     def outputs(self) -> tuple[str, ...]:

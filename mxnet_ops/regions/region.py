@@ -42,7 +42,7 @@ class Region(Operator):
     graph : str
         A symbol's JSON: its variables are the region's inputs, its operators are grafted ones.
     frozen : str
-        A JSON list of variables of `graph`: parameters that inference takes as constants (see `regions.frozen`).
+        A JSON list of variables of `graph`: parameters that inference takes as constants (see `mxnet_ops.frozen`).
     constants : str
         In the copies of a frozen region that infer: `Constants.text`. These variables are no inputs.
 
@@ -78,6 +78,10 @@ class Region(Operator):
     @property
     def inferred(self) -> tuple[str, ...]:
         return self._fed(lambda operator: operator.inferred, any)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self._fed(lambda operator: operator.parameters, any)
 
     @property
     def vectors(self) -> frozenset[str]:  # type: ignore[override]

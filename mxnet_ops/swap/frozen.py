@@ -8,11 +8,8 @@ from typing import Any
 
 from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
-from clgraft.mxnet_ops.regions.region import OUTSIDE, Region
 from clgraft.mxnet_ops.swap.regions import REGION
 from clgraft.mxnet_ops.swap.report import Report
-
-PARAMETERS = ("weight", "bias", "gamma", "beta")  # arguments of operators that are parameters
 
 
 def find_parameters(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -20,17 +17,11 @@ def find_parameters(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     found = set()
     for node in nodes:
         if node["op"] == "Custom" and node["attrs"].get("op_type") in FAMILIES:
+            operator = _operator(node)
             sources = [nodes[entry[0]] for entry in node["inputs"]]
-            found |= {sources[place]["name"] for place in _places(_operator(node)) if sources[place]["op"] == "null"}
+            given = zip(operator.arguments, sources)
+            found |= {s["name"] for name, s in given if name in operator.parameters and s["op"] == "null"}
     return found
-
-
-def _places(operator: Operator) -> list[int]:
-    """Return which of an operator's inputs are parameters."""
-    if not isinstance(operator, Region):
-        return [place for place, name in enumerate(operator.arguments) if name in PARAMETERS]
-    inside = [part.inputs[place] for part in operator.parts for place in _places(part.operator)]
-    return [place for number, place in inside if number == OUTSIDE]
 
 
 def freeze_regions(graph: Mapping[str, Any], parameters: Collection[str], report: Report) -> None:
