@@ -93,28 +93,9 @@ class Grid:
         fields = {"taps": "taps", "first": "first_tap", "step": "tap_step"}
         return TAPS.pack({"kernel": kernel, **{name: self.values(field) for name, field in fields.items()}})
 
-    def run_counts(self, columns: int, block: int) -> tuple[int, int]:
-        """Bound the number of runs in a block of pixels that is cut every `columns`, and their pieces of scratch.
-
-        Returns
-        -------
-        runs : int
-        elements : int
-            Elements of scratch, without the slack of one vector a run and phase.
-        """
-        last = self.axes[2]
-        runs = min(block, block // max(last.size, 1) + 2 + block // columns)
-        return runs, (block + runs * (self.reach // last.stride)) * self.phases
-
-    @property
-    def reach(self) -> int:
-        """Distance of the first and the last tap of a row."""
-        return max(self.row_taps - 1, 0) * self.axes[2].step
-
-    @property
-    def phases(self) -> int:
-        """Number of phases of the row stride that taps meet."""
-        return min(self.axes[2].stride, self.reach + 1)
+    def most_runs(self, block: int) -> int:
+        """Bound the number of runs, the pieces of rows, in a block of pixels."""
+        return min(block, block // max(self.axes[2].size, 1) + 2)
 
 
 def _axes(problem: ConvProblem) -> list[tuple[int, ...]]:

@@ -17,7 +17,7 @@
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
                         const int has_bias, const int accumulate, const int channels, const int m_count,
                         const int outputs, const Grid grid, const Target target, const int block_tiles,
-                        const int block_rows, const int part, local real *panel, local real *pieces, local int *runs,
+                        const int block_rows, const int part, local real *panel, local real *tile_out, local int *runs,
                         local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int group = get_global_id(2), groups = get_global_size(2);
@@ -27,15 +27,14 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     const int m_tiles = (m_count + MR - 1) / MR;
     const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
     const int source_rows = channels * grid.taps_d * grid.taps_h, depth = source_rows * grid.taps_w;
-    const int pitch = part * grid.taps_w * COLS + VL;  // of a tile: VL more because runs are copied in whole vectors
+    const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long row_size = (long)target.size_d * target.size_h * target.size_w;
     const bool dense = row_size == pixels && m_count == outputs;
     global const stored *xs = OPEN(x) + group * channels * source;
     const long left = grid.batch * image_size - group * channels * source;
-    local real *tile_out = pieces;  // free by the time a tile is finished
 
-    const int run_count = cut_runs(runs, first, count, COLS, pitch, grid);
+    cut_runs(runs, first, count, grid);
     for (int from = 0; from < max(source_rows, 1); from += part) {
         const int to = min(from + part, source_rows);
         const int k_count = (to - from) * grid.taps_w;
@@ -45,7 +44,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
         const bool add = accumulate || from;
 #endif
         const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
-        fill_panel(panel, COLS, pieces, runs, run_count, xs, image_size, left, from, to, grid);
+        fill_panel(panel, COLS, COLS, pitch, runs, count, xs, image_size, left, from, to, grid);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
             global const real *a0 =
                 OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;

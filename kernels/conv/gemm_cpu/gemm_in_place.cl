@@ -16,6 +16,8 @@
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
 
+#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
+
 // Copies `length` elements: whole vectors, of which the last two may overlap.
 #define COPY_PIECE(length, copy_vector, copy_one) \
     if ((length) >= VL) { \

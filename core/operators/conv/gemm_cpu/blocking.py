@@ -14,7 +14,7 @@ from clgraft.core.problem import ceil_div
 
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 COSTS = costs("product")
-RUN_INTS = 7  # the kernels' RUN_FIELDS
+RUN_INTS = 6  # the kernels' RUN_FIELDS
 # panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
 RANGES = 8  # most ranges of pixels for each core
@@ -48,13 +48,12 @@ def _blockings(
     rows = grid.source_rows * channels
     row_size = max(grid.row_taps, 1) * tile.columns
     for tiles in range(1, 9):
-        runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
-        elements += (runs + 1) * (grid.phases + 1) * tile.lanes
-        pieces = max(elements, tile.rows * tile.columns) * size
+        run_bytes = grid.most_runs(tiles * tile.columns) * RUN_INTS * 4
+        tile_out = tile.rows * tile.columns * size
         for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
             sums = row_tiles * tiles * tile.rows * tile.columns * size
             for kept in (sums,) if keep else (size, sums) if late else (size,):
-                rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
+                rest = tile_out + run_bytes + kept + 4 * 128
                 part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
                 parts = max(ceil_div(rows, max(part, 1)), 1)
                 if parts == 1:
@@ -63,7 +62,7 @@ def _blockings(
                 continue
             part = max(ceil_div(rows, parts), 1)
             panel = tiles * (part * row_size + tile.lanes) * size
-            yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
+            yield Blocking(tiles, row_tiles, part, (panel, tile_out, run_bytes, kept))
 
 
 def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
