@@ -166,18 +166,17 @@ def dense_grid(problem: ConvProblem) -> Grid:
     return Grid(problem.batch, (one, one, row))
 
 
-def merged_data_grid(problem: ConvProblem) -> Grid:
+def shared_data_grid(problem: ConvProblem) -> Grid:
     """Return the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
 
-    Its taps are the source offsets that any phase meets; a phase multiplies zeros at the others. Worth it where dx has
-    few channels, since all phases then share what is gathered.
+    Its taps are the source offsets that any phase meets, and what is between them. A phase's taps are an arithmetic
+    progression of them, and no two phases meet the same tap of the kernel.
     """
     axes = []
-    for i, o, k, s, p, d in _spatial(problem):
-        first, last = ceil_div(p - d * (k - 1), s), (s - 1 + p) // s
-        axes.append(
-            GridAxis(
-                size=ceil_div(i, s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s
-            )
-        )
+    for i, o, k, s, p, d in _axes(problem):
+        # tap t of the kernel meets dx at u * stride + a, where a + pad - dilate * t is a multiple of the stride
+        offsets = [-((d * t - p) // s) for t in range(k)]
+        first, step = min(offsets), gcd(*(offset - min(offsets) for offset in offsets)) or 1
+        taps = (max(offsets) - first) // step + 1
+        axes.append(GridAxis(size=ceil_div(i, s), source=o, target=i, taps=taps, begin=first, step=step, target_stride=s))
     return Grid(problem.batch, (axes[0], axes[1], axes[2]))

@@ -87,38 +87,40 @@ realv load_apart(global const stored *p, const int step) {
     return value;
 }
 
-// Fills a vector of the panel from each of `rows` source rows: lane i is p[row_at[r] + i * step]. Lanes of `low` and more
-// are written, those outside of `met` as zeros.
-void fill_rows(local real *vectors, const int pitch, global const stored *p, const long *row_at, const int rows,
+// Fills a vector of the panel from each of `rows` source rows: lane i at row_to[r] is p[row_at[r] + i * step]. Lanes of
+// `low` and more are written, those outside of `met` as zeros.
+void fill_rows(local real *vectors, const int *row_to, global const stored *p, const long *row_at, const int rows,
                const int step, const int low, const realv_mask met) {
     if (low == 0 && all(met)) {
-        for (int r = 0; r < rows; r++) STORE_REALS(vectors + r * pitch, load_apart(p + row_at[r], step));
+        for (int r = 0; r < rows; r++) STORE_REALS(vectors + row_to[r], load_apart(p + row_at[r], step));
         return;
     }
     for (int r = 0; r < rows; r++) {
-        const realv old = low ? LOAD_REALS(vectors + r * pitch) : (realv)(0);
-        STORE_REALS(vectors + r * pitch, select(old, load_apart(p + row_at[r], step), met));
+        const realv old = low ? LOAD_REALS(vectors + row_to[r]) : (realv)(0);
+        STORE_REALS(vectors + row_to[r], select(old, load_apart(p + row_at[r], step), met));
     }
 }
 
 // Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels, `tile_pitch`
-// elements apart, in rows `pitch` elements apart. Whole vectors are written. x starts at the first image's first
-// channel; image_size elements lie between images, `size` elements from x on may be read.
+// elements apart. Rows of neighbouring channels are `channel_pitch` elements apart, those of neighbouring taps
+// `tap_pitch`. Whole vectors are written. x starts at the first image's first channel; image_size elements lie between
+// images, `size` elements from x on may be read.
 //
 // A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
-void fill_panel(local real *panel, const int width, const int pitch, const int tile_pitch, local const int *runs,
-                const int count, global const stored *x, const long image_size, const long size, const int from,
-                const int to, const Grid grid) {
-    const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, row_pitch = grid.taps_w * pitch;
+void fill_panel(local real *panel, const int width, const int channel_pitch, const int tap_pitch, const int tile_pitch,
+                local const int *runs, const int count, global const stored *x, const long image_size, const long size,
+                const int from, const int to, const Grid grid) {
+    const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, hd_pitch = grid.taps_w * tap_pitch;
     const long plane = (long)grid.source_d * grid.source_h * grid.source_w;
     const int together = max(FILL_ROWS / max(hd_taps, 1), 1), most = min(together * hd_taps, FILL_ROWS);
     const realv lane = LANES;
     for (int first = from; first < to; first += most) {
         const int rows = min(most, to - first);
-        int row_d[FILL_ROWS], row_h[FILL_ROWS];
+        int row_d[FILL_ROWS], row_h[FILL_ROWS], row_to[FILL_ROWS];
         long row_at[FILL_ROWS];
         for (int r = 0; r < rows; r++) {
             const int hd_tap = (first + r) % hd_taps;
+            row_to[r] = ((first + r) / hd_taps - from / hd_taps) * channel_pitch + (hd_tap - from % hd_taps) * hd_pitch;
             row_d[r] = hd_tap / grid.taps_h * grid.step_d;
             row_h[r] = hd_tap % grid.taps_h * grid.step_h;
             row_at[r] = (first + r) / hd_taps * plane + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
@@ -127,7 +129,7 @@ void fill_panel(local real *panel, const int width, const int pitch, const int t
         for (int tile = 0; tile * width < count; tile++) {
             const int end = min((tile + 1) * width, count);
             for (int at = tile * width; at < end; at += VL) {
-                local real *vectors = panel + tile * tile_pitch + (first - from) * row_pitch + at - tile * width;
+                local real *vectors = panel + tile * tile_pitch + at - tile * width;
                 while (next[RUN_AT] + next[RUN_LENGTH] <= at) next += RUN_FIELDS;
                 local const int *run = next;
                 for (int low = 0; at + low < end && low < VL; run += RUN_FIELDS) {
@@ -144,7 +146,7 @@ void fill_panel(local real *panel, const int width, const int pitch, const int t
                             stop = max((grid.source_w - start + step - 1) / step, begin);
                         }
                         const long p = row + start;
-                        local real *to_rows = vectors + j * pitch;
+                        local real *to_rows = vectors + j * tap_pitch;
                         if (inside && p + row_at[0] >= 0 && p + row_at[rows - 1] + VL * step <= size) {
                             const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
                             for (int r = 0; j == 0 && r < rows; r++) {
@@ -153,11 +155,11 @@ void fill_panel(local real *panel, const int width, const int pitch, const int t
                                 }
                             }
                             if (step == 1) {
-                                fill_rows(to_rows, row_pitch, x + p, row_at, rows, 1, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, 1, low, met);
                             } else if (step == 2) {
-                                fill_rows(to_rows, row_pitch, x + p, row_at, rows, 2, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, 2, low, met);
                             } else {
-                                fill_rows(to_rows, row_pitch, x + p, row_at, rows, step, low, met);
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, step, low, met);
                             }
                             continue;
                         }
@@ -165,7 +167,7 @@ void fill_panel(local real *panel, const int width, const int pitch, const int t
                             const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
                             const bool met = row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
                             for (int i = low; i < VL; i++) {
-                                to_rows[r * row_pitch + i] =
+                                to_rows[row_to[r] + i] =
                                     met && i >= begin && i < stop ? LOAD(x, p + row_at[r] + i * step) : 0;
                             }
                         }
@@ -186,20 +188,29 @@ void finish_run(local real *values, const int length, const long channel, const 
 #endif
 }
 
-// Writes or adds `length` values to every `step`th element from y on.
-void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
+// Writes or adds `length` values from y on.
+void store_run(global stored *y, local const real *values, const int length, const bool add) {
     int l = 0;
-    if (step == 1) {
-        for (; l + VL <= length; l += VL) {
-            const realv old = add ? VLOAD(y, l) : (realv)(0);
-            VSTORE(y, l, LOAD_REALS(values + l) + old);
-        }
+    for (; l + VL <= length; l += VL) {
+        const realv old = add ? VLOAD(y, l) : (realv)(0);
+        VSTORE(y, l, LOAD_REALS(values + l) + old);
     }
     for (; l < length; l++) {
-        const real old = add ? LOAD(y, l * step) : 0;
-        STORE(y, l * step, values[l] + old);
+        const real old = add ? LOAD(y, l) : 0;
+        STORE(y, l, values[l] + old);
     }
 }
+
+// Copies `length` elements: whole vectors, of which the last two may overlap.
+#define COPY_PIECE(length, copy_vector, copy_one) \
+    if ((length) >= VL) { \
+        for (int i_ = 0; i_ < (length); i_ += VL) { \
+            const int i = min(i_, (length) - VL); \
+            copy_vector; \
+        } \
+    } else { \
+        for (int i = 0; i < (length); i++) copy_one; \
+    }
 
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.
