@@ -24,8 +24,8 @@ typedef struct {
 } Taps;
 #endif
 
-// The phases of a stride over a tensor of `size`: phase a meets every `distance`-th tap of the kernel, at offsets that are
-// `tap_step` taps of a grid apart.
+// The phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
+// are `tap_step` taps of a grid apart.
 #ifdef PHASE_TAPS_FIELDS
 typedef struct {
     PHASE_TAPS_FIELDS

@@ -178,5 +178,6 @@ def shared_data_grid(problem: ConvProblem) -> Grid:
         offsets = [-((d * t - p) // s) for t in range(k)]
         first, step = min(offsets), gcd(*(offset - min(offsets) for offset in offsets)) or 1
         taps = (max(offsets) - first) // step + 1
-        axes.append(GridAxis(size=ceil_div(i, s), source=o, target=i, taps=taps, begin=first, step=step, target_stride=s))
+        pixels = ceil_div(i, s)
+        axes.append(GridAxis(pixels, source=o, target=i, taps=taps, begin=first, step=step, target_stride=s))
     return Grid(problem.batch, (axes[0], axes[1], axes[2]))

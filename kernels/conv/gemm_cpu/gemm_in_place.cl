@@ -140,11 +140,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         for (int r = 0; r < m_rows; r++) {
                             local real *values = tile_out + r * COLS + at;
                             finish_run(values, length, group * m_count + m + r, ys - OPEN(y) PASS_EPILOGUE);
-                            if (add) {
-                                store_run(ys, values, length, true);
-                            } else {
-                                COPY_PIECE(length, VSTORE(ys, i, LOAD_REALS(values + i)), STORE(ys, i, values[i]))
-                            }
+                            store_run(ys, values, length, add);
                             ys += pixels;
                         }
                         at += length;

@@ -21,8 +21,10 @@
 
 #if STORAGE == 64
 typedef CAT(long, VL) realv_mask;
+typedef CAT(double, HALF_VL) half_vector;
 #else
 typedef CAT(int, VL) realv_mask;
+typedef CAT(float, HALF_VL) half_vector;
 #endif
 
 // The number of each lane.
@@ -188,17 +190,43 @@ void finish_run(local real *values, const int length, const long channel, const 
 #endif
 }
 
-// Writes or adds `length` values from y on.
+// Writes or adds `length` values, the last vector over the one before: it is summed first.
+#define STORE_RUN(n, y, values, length, add, vector, load, store)                                      \
+    {                                                                                                  \
+        const int last_ = (length) - (n);                                                              \
+        const vector old_end_ = (add) ? load(y, last_) : (vector)(0);                                  \
+        const vector end_ = CAT(vload, n)(0, (values) + last_) + old_end_;                             \
+        for (int l_ = 0; l_ < last_; l_ += (n)) {                                                      \
+            const vector old_ = (add) ? load(y, l_) : (vector)(0);                                     \
+            store(y, l_, CAT(vload, n)(0, (values) + l_) + old_);                                      \
+        }                                                                                              \
+        store(y, last_, end_);                                                                         \
+    }
+#if STORAGE == 16
+// As whole numbers, because PoCL 3.1 loads a vector of halves that may not be needed as if its address were aligned.
+realv load_halves(global const half *p) {
+    CAT(ushort, VL) bits = CAT(vload, VL)(0, (global const ushort *)p);
+    return CAT(vload_half, VL)(0, (half *)&bits);
+}
+#define LOAD_OLD(p, i) load_halves((p) + (i))
+#else
+#define LOAD_OLD(p, i) VLOAD(p, i)
+#endif
+#define HALF_LOAD(p, i) CAT(vload, HALF_VL)(0, (p) + (i))
+#define HALF_STORE(p, i, value) CAT(vstore, HALF_VL)(value, 0, (p) + (i))
+
 void store_run(global stored *y, local const real *values, const int length, const bool add) {
-    int l = 0;
-    for (; l + VL <= length; l += VL) {
-        const realv old = add ? VLOAD(y, l) : (realv)(0);
-        VSTORE(y, l, LOAD_REALS(values + l) + old);
+    if (length >= VL) {
+        STORE_RUN(VL, y, values, length, add, realv, LOAD_OLD, VSTORE)
+        return;
     }
-    for (; l < length; l++) {
-        const real old = add ? LOAD(y, l) : 0;
-        STORE(y, l, values[l] + old);
+#if STORAGE != 16
+    if (length >= HALF_VL) {
+        STORE_RUN(HALF_VL, y, values, length, add, half_vector, HALF_LOAD, HALF_STORE)
+        return;
     }
+#endif
+    for (int l = 0; l < length; l++) STORE(y, l, values[l] + (add ? LOAD(y, l) : 0));
 }
 
 // Copies `length` elements: whole vectors, of which the last two may overlap.

@@ -142,6 +142,24 @@ void interleave(local real *line, local const real *rows, const int pitch, const
     }
 }
 
+// Where pixels of a run are stored in a plane of dx, side by side.
+typedef struct {
+    long at;
+    int image, length;  // no length: outside
+} Piece;
+
+Piece piece_of(local const int *run, const int at, const int stop, const int d_phase, const int h_phase, const Grid grid,
+               const PhaseTaps met) {
+    const int d = (run[RUN_D] - grid.begin_d) * met.stride_d + d_phase;
+    const int h = (run[RUN_H] - grid.begin_h) * met.stride_h + h_phase;
+    const int w = (run[RUN_W] - grid.begin_w + at - run[RUN_AT]) * met.stride_w;
+    Piece piece;
+    piece.at = ((long)d * met.size_h + h) * met.size_w + w;
+    piece.image = run[RUN_IMAGE];
+    piece.length = d < met.size_d && h < met.size_h ? min((stop - at) * met.stride_w, met.size_w - w) : 0;
+    return piece;
+}
+
 kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate,
                         const int channels, const int outputs, const int merged, const int units, const Grid grid,
                         const PhaseTaps met, const int block_tiles, const int block_rows, const int part,
@@ -158,6 +176,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     const int hd_taps = grid.taps_d * grid.taps_h, widths_taps = merged ? units * grid.taps_w : met.kernel_w;
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long row_size = (long)met.size_d * met.size_h * met.size_w;
+    const long image_step = (long)groups * outputs * row_size;
     const long left = (grid.batch * groups - group) * channels * source;
     FIND_PHASES(depths, heights, widths, table)
     cut_runs(runs, first, count, grid);
@@ -172,6 +191,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                    left, from * hd_taps, to * hd_taps, grid);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
             const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
+            global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
             const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
             global const real *next_weights = OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
             for (int row = 0; row < rows_of_phases; row++) {
@@ -180,6 +200,19 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                 const int row_taps = d_taps[PHASE_TAPS] * h_taps[PHASE_TAPS];
                 local const int *tile_run = runs;
                 for (int tile = 0; tile * COLS < count; tile++) {
+                    const int begin = tile * COLS, end = min(begin + COLS, count);
+                    while (tile_run[RUN_AT] + tile_run[RUN_LENGTH] <= begin) tile_run += RUN_FIELDS;
+                    // what is stored after the products is asked for before them
+                    local const int *next_run = tile_run;
+                    for (int at = begin; at < end; next_run += RUN_FIELDS) {
+                        const int stop = min(next_run[RUN_AT] + next_run[RUN_LENGTH], end);
+                        const Piece piece = piece_of(next_run, at, stop, d_phase, h_phase, grid, met);
+                        for (int i = 0; i < m_rows; i++) {
+                            global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
+                            for (int l = 0; l < piece.length; l += 64 / (int)sizeof(stored)) __builtin_prefetch(xs + l, 1);
+                        }
+                        at = stop;
+                    }
                     global const real *a = next_weights;
                     for (int unit = 0; unit < units; unit++) {
                         const int first_w = merged ? 0 : widths[unit * PHASE_FIELDS + PHASE_FIRST];
@@ -219,8 +252,6 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
 #if KEEP_SUMS
                     if (to < channels) continue;
 #endif
-                    const int begin = tile * COLS, end = min(begin + COLS, count);
-                    while (tile_run[RUN_AT] + tile_run[RUN_LENGTH] <= begin) tile_run += RUN_FIELDS;
                     for (int i = 0; i < m_rows; i++) {
                         local real *values = staged + i * COLS;
                         if (phases > 1) {
@@ -230,20 +261,9 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                         local const int *run = tile_run;
                         for (int at = begin; at < end; run += RUN_FIELDS) {
                             const int stop = min(run[RUN_AT] + run[RUN_LENGTH], end);
-                            const int d = (run[RUN_D] - grid.begin_d) * met.stride_d + d_phase;
-                            const int h = (run[RUN_H] - grid.begin_h) * met.stride_h + h_phase;
-                            const int w = (run[RUN_W] - grid.begin_w + at - run[RUN_AT]) * phases;
-                            const int length = min((stop - at) * phases, met.size_w - w);
-                            if (d < met.size_d && h < met.size_h) {
-                                const long plane = ((long)run[RUN_IMAGE] * groups + group) * outputs + m + i;
-                                global stored *xs = OPEN(dx) + plane * row_size + ((long)d * met.size_h + h) * met.size_w + w;
-                                local const real *piece = values + (at - begin) * phases;
-                                if (add) {
-                                    store_run(xs, piece, length, true);
-                                } else {
-                                    COPY_PIECE(length, VSTORE(xs, i, LOAD_REALS(piece + i)), STORE(xs, i, piece[i]))
-                                }
-                            }
+                            const Piece piece = piece_of(run, at, stop, d_phase, h_phase, grid, met);
+                            global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
+                            if (piece.length > 0) store_run(xs, values + (at - begin) * phases, piece.length, add);
                             at = stop;
                         }
                     }

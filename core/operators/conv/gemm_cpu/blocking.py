@@ -90,6 +90,16 @@ class Work:
         """Rows of the panel for each of them."""
         return max(self.grid.row_taps, 1)
 
+    @property
+    def part_cost(self) -> float:
+        """Cycles to load and store a register tile of sums for each part."""
+        return COSTS["part"]
+
+    @property
+    def far_bytes(self) -> float:
+        """Bytes of weights that arrive in a cycle from beyond the L2 cache."""
+        return COSTS["far_bytes"]
+
     def scratch(self, tile: RegisterTile) -> int:
         """Elements of local memory besides the panel."""
         return tile.rows * tile.columns
@@ -131,8 +141,9 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
         panel = work.depth * pixel_tiles * tile.vectors * COSTS["fill"] + COSTS["tile"] * b.tiles
         row_bytes = work.steps * tile.rows * work.size
-        weights = row_bytes / COSTS["far_bytes" if m_tiles * row_bytes > COSTS["near_size"] else "near_bytes"]
-        tiles = pixel_tiles * (work.steps * tile.rows * tile.vectors / COSTS["fmas"] + parts * work.sums * COSTS["part"])
+        weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
+        products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
+        tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
         if grid.plain:  # a thread takes its blocks one after the other
             row_blocks = ceil_div(m_tiles, b.row_tiles) * work.groups
             all_tiles = ceil_div(grid.pixels, tile.columns)

@@ -32,7 +32,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d, round_up
+from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_gemm"
 STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines()}

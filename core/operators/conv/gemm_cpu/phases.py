@@ -1,4 +1,4 @@
-"""Backward data with a stride on CPU devices: products of matrices for the phases of the stride, which share a panel."""
+"""Backward data with a stride on CPU devices: products of matrices for all phases of the stride share a panel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS
-from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, choose_blocking
+from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, Work, choose_blocking
 from clgraft.core.operators.conv.grid import Grid, shared_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile
@@ -63,6 +63,14 @@ class PhaseWork(Work):
     @property
     def row_taps(self) -> int:
         return self.grid.taps
+
+    @property
+    def part_cost(self) -> float:
+        return COSTS["phase_part"]
+
+    @property
+    def far_bytes(self) -> float:
+        return COSTS["phase_far_bytes"]
 
     def staged(self, tile: RegisterTile) -> int:
         """Elements of the sums of a row of phases."""
@@ -194,7 +202,8 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
 def _phase_taps(problem: ConvProblem, grid: Grid) -> StructConstant:
     """Return the kernels' PhaseTaps."""
     stride, dilate = in_3d(problem.stride, 1), in_3d(problem.dilate, 1)
-    distance = tuple(s // gcd(s, d) for s, d in zip(stride, dilate))
+    distance = [s // gcd(s, d) for s, d in zip(stride, dilate)]
+    steps = zip(stride, dilate, distance, grid.values("step"))
     return PHASE_TAPS.pack(
         {
             "size": in_3d(problem.in_size, 1),
@@ -203,6 +212,6 @@ def _phase_taps(problem: ConvProblem, grid: Grid) -> StructConstant:
             "pad": in_3d(problem.pad_begin, 0),
             "dilate": dilate,
             "distance": distance,
-            "tap_step": tuple(d * n // s // step for d, n, s, step in zip(dilate, distance, stride, grid.values("step"))),
+            "tap_step": [d * n // s // step for s, d, n, step in steps],
         }
     )
