@@ -16,7 +16,7 @@ from tests.core.conv_checks import random_arrays
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
 
 # four phases, three, two, phases without taps, dilation that leaves phases or offsets out, more taps than are
-# transposed at once, rows of dx shorter than a vector and longer than a tile, padding on one side, a first layer's few channels
+# transposed at once, rows of dx shorter than a vector and longer than a tile, padding on one side, few channels
 PROBLEMS = {
     "four phases, two groups": "g2 n2 ic22 ih9 iw11 oc34 kh3 kw3 sh2 sw2 ph1 pw1",
     "three phases": "n2 ic5 iw31 oc17 kw7 sw3",
