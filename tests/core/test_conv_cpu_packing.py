@@ -57,5 +57,5 @@ def test_every_way_agrees_with_float64(name: str) -> None:
 def test_other_settings_are_refused() -> None:
     problem, context = core.parse(f"conv backward_data {PROBLEMS['dilated']}"), Context.on(None)
     for settings in ({"vectors": 9, "merged": 0}, {"merged": 1}, {"vectors": 3, "panel": 448}):
-        with pytest.raises(Declined, match="expected merged"):
+        with pytest.raises(Declined, match="expected merged, shifted"):
             gemm.plan(problem, context.planner, settings)

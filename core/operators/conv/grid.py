@@ -97,6 +97,11 @@ class Grid:
         """Bound the number of runs, the pieces of rows, in a block of pixels."""
         return min(block, block // max(self.axes[2].size, 1) + 2)
 
+    @property
+    def reach(self) -> int:
+        """Distance of the first and the last tap of a row."""
+        return max(self.row_taps - 1, 0) * self.axes[2].step
+
 
 def _axes(problem: ConvProblem) -> list[tuple[int, ...]]:
     """Return (in, out, kernel, stride, pad, dilate) of three axes."""

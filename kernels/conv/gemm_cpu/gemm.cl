@@ -41,7 +41,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
         const bool add = accumulate || from;
 #endif
         const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
-        fill_panel(panel, COLS, taps * COLS, COLS, pitch, runs, count, xs, image_size, left, from, to, grid);
+        fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
             global const real *a0 =
                 OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;

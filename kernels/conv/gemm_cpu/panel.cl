@@ -104,13 +104,13 @@ void fill_rows(local real *vectors, const int *row_to, global const stored *p, c
 }
 
 // Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels, `tile_pitch`
-// elements apart. Rows of neighbouring channels are `channel_pitch` elements apart, those of neighbouring taps
+// elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of neighbouring channels are `channel_pitch` elements apart, those of neighbouring taps
 // `tap_pitch`. Whole vectors are written. x starts at the first image's first channel; image_size elements lie between
 // images, `size` elements from x on may be read.
 //
 // A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
-void fill_panel(local real *panel, const int width, const int channel_pitch, const int tap_pitch, const int tile_pitch,
-                local const int *runs, const int count, global const stored *x, const long image_size, const long size,
+void fill_panel(local real *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
+                const int tile_pitch, local const int *runs, const int count, const int cut, global const stored *x, const long image_size, const long size,
                 const int from, const int to, const Grid grid) {
     const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, hd_pitch = grid.taps_w * tap_pitch;
     const long plane = (long)grid.source_d * grid.source_h * grid.source_w;
@@ -129,7 +129,7 @@ void fill_panel(local real *panel, const int width, const int channel_pitch, con
         }
         local const int *next = runs;
         for (int tile = 0; tile * width < count; tile++) {
-            const int end = min((tile + 1) * width, count);
+            const int end = min(tile * width + filled, cut);
             for (int at = tile * width; at < end; at += VL) {
                 local real *vectors = panel + tile * tile_pitch + at - tile * width;
                 while (next[RUN_AT] + next[RUN_LENGTH] <= at) next += RUN_FIELDS;

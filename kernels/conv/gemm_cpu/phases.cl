@@ -11,6 +11,8 @@
 //           are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the grid's taps
 //           on the last axis, and zeros where a phase has no such tap
 // panel     local, [tile of COLS pixels][tap][channel][COLS], one block of pixels, a part of the channels at a time
+//           [tap of the other axes][channel][COLS + shift] with a `shift`: the grid's rows are longer by it, so that what
+//           the taps of a row meet are pieces of one row of dy; pixels beyond the target are not stored
 // staged    local, the sums of a tile for a row of phases, [phase][MR outputs][COLS], or [phase, output][COLS]
 // dx        (batch, groups * outputs, size)
 //
@@ -162,7 +164,7 @@ Piece piece_of(local const int *run, const int at, const int stop, const int d_p
 
 kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate,
                         const int channels, const int outputs, const int merged, const int units, const Grid grid,
-                        const PhaseTaps met, const int block_tiles, const int block_rows, const int part,
+                        const PhaseTaps met, const int shift, const int block_tiles, const int block_rows, const int part,
                         local real *panel, local real *staged, local real *line, local int *runs, local int *table,
                         local real *kept) {
     const int group = get_global_id(2), groups = get_global_size(2);
@@ -172,14 +174,18 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR;
     const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
     const int rows_of_phases = met.stride_d * met.stride_h, phases = met.stride_w;
-    const int tap_pitch = part * COLS, pitch = grid.taps_d * grid.taps_h * grid.taps_w * tap_pitch + VL;
+    const int width = COLS + (shift + VL - 1) / VL * VL, tap_pitch = part * width;
+    const int pitch = grid.taps_d * grid.taps_h * (shift ? 1 : grid.taps_w) * tap_pitch + VL;
     const int hd_taps = grid.taps_d * grid.taps_h, widths_taps = merged ? units * grid.taps_w : met.kernel_w;
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long row_size = (long)met.size_d * met.size_h * met.size_w;
     const long image_step = (long)groups * outputs * row_size;
     const long left = (grid.batch * groups - group) * channels * source;
     FIND_PHASES(depths, heights, widths, table)
-    cut_runs(runs, first, count, grid);
+    Grid rows = grid;
+    if (shift) rows.taps_w = 1;
+    const int cut = (int)min((long)count + shift, grid.batch * pixels - first);
+    cut_runs(runs, first, cut, rows);
     for (int from = 0; from < channels; from += part) {
         const int to = min(from + part, channels);
 #if KEEP_SUMS
@@ -187,8 +193,8 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
 #else
         const bool add = accumulate || from;
 #endif
-        fill_panel(panel, COLS, COLS, tap_pitch, pitch, runs, count, OPEN(dy) + group * channels * source, image_size,
-                   left, from * hd_taps, to * hd_taps, grid);
+        fill_panel(panel, COLS, COLS + shift, width, tap_pitch, pitch, runs, count, cut,
+                   OPEN(dy) + group * channels * source, image_size, left, from * hd_taps, to * hd_taps, rows);
         for (int m_tile = m_first; m_tile < m_last; m_tile++) {
             const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
             global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
@@ -231,13 +237,15 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                             const int hd = tap / taps_w;
                             const int d = d_taps[PHASE_FIRST] + hd / h_taps[PHASE_TAPS] * met.tap_step_d;
                             const int h = h_taps[PHASE_FIRST] + hd % h_taps[PHASE_TAPS] * met.tap_step_h;
-                            const int at = (d * grid.taps_h + h) * grid.taps_w + first_w + tap % taps_w * step_w;
-                            local const real *b = panel + tile * pitch + at * tap_pitch;
+                            const int hd_at = d * grid.taps_h + h, at_w = first_w + tap % taps_w * step_w;
+                            const int at = shift ? hd_at * tap_pitch + at_w * grid.step_w
+                                                 : (hd_at * grid.taps_w + at_w) * tap_pitch;
+                            local const real *b = panel + tile * pitch + at;
                             global const real *a_channel = a;
                             for (int channel = from; channel < to; channel++) {
                                 TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
                                 a_channel += MR;
-                                b += COLS;
+                                b += width;
                             }
                             a += channels * MR;
                         }

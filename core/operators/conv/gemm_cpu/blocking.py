@@ -100,6 +100,15 @@ class Work:
         """Bytes of weights that arrive in a cycle from beyond the L2 cache."""
         return COSTS["far_bytes"]
 
+    @property
+    def shift(self) -> int:
+        """Pixels of a tile that only its neighbours store."""
+        return 0
+
+    def row_size(self, tile: RegisterTile) -> int:
+        """Elements of a tile of the panel for each of `rows`."""
+        return self.row_taps * tile.columns
+
     def scratch(self, tile: RegisterTile) -> int:
         """Elements of local memory besides the panel."""
         return tile.rows * tile.columns
@@ -107,9 +116,9 @@ class Work:
 
 def _blockings(work: Work, tile: RegisterTile, local_memory: int, panel_bytes: int) -> Iterator[Blocking]:
     size, m_tiles = work.size, work.m_tiles
-    row_size = work.row_taps * tile.columns
+    row_size = work.row_size(tile)
     for tiles in range(1, 9):
-        run_bytes = work.grid.most_runs(tiles * tile.columns) * RUN_INTS * 4
+        run_bytes = work.grid.most_runs(tiles * tile.columns + work.shift) * RUN_INTS * 4
         scratch = work.scratch(tile) * size
         for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
             sums = row_tiles * tiles * work.sums * tile.rows * tile.columns * size
@@ -139,7 +148,7 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
         parts = ceil_div(work.rows, b.part)
         pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
-        panel = work.depth * pixel_tiles * tile.vectors * COSTS["fill"] + COSTS["tile"] * b.tiles
+        panel = work.row_size(tile) * work.rows / tile.lanes * pixel_tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
         row_bytes = work.steps * tile.rows * work.size
         weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
         products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]

@@ -18,7 +18,7 @@ from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_r
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d
+from clgraft.core.problem import ceil_div, in_3d, round_up
 
 FILE = "conv/gemm_cpu/phases.cl"
 STRUCTS = {**GRID.defines(), **PHASE_TAPS.defines(), **TAPS.defines()}
@@ -40,6 +40,8 @@ class PhaseWork(Work):
         Taps that all of them multiply with.
     rows_of_phases, phases, strides : int
         Phases of all axes but the last, those of the last, and the sum of all strides.
+    reach : int
+        Elements from the first tap of a row to the last, if they share rows of the panel, which begin at the first.
     """
 
     units: int = 1
@@ -47,6 +49,7 @@ class PhaseWork(Work):
     rows_of_phases: int = 1
     phases: int = 1
     strides: int = 3
+    reach: int = 0
 
     @property
     def steps(self) -> int:
@@ -63,6 +66,15 @@ class PhaseWork(Work):
     @property
     def row_taps(self) -> int:
         return self.grid.taps
+
+    @property
+    def shift(self) -> int:
+        return self.reach
+
+    def row_size(self, tile: RegisterTile) -> int:
+        if not self.reach:
+            return super().row_size(tile)
+        return self.grid.source_rows * (tile.columns + round_up(self.reach, tile.lanes))
 
     @property
     def part_cost(self) -> float:
@@ -99,7 +111,11 @@ def tiles(problem: ConvProblem, planner: Planner) -> dict[int, RegisterTile]:
     return {vectors: RegisterTile(rows[vectors], vectors, lanes) for vectors in (3, *rows)}
 
 
-def _work(problem: ConvProblem, grid: Grid, tile: RegisterTile, merged: bool) -> PhaseWork:
+def _work(problem: ConvProblem, tile: RegisterTile, merged: bool, shifted: bool) -> PhaseWork:
+    grid = shared_data_grid(problem)
+    reach = grid.reach if shifted else 0
+    last = grid.axes[2]
+    grid = replace(grid, axes=(*grid.axes[:2], replace(last, size=last.size + reach)))
     stride, kernel = in_3d(problem.stride, 1), in_3d(problem.kernel, 1)
     outputs = problem.in_channels // problem.groups
     units = ceil_div(stride[2] * outputs, tile.rows) if merged else stride[2]
@@ -115,10 +131,11 @@ def _work(problem: ConvProblem, grid: Grid, tile: RegisterTile, merged: bool) ->
         rows_of_phases=stride[0] * stride[1],
         phases=stride[2],
         strides=sum(stride),
+        reach=reach,
     )
 
 
-def products(problem: ConvProblem, planner: Planner, vectors: int, merged: bool) -> Products:
+def products(problem: ConvProblem, planner: Planner, vectors: int, merged: bool, shifted: bool = False) -> Products:
     """Choose the blocking of the products with a register tile of so many vectors.
 
     Raises
@@ -127,15 +144,19 @@ def products(problem: ConvProblem, planner: Planner, vectors: int, merged: bool)
         If not even one channel of a panel fits local memory.
     """
     tile = tiles(problem, planner)[vectors]
-    work = _work(problem, shared_data_grid(problem), tile, merged)
+    work = _work(problem, tile, merged, shifted)
     cost, blocking = choose_blocking(work, tile, planner.device)
     return Products(merged, tile, work, blocking, cost)
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
-    """Return the settings to search: ``vectors`` of the register tile, and whether phases are ``merged``."""
+    """Return the settings to search.
+
+    ``vectors`` of the register tile; whether phases are ``merged``, and rows of the panel ``shifted`` for a row's taps.
+    """
     for vectors in tiles(problem, planner):
         yield from ({"vectors": vectors, "merged": merged} for merged in (0, 1))
+        yield {"vectors": vectors, "merged": 1, "shifted": 1}
 
 
 def choose(problem: ConvProblem, planner: Planner) -> Products:
@@ -144,18 +165,19 @@ def choose(problem: ConvProblem, planner: Planner) -> Products:
     for vectors in (3, 4):
         if vectors in tiles(problem, planner):
             with suppress(Declined):
-                found.append(products(problem, planner, vectors, True))
+                found += [products(problem, planner, vectors, True, shifted) for shifted in (False, True)]
     return min(found, key=lambda item: item.cost)
 
 
 def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> Launches:
     """Plan the packing of the weights, and the products."""
-    known = set(chosen) <= {"vectors", "merged"} and "vectors" in chosen
+    known = set(chosen) <= {"vectors", "merged", "shifted"} and "vectors" in chosen
     if chosen and (not known or chosen["vectors"] not in tiles(problem, planner)):
-        expected = f"merged and vectors of {(*tiles(problem, planner),)}"
+        expected = f"merged, shifted and vectors of {(*tiles(problem, planner),)}"
         raise Declined(f"got settings {dict(chosen)}, expected {expected}")
     if chosen:
-        found = products(problem, planner, chosen["vectors"], bool(chosen.get("merged")))
+        ways = (bool(chosen.get("merged")), bool(chosen.get("shifted")))
+        found = products(problem, planner, chosen["vectors"], *ways)
     else:
         found = choose(problem, planner)
     work, tile, blocking = found.work, found.tile, found.blocking
@@ -190,7 +212,7 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
         (
             *(Buffer("dy"), packed, Buffer("dx"), Accumulate("dx"), *numbers),
             *(work.grid.argument(), _phase_taps(problem, work.grid)),
-            *ints(blocking.tiles, blocking.row_tiles, blocking.part),
+            *ints(work.shift, blocking.tiles, blocking.row_tiles, blocking.part),
             *map(Local, (panel, work.staged(tile) * work.size, work.phases * tile.columns * work.size, runs)),
             *(table, Local(kept)),
         ),
