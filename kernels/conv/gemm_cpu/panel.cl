@@ -38,7 +38,7 @@ typedef CAT(float, HALF_VL) half_vector;
 #define LANES (realv)(0, 1)
 #endif
 
-#define FILL_ROWS 16  // most source rows that are filled at once: they and their rows of the panel stay in the L1 cache
+#define FILL_ROWS 32  // most source rows that are filled at once: they and their rows of the panel stay in the L1 cache
 
 // One run: the number of its first pixel in the block, its length, its image and its first source element.
 enum { RUN_AT, RUN_LENGTH, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
