@@ -87,7 +87,8 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
         }
         for (int from = first_row; from < last_row; from += part) {
             const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
-            fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count, count, xs, image_size, left, from, to, grid);
+            fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count, count,
+                       xs, image_size, left, from, to, grid);
             for (int tile = 0; tile < tile_count; tile++) {
                 const int asked = (COLS * MR + k_count - 1) / k_count;  // rows of dy that a tile's products ask for
                 global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;

@@ -1,4 +1,5 @@
-// Convolution, and its backward data where the stride is 1, on CPU devices, as a product of matrices over a panel that stays in the cache.
+// Convolution, and its backward data where the stride is 1, on CPU devices, as a product of matrices over a panel that
+// stays in the cache.
 //
 //     y[image][group][m][u]  =  bias[m] + sum over (channel, tap) of weights[m][channel, tap] * panel[channel, tap][u]
 //
@@ -15,8 +16,8 @@
 
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
                         const int has_bias, const int accumulate, const int channels, const int m_count,
-                        const Grid grid, const int block_tiles, const int block_rows, const int part, local real *panel, local real *tile_out, local int *runs,
-                        local real *kept EPILOGUE_PARAMETERS) {
+                        const Grid grid, const int block_tiles, const int block_rows, const int part,
+                        local real *panel, local real *tile_out, local int *runs, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int group = get_global_id(2), groups = get_global_size(2);
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;

@@ -43,8 +43,8 @@ typedef CAT(float, HALF_VL) half_vector;
 // One run: the number of its first pixel in the block, its length, its image and its first source element.
 enum { RUN_AT, RUN_LENGTH, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
 
-// Cuts pixels [first, first + count) into runs. Returns the number of runs.
-int cut_runs(local int *runs, const long first, const int count, const Grid grid) {
+// Cuts pixels [first, first + count) into runs.
+void cut_runs(local int *runs, const long first, const int count, const Grid grid) {
     int found = 0;
     for (int at = 0; at < count; found++) {
         const long p = first + at;
@@ -61,7 +61,6 @@ int cut_runs(local int *runs, const long first, const int count, const Grid grid
         run[RUN_W] = column * grid.stride_w + grid.begin_w;
         at += length;
     }
-    return found;
 }
 
 // Lane i is p[i * step]; VL * step elements may be read from p on.
@@ -104,14 +103,14 @@ void fill_rows(local real *vectors, const int *row_to, global const stored *p, c
 }
 
 // Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels, `tile_pitch`
-// elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of neighbouring channels are `channel_pitch` elements apart, those of neighbouring taps
-// `tap_pitch`. Whole vectors are written. x starts at the first image's first channel; image_size elements lie between
-// images, `size` elements from x on may be read.
+// elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of neighbouring channels are
+// `channel_pitch` elements apart, those of neighbouring taps `tap_pitch`. Whole vectors are written. x starts at the
+// first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
 //
 // A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
 void fill_panel(local real *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
-                const int tile_pitch, local const int *runs, const int count, const int cut, global const stored *x, const long image_size, const long size,
-                const int from, const int to, const Grid grid) {
+                const int tile_pitch, local const int *runs, const int count, const int cut, global const stored *x,
+                const long image_size, const long size, const int from, const int to, const Grid grid) {
     const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, hd_pitch = grid.taps_w * tap_pitch;
     const long plane = (long)grid.source_d * grid.source_h * grid.source_w;
     const int together = max(FILL_ROWS / max(hd_taps, 1), 1), most = min(together * hd_taps, FILL_ROWS);
@@ -167,7 +166,8 @@ void fill_panel(local real *panel, const int width, const int filled, const int 
                         }
                         for (int r = 0; r < rows; r++) {
                             const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
-                            const bool met = row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0 && row_of_h < grid.source_h;
+                            const bool met = row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0
+                                && row_of_h < grid.source_h;
                             for (int i = low; i < VL; i++) {
                                 to_rows[row_to[r] + i] =
                                     met && i >= begin && i < stop ? LOAD(x, p + row_at[r] + i * step) : 0;

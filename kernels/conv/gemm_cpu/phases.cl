@@ -1,6 +1,6 @@
 // Backward data with a stride on CPU devices, as products of matrices that share a panel.
 //
-//     dx[image][group][output][u * stride + a]  =  sum over (channel, tap of phase a) of weights * dy[channel][u + offset of the tap]
+//     dx[image][group][output][u * stride + a]  =  sum over (channel, tap of phase a) of weights * dy[channel][u + offset]
 //
 // A phase is a remainder a of positions divided by the stride, on each axis; it meets every `distance`-th tap of the
 // kernel. All phases of a pixel u meet dy in the same neighbourhood, the grid's taps, which the panel holds once. A row
@@ -46,11 +46,14 @@ local int *find_phases(local int *table, const int kernel_size, const int stride
     return table + stride * PHASE_FIELDS;
 }
 
-#define FIND_PHASES(depths, heights, widths, table)                                                                   \
-    local int *depths = table;                                                                                        \
-    local int *heights = find_phases(depths, met.kernel_d, met.stride_d, met.pad_d, met.dilate_d, grid.begin_d, grid.step_d); \
-    local int *widths = find_phases(heights, met.kernel_h, met.stride_h, met.pad_h, met.dilate_h, grid.begin_h, grid.step_h); \
-    find_phases(widths, met.kernel_w, met.stride_w, met.pad_w, met.dilate_w, grid.begin_w, grid.step_w);
+#define FIND_AXIS(table, axis)                                                                                     \
+    find_phases(table, met.kernel_##axis, met.stride_##axis, met.pad_##axis, met.dilate_##axis, grid.begin_##axis, \
+                grid.step_##axis)
+#define FIND_PHASES(depths, heights, widths, table)        \
+    local int *depths = table;                             \
+    local int *heights = FIND_AXIS(depths, d);             \
+    local int *widths = FIND_AXIS(heights, h);             \
+    FIND_AXIS(widths, w);
 
 // packed for conv_phases, from w (groups * channels, outputs, kernel). Rows beyond the outputs repeat the last one or
 // are zeros; their products are not stored. One work-item packs `range` channels of a tile of outputs, or of all rows if
