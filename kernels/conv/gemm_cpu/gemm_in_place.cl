@@ -16,16 +16,7 @@
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
 
-// Copies `length` elements: whole vectors, of which the last two may overlap.
-#define COPY_PIECE(length, copy_vector, copy_one) \
-    if ((length) >= VL) { \
-        for (int i_ = 0; i_ < (length); i_ += VL) { \
-            const int i = min(i_, (length) - VL); \
-            copy_vector; \
-        } \
-    } else { \
-        for (int i = 0; i < (length); i++) copy_one; \
-    }
+#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
 // Fills channels [from, to) of a tile that lies in several images or ends early: pixels [first, first + count).
 void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
@@ -149,11 +140,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         for (int r = 0; r < m_rows; r++) {
                             local real *values = tile_out + r * COLS + at;
                             finish_run(values, length, group * m_count + m + r, ys - OPEN(y) PASS_EPILOGUE);
-                            if (add) {
-                                store_run(ys, values, length, 1, true);
-                            } else {
-                                COPY_PIECE(length, VSTORE(ys, i, LOAD_REALS(values + i)), STORE(ys, i, values[i]))
-                            }
+                            store_run(ys, values, length, add);
                             ys += pixels;
                         }
                         at += length;

@@ -50,7 +50,6 @@ class PixelSplit:
     part: int
     panel_bytes: int
     gradient_bytes: int
-    piece_bytes: int
     run_bytes: int
 
 
@@ -60,12 +59,11 @@ def _splits(
     source_rows = grid.source_rows * channels
     count = ceil_div(grid.pixels, most_pixels)
     block = ceil_div(grid.pixels, count)
-    runs, elements = grid.run_counts(block, block)
-    pieces = (elements + (runs + 1) * (grid.phases + 1) * tile.lanes) * size
+    run_bytes = grid.most_runs(block) * RUN_INTS * 4
     pitch = most_pixels + tile.lanes
     for tiles in sorted({ceil_div(out_tiles, n) for n in range(1, out_tiles + 1)}):
         gradient = tiles * (block + tile.lanes) * tile.columns * size
-        rest = gradient + pieces + runs * RUN_INTS * 4 + 4 * 128
+        rest = gradient + run_bytes + 4 * 128
         panel_rows = (min(LOCAL_BYTES, local_memory) - rest) // (pitch * size) - tile.rows
         most = panel_rows // grid.row_taps
         if most < 1:
@@ -77,9 +75,7 @@ def _splits(
             panel = (part * grid.row_taps + tile.rows) * pitch * size
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
-                yield PixelSplit(
-                    pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4
-                )
+                yield PixelSplit(pitch, block, blocks, splits, rows, tiles, part, panel, gradient, run_bytes)
 
 
 def splits_by_cost(
@@ -209,7 +205,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
                     *ints(channels, out_count, groups),
                     grid.argument(),
                     *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
-                    *map(Local, (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
+                    *map(Local, (s.panel_bytes, s.gradient_bytes, s.run_bytes)),
                 ),
                 ("dw",),
             )
