@@ -83,18 +83,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                 }
                 TILE_STORE(acc, tile_out, COLS)
                 const int columns = min(COLS, count - tile * COLS);
-                for (int at = 0; at < columns;) {
-                    const long q = p + at, q_image = q / pixels, rest = q - q_image * pixels;
-                    const int length = (int)min((long)(columns - at), pixels - rest);
-                    global stored *ys = OPEN(y) + ((q_image * groups + group) * m_count + m) * pixels + rest;
-                    for (int i = 0; i < m_rows; i++) {
-                        local real *values = tile_out + i * COLS + at;
-                        finish_run(values, length, group * m_count + m + i, ys - OPEN(y) PASS_EPILOGUE);
-                        store_run(ys, values, length, add);
-                        ys += pixels;
-                    }
-                    at += length;
-                }
+                store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
             }
         }
     }

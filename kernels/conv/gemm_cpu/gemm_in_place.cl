@@ -133,18 +133,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         continue;
                     }
                     TILE_STORE(acc, tile_out, COLS)
-                    for (int at = 0; at < columns;) {
-                        const long q = p + at, q_image = q / pixels, rest = q - q_image * pixels;
-                        const int length = (int)min((long)(columns - at), pixels - rest);
-                        global stored *ys = OPEN(y) + ((q_image * groups + group) * m_count + m) * pixels + rest;
-                        for (int r = 0; r < m_rows; r++) {
-                            local real *values = tile_out + r * COLS + at;
-                            finish_run(values, length, group * m_count + m + r, ys - OPEN(y) PASS_EPILOGUE);
-                            store_run(ys, values, length, add);
-                            ys += pixels;
-                        }
-                        at += length;
-                    }
+                    store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows,
+                                  add PASS_EPILOGUE);
                 }
             }
         }

@@ -229,6 +229,24 @@ void store_run(global stored *y, local const real *values, const int length, con
     for (int l = 0; l < length; l++) STORE(y, l, values[l] + (add ? LOAD(y, l) : 0));
 }
 
+// Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in several;
+// `m_rows` channels of a group, the first of them m.
+void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels, const int group,
+                   const int groups, const int m_count, const int m, const int m_rows, const bool add TAKE_EPILOGUE) {
+    for (int at = 0; at < columns;) {
+        const long q = p + at, image = q / pixels, rest = q - image * pixels;
+        const int length = (int)min((long)(columns - at), pixels - rest);
+        global stored *ys = y + ((image * groups + group) * m_count + m) * pixels + rest;
+        for (int i = 0; i < m_rows; i++) {
+            local real *values = tile + i * COLS + at;
+            finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
+            store_run(ys, values, length, add);
+            ys += pixels;
+        }
+        at += length;
+    }
+}
+
 // Copies `length` elements: whole vectors, of which the last two may overlap.
 #define COPY_PIECE(length, copy_vector, copy_one) \
     if ((length) >= VL) { \
