@@ -11,7 +11,7 @@ from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
 from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
@@ -29,9 +29,7 @@ SUM_RANGE = 64  # rows of a work-item that adds the splits
 
 def filter_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> RegisterTile:
     """Return the tile that wastes least on the out channels, or the one of so many vectors."""
-    lanes = max(planner.device.vector_width, 4)
-    if dtype == "float64":
-        lanes //= 2
+    lanes = lanes_of(planner.device, dtype)
     rows = {3: 8, 2: 12, 1: 16} if has_32_registers(planner.device) else {3: 4, 2: 6, 1: 12}
     vectors = vectors or min(VECTORS, key=lambda v: (ceil_div(out_channels, v * lanes) * v, v == 3, -v))
     return RegisterTile(rows[vectors], vectors, lanes)

@@ -26,7 +26,7 @@ from clgraft.core.operators.conv.grid import (
 )
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
@@ -49,9 +49,8 @@ EACH, MOST = 8, 32
 
 def product_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
     """Return the tile that fills the vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
-    lanes = max(planner.device.vector_width, 4)
     rows = 8 if has_32_registers(planner.device) else 4
-    return RegisterTile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
+    return RegisterTile(rows, vectors, lanes_of(planner.device, dtype))
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -69,7 +68,7 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     yield {}
     if can_be_dense(problem):
         yield from ({"vectors": vectors, "dense": 1} for vectors in VECTORS)
-    if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride):
+    if phases.has_phases(problem):
         yield from phases.candidates(problem, planner)
         return
     grid = forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
@@ -104,7 +103,7 @@ def plan(
         raise Declined(f"has no {problem.direction}")
     chosen = {name: int(value) for name, value in (settings or {}).items()}
     dense = chosen.get("dense", not chosen and dense_pays(problem))
-    if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride) and not dense:
+    if phases.has_phases(problem) and not dense:
         chosen.pop("dense", None)
         return phases.plan(problem, planner, chosen)
     builder = _Builder(problem, planner, chosen, epilogue)

@@ -12,7 +12,7 @@ from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS
 from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, Work, choose_blocking
 from clgraft.core.operators.conv.grid import Grid, shared_data_grid
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
@@ -103,10 +103,14 @@ class Products:
     cost: float
 
 
+def has_phases(problem: ConvProblem) -> bool:
+    """Return whether a problem is backward data with a stride."""
+    return problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
+
+
 def tiles(problem: ConvProblem, planner: Planner) -> dict[int, RegisterTile]:
     """Return the register tiles by their vectors, the usual one first."""
-    lanes = max(planner.device.vector_width, 4)
-    lanes = lanes // 2 if problem.dtype == "float64" else lanes
+    lanes = lanes_of(planner.device, problem.dtype)
     rows = ROWS[0 if has_32_registers(planner.device) else 1]
     return {vectors: RegisterTile(rows[vectors], vectors, lanes) for vectors in (3, *rows)}
 
