@@ -169,3 +169,15 @@ def find_operator(op_type: str, attributes: Mapping[str, Any]) -> Operator:
         Naming the attribute that does not fit, what came and what was expected.
     """
     return _operator(op_type, tuple(sorted((name, str(value)) for name, value in attributes.items())))
+
+
+def operator_of(node: Mapping[str, Any]) -> Operator:
+    """Return the operator of this package that a node of a symbol's JSON graph is.
+
+    Raises
+    ------
+    core.ProblemError
+        As `find_operator`.
+    """
+    attributes = dict(node["attrs"])
+    return find_operator(attributes.pop("op_type"), attributes)

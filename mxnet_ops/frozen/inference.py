@@ -19,7 +19,7 @@ import numpy as np
 from mxnet import gluon
 
 from clgraft.mxnet_ops.engine.changes import changed, watch
-from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.guards import guard
 from clgraft.mxnet_ops.regions.constants import Constants
 from clgraft.mxnet_ops.regions.region import Region
@@ -103,8 +103,7 @@ class Frozen:
 
 
 def _region(node: Mapping[str, Any]) -> Region:
-    attributes = dict(node["attrs"])
-    found = find_operator(attributes.pop("op_type"), attributes)
+    found = operator_of(node)
     assert isinstance(found, Region)
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, find_operator
+from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -123,8 +123,7 @@ class Region(Operator):
         for number, node in enumerate(nodes):
             if node["op"] == "null":
                 continue
-            given = dict(node["attrs"])
-            operator = operators[number] = find_operator(given.pop("op_type"), given)
+            operator = operators[number] = operator_of(node)
             auxiliary += [entry[0] for entry in node["inputs"][len(operator.arguments) :]]
         known = [node["name"] for node in nodes if node["op"] == "null"]
         frozen = tuple(attributes.names("frozen", known))

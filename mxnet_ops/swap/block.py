@@ -15,7 +15,7 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet import gluon
 
-from clgraft.core import ProblemError
+from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
@@ -191,8 +191,7 @@ def swap_block(
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
-    if frozen and not regions:
-        raise ProblemError("[swap] got frozen without regions, expected both: regions have frozen parameters")
+    expect_regions(frozen, regions)
     _install()
     options = {"select": select, "fuse": fuse, "regions": regions, "frozen": frozen}
     report = _describe(net, options)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
 from clgraft.mxnet_ops.swap.regions import REGION
 from clgraft.mxnet_ops.swap.report import Report
 
@@ -17,7 +17,7 @@ def find_parameters(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     found = set()
     for node in nodes:
         if node["op"] == "Custom" and node["attrs"].get("op_type") in FAMILIES:
-            operator = _operator(node)
+            operator = operator_of(node)
             sources = [nodes[entry[0]] for entry in node["inputs"]]
             given = zip(operator.arguments, sources)
             found |= {s["name"] for name, s in given if name in operator.parameters and s["op"] == "null"}
@@ -39,7 +39,7 @@ def freeze_regions(graph: Mapping[str, Any], parameters: Collection[str], report
     for node in nodes:
         if node["op"] != "Custom" or node["attrs"].get("op_type") != REGION:
             continue
-        region = _operator(node)
+        region = operator_of(node)
         sources = [nodes[entry[0]] for entry in node["inputs"]]
         frozen = [n for n, s in zip(region.arguments, sources) if s["op"] == "null" and s["name"] in parameters]
         frozen += region.auxiliary
@@ -48,13 +48,14 @@ def freeze_regions(graph: Mapping[str, Any], parameters: Collection[str], report
             report.frozen[node["name"]] = frozen
 
 
+def expect_regions(frozen: bool | Collection[str], regions: bool) -> None:
+    """Raise `ProblemError` if parameters are frozen without regions."""
+    if frozen and not regions:
+        raise ProblemError("[swap] got frozen without regions, expected both: regions have frozen parameters")
+
+
 def expect_variables(names: Collection[str], known: Collection[str]) -> None:
     """Raise `ProblemError` unless all names are known."""
     for name in names:
         if name not in known:
             raise ProblemError(f"[swap] got frozen {name!r}, expected some of {list(known)}")
-
-
-def _operator(node: Mapping[str, Any]) -> Operator:
-    attributes = dict(node["attrs"])
-    return find_operator(attributes.pop("op_type"), attributes)

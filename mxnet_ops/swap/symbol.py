@@ -10,14 +10,13 @@ from typing import Any
 
 import mxnet as mx
 
-from clgraft.core import ProblemError
 from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
-from clgraft.mxnet_ops.swap.frozen import expect_variables, find_parameters, freeze_regions
+from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.shapes import passing_back
@@ -77,8 +76,7 @@ def swap_known(
     `given` has the dtypes of variables whose arrays are there, by name; `sized` the variables whose shape every call
     gives.
     """
-    if frozen and not regions:
-        raise ProblemError("[swap] got frozen without regions, expected both: regions have frozen parameters")
+    expect_regions(frozen, regions)
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
