@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -57,10 +57,8 @@ START = "import runpy, sys; sys.path[:] = sys.argv[3:]; runpy.run_path(sys.argv[
 _process = os.getpid()  # a child by fork() starts no children
 
 
-def build_ahead(
-    cl_device: Any, arguments: Iterable[Argument], planned: Launches, built: Container[bytes] = ()
-) -> frozenset[bytes]:
-    """Build the kernels of launches in child processes, where that is faster, and wait for them.
+def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches) -> frozenset[bytes]:
+    """Build the kernels of launches for PoCL in child processes, where that is faster, and wait for them.
 
     Parameters
     ----------
@@ -68,22 +66,18 @@ def build_ahead(
     arguments : iterable of Argument
         Of the problem that the launches are for.
     planned : Launches
-    built : container of bytes
-        Keys of the programs that this process has already.
 
     Returns
     -------
     frozenset of bytes
         Keys of the programs that the driver has in its cache, as far as notes say so.
     """
+    if not program_cache.kept_by_driver(cl_device):
+        return frozenset()
     place = program_cache.folder()
     if place is None:
         return frozenset()
     try:
-        if not program_cache.kept_by_driver(cl_device):
-            if compiles_one_at_a_time(cl_device):
-                _build_programs(cl_device, planned, built)
-            return frozenset()
         sizes = {argument.name: argument.nbytes for argument in arguments}
         launches = {
             (launch.kernel.key, launch.kernel.function_name, launch.local_size): launch
@@ -109,18 +103,32 @@ def compiles_one_at_a_time(cl_device: Any) -> bool:
     return "NVIDIA" in cl_device.platform.name
 
 
-def _build_programs(cl_device: Any, planned: Launches, built: Container[bytes]) -> None:
-    """Have children put the programs of launches into the program cache that are not there."""
-    kernels = {launch.kernel.key: launch.kernel for launch in planned.launches if 0 not in launch.global_size}
-    tasks = [
-        {"source": kernel.source, "options": kernel.options, "name": kernel.function_name}
-        for key, kernel in kernels.items()
-        if key not in built and not program_cache.holds(cl_device, kernel.source, kernel.options)
-    ]
-    most = cl_device.global_mem_size // MEMORY_OF_A_CHILD
-    count = processes(len(tasks), most, SECONDS_OF_A_GPU_CHILD, SECONDS_OF_A_PROGRAM)
-    if count:
-        _share(cl_device, tasks, count)
+def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
+    """Have child processes put programs into the program cache, where that is faster, and wait for them.
+
+    Parameters
+    ----------
+    cl_device : pyopencl.Device
+    kernels : collection of PlannedKernel
+        Of programs that are not in the cache.
+
+    Returns
+    -------
+    bool
+        Whether children have tried.
+    """
+    if not compiles_one_at_a_time(cl_device) or program_cache.folder() is None:
+        return False
+    try:
+        most = cl_device.global_mem_size // MEMORY_OF_A_CHILD
+        count = processes(len(kernels), most, SECONDS_OF_A_GPU_CHILD, SECONDS_OF_A_PROGRAM)
+        if count:
+            tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
+            _share(cl_device, tasks, count)
+        return count > 0
+    except Exception as error:  # this process builds what it needs
+        log.info("no child processes build programs: %s", error)
+        return False
 
 
 def allowed() -> int:

@@ -179,7 +179,7 @@ class DeviceContext:
         BuildError
             If the device's compiler refuses a kernel.
         """
-        kept = build_processes.build_ahead(self.cl_device, problem.arguments(), launches, self.programs)
+        kept = build_processes.build_ahead(self.cl_device, problem.arguments(), launches)
         self.build(launches, kept=kept)
         keep: list[Any] = []
         spec = plan_spec(self.ffi, self.lib, problem, name, self.device.name, launches, keep)

@@ -160,12 +160,6 @@ def kept_by_driver(cl_device: Any) -> bool:
     return POCL in cl_device.platform.name.lower() and runtimes.pocl_keeps_programs()
 
 
-def holds(cl_device: Any, source: str, options: tuple[str, ...]) -> bool:
-    """Return whether there is a file for a program, which may be damaged."""
-    place = folder()
-    return place is not None and (place / _name(key_of(cl_device, source, options))).exists()
-
-
 def load(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any | None:
     """Return a program from the cache; None if it is not there."""
     place = None if kept_by_driver(cl_device) else folder()
