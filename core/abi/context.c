@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-enum { HUGE_PAGE = 2 << 20 }; /* bytes */
+enum { HUGE_PAGE = 2 << 20, TICKETS_BYTES = 64 };
 
 uint32_t clg_version(void) { return CLG_VERSION; }
 
@@ -48,6 +48,7 @@ static void context_free(void *object) {
     if (c->fork_count == clg_fork_count()) {
         cl_finish(c->queue);
         release_workspace(c);
+        if (c->tickets) cl_release_mem(c->tickets);
         for (uint32_t i = 0; i < c->pool_size; i++)
             if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);
         cl_release_queue(c->queue);
@@ -75,6 +76,13 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
     pthread_mutex_init(&c->mutex, NULL);
     cl_retain_context(cl_context);
     cl_retain_queue(cl_queue);
+    char zeros[TICKETS_BYTES] = {0};
+    int32_t code = 0;
+    c->tickets = cl_create_buffer(c->context, CL_MEM_READ_WRITE_ | CL_MEM_COPY_HOST_PTR_, sizeof zeros, zeros, &code);
+    if (!c->tickets) {
+        context_free(c);
+        return clg_cl_fail("clCreateBuffer of a counter", code);
+    }
     *context = clg_handle_new(CLG_KIND_CONTEXT, c, context_free);
     if (!*context) {
         context_free(c);

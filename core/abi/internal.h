@@ -50,6 +50,7 @@ struct clg_context_s {
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
     void *workspace;       /* host memory with CLG_RAW_POINTER, else a cl_mem */
     uint64_t workspace_bytes;
+    cl_object tickets; /* a cl_mem: the counter of launches whose work-items take numbers */
     clg_pooled *pool;
     uint32_t pool_size;
     uint64_t generation; /* changes when memory of the context's own goes: kernels may be bound to it */

@@ -59,6 +59,7 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
             if (binding->kind == CLG_BIND_CONSTANT) code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
             if (binding->kind == CLG_BIND_STRUCT) code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
             if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
+            if (binding->kind == CLG_BIND_TICKETS) code = cl_set_arg(launch->kernel, position, sizeof p->context->tickets, &p->context->tickets);
             if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
             position += binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_WORKSPACE ? 2 : 1;
         }
@@ -81,7 +82,7 @@ static clg_status check_spec(const clg_plan_spec *spec) {
             uint32_t limit = binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
                              : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
                                                                                                       : UINT32_MAX;
-            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_STRUCT || binding->index >= limit ||
+            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_TICKETS || binding->index >= limit ||
                 (binding->kind == CLG_BIND_BUFFER && binding->value > spec->arguments[binding->index].bytes) ||
                 (binding->kind == CLG_BIND_CONSTANT && binding->bytes > sizeof binding->value) ||
                 (binding->kind == CLG_BIND_STRUCT && (binding->value > spec->constant_bytes || !binding->bytes ||

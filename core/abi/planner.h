@@ -16,7 +16,8 @@ enum {
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
     CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
     CLG_BIND_LOCAL = 6,      /* bytes of local memory */
-    CLG_BIND_STRUCT = 7      /* bytes of the spec's constants, from byte number value on: a struct by value */
+    CLG_BIND_STRUCT = 7,     /* bytes of the spec's constants, from byte number value on: a struct by value */
+    CLG_BIND_TICKETS = 8     /* the context's counter: an int that is 0 before every launch, which leaves it so */
 };
 
 typedef struct clg_binding {

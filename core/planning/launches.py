@@ -57,6 +57,11 @@ class Local:
 
 
 @dataclass(frozen=True)
+class Tickets:
+    """Binds the context's counter, an int in device memory, as ``kernels/common/tickets.cl`` needs it."""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch.
 

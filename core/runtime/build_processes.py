@@ -30,7 +30,7 @@ from typing import Any, Callable
 import numpy as np
 
 from clgraft.core.log import log, warn_once
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, program_cache
@@ -206,6 +206,8 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
         return "memory", _memory(item, sizes, workspace_bytes)
     if isinstance(item, Local):
         return "local", item.nbytes
+    if isinstance(item, Tickets):
+        return "no tickets", 4
     if isinstance(item, StructConstant):
         return "value", item.value.hex()
     if isinstance(item, Scalar):

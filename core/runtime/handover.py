@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.plan import DTYPE_CODES
@@ -135,4 +135,6 @@ def _binding(
         return {"kind": lib.CLG_BIND_ACCUMULATE, "index": places[item.name]}
     if isinstance(item, Local):
         return {"kind": lib.CLG_BIND_LOCAL, "value": item.nbytes}
+    if isinstance(item, Tickets):
+        return {"kind": lib.CLG_BIND_TICKETS}
     raise TypeError(f"[plan] got {item!r} as a kernel argument, expected a binding of clgraft.core.planning.launches")

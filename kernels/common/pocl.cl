@@ -36,6 +36,11 @@ DECLARE_FENCE(barrier)
 #define DECLARE_MEMORY_FENCE(name) void POCL_PLAIN name(cl_mem_fence_flags);
 DECLARE_MEMORY_FENCE(mem_fence)
 
+#define DECLARE_COUNTER(name) int POCL_PLAIN name(volatile global int *);
+DECLARE_COUNTER(atomic_inc)
+#define DECLARE_EXCHANGE(name) int POCL_PLAIN name(volatile global int *, int);
+DECLARE_EXCHANGE(atomic_xchg)
+
 // Functions of real numbers.
 #define POCL_ONE(name, T, I) T POCL_CONST name(T);
 #define DECLARE_ONE(name) POCL_REALS(POCL_ONE, name)

@@ -5,17 +5,20 @@
 // weights   real, [group][tile of MR rows][channel][MR], made by pack_weights; rows beyond m_count are not stored
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
+// tickets   share items, one for each block of pixels (innermost), block of rows m and group
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
 //
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
-// for between the products, a quarter of the time. So that there is a next one, a work-item takes blocks in a row. A
-// work-group is one work-item: a range of blocks, one block of rows m, one group. Its tiles are MR x NV vectors.
+// for between the products, a quarter of the time. So a work-item, which is a work-group, takes its next ticket before
+// the last products. Tiles are MR x NV vectors.
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
+#include "common/tickets.cl"
 
+#define MOST_TILES 8  // of a block
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
 // Fills channels [from, to) of a tile that lies in several images or ends early: pixels [first, first + count).
@@ -47,20 +50,31 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
 
 kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                        const int accumulate, const int batch, const int channels, const int m_count, const long pixels,
-                       const int item_tiles, const int block_tiles, const int block_rows, const int part,
-                       local real *panel, local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
+                       const int groups, const int block_tiles, const int block_rows, const int part,
+                       volatile global int *tickets, const int ticket_count, local real *panel, local real *tile_out,
+                       local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int group = get_global_id(2), groups = get_global_size(2);
-    const int m_tiles = (m_count + MR - 1) / MR;
-    const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
+    const int m_tiles = (m_count + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
     const int pitch = part * COLS + VL;  // of a tile
     const long all = batch * pixels, image_size = groups * channels * pixels, block = (long)block_tiles * COLS;
-    const long item = (long)item_tiles * COLS;
-    const long item_first = get_global_id(0) * item, item_last = min(item_first + item, all);
-    global const stored *xs = OPEN(x) + group * channels * pixels;
+    const int blocks = (int)((all + block - 1) / block), items = blocks * row_blocks * groups;
+    const int workers = get_global_size(0);
 
-    for (long first = item_first; first < item_last; first += block) {
-        const int count = (int)min(item_last - first, block);
+    Share share = take_ticket(tickets, ticket_count, items, workers);
+    while (share.item < items) {
+        const int item = share.item, group = item / blocks / row_blocks;
+        const int m_first = item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
+        const long first = item % blocks * block;
+        const int count = (int)min(all - first, block);
+        global const stored *xs = OPEN(x) + group * channels * pixels;
+        // where each tile begins in x and y, in elements, and the next block's in x; -1: it lies in two images, or nowhere
+        long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
+        for (int tile = 0; tile * COLS < count; tile++) {
+            const long p = first + tile * COLS, image = p / pixels, at = p - image * pixels;
+            const bool whole = count - tile * COLS >= COLS && at + COLS <= pixels;
+            tile_source[tile] = whole ? image * image_size + at : -1;
+            tile_target[tile] = (image * groups + group) * m_count * pixels + at;
+        }
         for (int from = 0; from < max(channels, 1); from += part) {
             const int to = min(from + part, channels), k_count = to - from;
 #if KEEP_SUMS
@@ -72,16 +86,21 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
-            const long next_first = last_part ? first + block : first;
+            if (last_part && share.item++ == share.last) share = take_ticket(tickets, ticket_count, items, workers);
+            const int next_item = share.item;
+            const long next_first = next_item % blocks * block, next_last = next_item < items ? all : 0;
+            for (int tile = 0; tile * COLS < count; tile++) {
+                const long ask = next_first + tile * COLS, image = ask / pixels;
+                ask_source[tile] = ask >= next_last ? -1 : (image * groups + next_item / blocks / row_blocks) * channels * pixels + ask - image * pixels;
+            }
             for (int m_tile = m_first; m_tile < m_last; m_tile++) {
                 global const real *a0 = OPEN(weights) + (((long)group * m_tiles + m_tile) * channels + from) * MR;
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
                 const long asked = (long)next_count * (m_tile - m_first) / (m_last - m_first);
                 const int asks = (int)((long)next_count * (m_tile - m_first + 1) / (m_last - m_first) - asked);
                 for (int tile = 0; tile * COLS < count; tile++) {
-                    const long ask = next_first + tile * COLS, ask_image = ask / pixels;
-                    global const stored *asking = xs + ask_image * image_size + ask % pixels + (next_from + asked) * pixels;
-                    const int every = ask < item_last && asks > 0 ? max(k_count / asks, 1) : k_count;
+                    global const stored *asking = OPEN(x) + ask_source[tile] + (next_from + asked) * pixels;
+                    const int every = ask_source[tile] >= 0 && asks > 0 ? max(k_count / asks, 1) : k_count;
                     realv acc[MR][NV];
 #pragma unroll
                     for (int i = 0; i < MR; i++) {
@@ -96,11 +115,10 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                     }
 #endif
                     // the first products also fill the panel: they hide the time of the copy
-                    const long p = first + tile * COLS, image = p / pixels;
+                    const long p = first + tile * COLS;
                     const int columns = min(COLS, count - tile * COLS);
-                    const bool whole = columns == COLS && p + COLS <= (image + 1) * pixels;
-                    const bool filling = m_tile == m_first && whole;
-                    global const stored *row = xs + image * image_size + p - image * pixels + from * pixels;
+                    const bool whole = tile_source[tile] >= 0, filling = m_tile == m_first && whole;
+                    global const stored *row = xs + tile_source[tile] + from * pixels;
                     if (m_tile == m_first && !whole) {
                         fill_tile(panel + tile * pitch, xs, pixels, image_size, p, columns, from, to);
                     }
@@ -128,7 +146,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                     }
 #endif
                     if (m_rows == MR && whole) {
-                        global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
+                        global stored *ys = OPEN(y) + tile_target[tile] + m * pixels;
                         STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
                         continue;
                     }

@@ -17,36 +17,16 @@ COSTS = costs("product")
 RUN_INTS = 6  # the kernels' RUN_FIELDS
 # panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
-RANGES = 8  # most ranges of pixels for each core
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a grid is split: tiles of pixels and row tiles of a panel's products, source rows of a panel; local memory.
-
-    A work-group has one block of pixels, or `ranges` of them have all where every pixel meets only its own element.
-    """
+    """How a grid is split: tiles of pixels and row tiles of a panel's products, source rows of a panel; local memory."""
 
     tiles: int
     row_tiles: int
     part: int
     local_bytes: tuple[int, ...]
-    ranges: int = 0
-
-
-def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
-    """Return in how many ranges to split the tiles of pixels, and the tiles of the busiest thread.
-
-    A range's first block was not asked for ahead: it counts as a quarter more. Few ranges cannot make up
-    for a core that others use, too.
-    """
-    found = []
-    for n in range(1, min(max(tiles, 1), RANGES * units) + 1):
-        turns = ceil_div(n * row_blocks, units)
-        longest = turns * (ceil_div(tiles, n) + block_tiles * COSTS["first_block"])
-        found.append((longest * (1 + COSTS["uneven_range"] / (n * row_blocks)), n, longest))
-    _, ranges, longest = min(found)
-    return ranges, longest
 
 
 @dataclass(frozen=True)
@@ -153,15 +133,11 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
         products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
         tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
-        if grid.plain:  # a thread takes its blocks one after the other
-            row_blocks = ceil_div(m_tiles, b.row_tiles) * work.groups
-            all_tiles = ceil_div(grid.pixels, tile.columns)
-            ranges, longest = _ranges(all_tiles, row_blocks, b.tiles, device.compute_units)
-            cost = (
-                longest / max(pixel_tiles, 1) * (panel * COSTS["visible_fill"] + b.row_tiles * (weights + tiles))
-                + COSTS["item"]
-            )
-            found.append((cost, -items, len(found), replace(b, ranges=ranges)))
+        if grid.plain:  # threads take blocks until none are left, and fill panels while they multiply
+            item = panel * COSTS["visible_fill"] + b.row_tiles * (weights + tiles)
+            units = device.compute_units
+            turns = max(ceil_div(items, units), items / units + COSTS["last_item"] * (1 - 1 / units))
+            found.append((turns * item + COSTS["item"], -items, len(found), b))
             continue
         item = panel + b.row_tiles * (weights + tiles) + COSTS["item"]
         found.append(

@@ -30,7 +30,8 @@ from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Tickets, Workspace, ints
+from clgraft.core.planning.tickets import ticket_count
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
 
@@ -277,11 +278,11 @@ class _Builder:
         past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
-            pixel_tiles = ceil_div(grid.pixels, self.tile.columns)
-            item_tiles = ceil_div(pixel_tiles, blocking.ranges)
+            items = blocks * row_blocks * problem.groups
+            workers = max(min(items, self.planner.device.compute_units), 1)
             return Launch(
                 self._kernel(grid, "conv_plain", **past),
-                (ceil_div(pixel_tiles, max(item_tiles, 1)), row_blocks, problem.groups),
+                (workers, 1, 1),
                 (1, 1, 1),
                 (
                     *(source, packed, bias, target),
@@ -289,7 +290,9 @@ class _Builder:
                     *((Accumulate(self.target),) if target == Buffer(self.target) else ints(0)),
                     *ints(grid.batch, self.channels, self.outputs),
                     Constant(np.int64(prod(grid.values("size")))),
-                    *ints(item_tiles, blocking.tiles, blocking.row_tiles, blocking.part),
+                    *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
+                    Tickets(),
+                    *ints(ticket_count(items, workers)),
                     *map(Local, (panel, tile_out, kept)),
                     *epilogue_arguments(self.epilogue, problem.dtype),
                 ),
