@@ -1,6 +1,10 @@
-"""How many tickets there are for the items of a launch, for ``kernels/common/tickets.cl``."""
+"""Items of a launch that its work-items share, see ``kernels/common/tickets.cl``."""
 
 from __future__ import annotations
+
+from clgraft.core.problem import ceil_div
+
+LAST_ITEM = 0.3  # share of an item's time that many cores wait for the last ones
 
 
 def ticket_count(items: int, workers: int) -> int:
@@ -10,3 +14,8 @@ def ticket_count(items: int, workers: int) -> int:
         tickets += workers
         items -= workers * size
     return tickets + items
+
+
+def turns(items: int, workers: int) -> float:
+    """Estimate after how many items' time all are done, where cores differ a little in speed."""
+    return max(ceil_div(items, workers), items / workers + LAST_ITEM * (1 - 1 / workers))

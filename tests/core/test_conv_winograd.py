@@ -14,6 +14,7 @@ from clgraft.core.operators.conv.winograd import backward_filter as winograd_fil
 from clgraft.core.operators.conv.winograd import split as winograd_split
 from clgraft.core.operators.conv.winograd import tiles as winograd_tiles
 from clgraft.core.operators.conv.winograd import winograd
+from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, FIVES, check, expect_little_more_error
 from tests.problem_sets import problem_lines
@@ -141,8 +142,8 @@ def test_many_cores_share_the_transformed_weights() -> None:
     for cores, blocks in ((2, 1), (16, 4), (64, 8)):
         split = winograd_split.heuristic(geometry, tile, cores)
         assert split is not None and not split.own_weights
-        items = split.items(geometry, 8)
-        assert items[0] * items[1] == cores and items[1] >= blocks  # each reads 1 / items[1] of the weights
+        parts = ceil_div(8, split.blocks)
+        assert split.items(geometry, 8) >= cores and parts >= blocks  # an item reads 1 / parts of the weights
 
 
 def test_small_problems_cost_less_in_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@
 // goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
+#include "common/tickets.cl"
 #include "conv/past_caches.cl"
 #include "conv/winograd/transforms.cl"
 
@@ -193,9 +194,9 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     }
 }
 
-// A work-item takes `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; `pixels` has room for
-// group_rows rows. The fields are the table in core/operators/conv/arguments.py. With OWN_WEIGHTS, which is
-// transform_weights, it transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so
+// An item is `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; work-items take items, rows
+// innermost, by tickets. `pixels` has room for group_rows rows. The fields are the table in core/operators/conv/arguments.py. With OWN_WEIGHTS, which is
+// transform_weights, each transforms its blocks' weights itself, a chunk at a time that stays in the cache: for problems so
 // small that every block of weights is used once. Without it the kernel is a fifth shorter.
 #ifdef OWN_WEIGHTS
 #define OWNS 1
@@ -210,8 +211,8 @@ typedef struct {
 // y (batch, m_count, grid.size...) from x (batch, channels, grid.source...).
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate, const int channels,
-                     const int m_count, const Grid grid, const TileSplit split, local real *pixels
-                     EPILOGUE_PARAMETERS) {
+                     const int m_count, const Grid grid, const TileSplit split, volatile global int *tickets,
+                     const int ticket_count, local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
@@ -219,12 +220,16 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
     const long v_size = (long)chunks * tiles * WC + PAD, m_size = (long)tiles * COLS + PAD, block_size = (long)channels * COLS;
     const long u_size = (OWNS ? WC * COLS : m_blocks * block_size) + PAD;
     const long slice_size = ELEMENTS * (v_size + m_size + (OWNS ? u_size : 0));
-    global real *V = OPEN(slices) + (get_global_id(0) * get_global_size(1) + get_global_id(1)) * slice_size;
+    global real *V = OPEN(slices) + get_global_id(0) * slice_size;
     global real *M = V + ELEMENTS * v_size, *own = M + ELEMENTS * m_size;
-    const int first_block = get_global_id(1) * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
-    const int last_row = min((int)(get_global_id(0) + 1) * split.rows, grid.batch * TILES_H);
+    const int rows = grid.batch * TILES_H, row_items = (rows + split.rows - 1) / split.rows;
+    const int items = row_items * ((m_blocks + split.blocks - 1) / split.blocks), workers = get_global_size(0);
 
-    for (int first = get_global_id(0) * split.rows; first < last_row; first += block_rows) {
+    Share share = take_ticket(tickets, ticket_count, items, workers);
+    int first = share.item % row_items * split.rows;
+    while (share.item < items) {
+        const int last_row = min((share.item % row_items + 1) * split.rows, rows);
+        const int first_block = share.item / row_items * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
         const int count = min(block_rows, last_row - first);
         transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
         for (int block = first_block; block < last_block; block++) {
@@ -242,6 +247,10 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
                                    m, first, count, split.group_rows PASS_EPILOGUE);
             }
         }
+        first += block_rows;
+        if (first < last_row) continue;
+        if (share.item++ == share.last) share = take_ticket(tickets, ticket_count, items, workers);
+        first = share.item % row_items * split.rows;
     }
 }
 

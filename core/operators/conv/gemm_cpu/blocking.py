@@ -10,6 +10,7 @@ from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.grid import Grid
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import ceil_div
 
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
@@ -135,9 +136,7 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
         if grid.plain:  # threads take blocks until none are left, and fill panels while they multiply
             item = panel * COSTS["visible_fill"] + b.row_tiles * (weights + tiles)
-            units = device.compute_units
-            turns = max(ceil_div(items, units), items / units + COSTS["last_item"] * (1 - 1 / units))
-            found.append((turns * item + COSTS["item"], -items, len(found), b))
+            found.append((turns(items, device.compute_units) * item + COSTS["item"], -items, len(found), b))
             continue
         item = panel + b.row_tiles * (weights + tiles) + COSTS["item"]
         found.append(

@@ -9,6 +9,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.register_tile import RegisterTile
 from clgraft.core.operators.conv.winograd.tiles import COSTS, Geometry, transform_cost
+from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import ceil_div, round_up
 
 SLICE_BYTES = 768 * 1024  # part of the L2 cache that a slice may fill
@@ -16,20 +17,21 @@ OWN_WEIGHTS_BYTES = 5 * 2**20  # part of a core's L3 cache that a slice with wei
 # bytes of a slice that a search tries
 SLICES = (384 * 1024, 768 * 1024, 1536 * 1024)
 MOST_SLICE_BYTES = 16 * 2**20
+MOST_ITEMS = 16  # of a core
 FAR_BYTES = costs("product")["far_bytes"]  # bytes of transformed weights that arrive in a cycle
 
 
 class TileSplit(NamedTuple):
-    """A work-item's tile rows, how many of them at a time, its blocks of outputs, and who transforms the weights."""
+    """An item's tile rows, how many of them at a time, its blocks of outputs, and who transforms the weights."""
 
     rows: int
     block_rows: int
     blocks: int
     own_weights: bool
 
-    def items(self, geometry: Geometry, blocks: int) -> tuple[int, int]:
-        """Return the number of work-items along tile rows and along blocks of outputs."""
-        return ceil_div(geometry.rows, self.rows), ceil_div(blocks, self.blocks)
+    def items(self, geometry: Geometry, blocks: int) -> int:
+        """Return the number of items, which the cores share."""
+        return ceil_div(geometry.rows, self.rows) * ceil_div(blocks, self.blocks)
 
 
 def row_bytes(geometry: Geometry, tile: RegisterTile) -> int:
@@ -58,13 +60,14 @@ def heuristic(geometry: Geometry, tile: RegisterTile, cores: int) -> TileSplit |
         if square:
             return splits[0]
     most_rows = max(SLICE_BYTES // nbytes, 1, 32 // geometry.tile_w)
-    for row_items in range(min(cores, geometry.rows), 0, -1):
+    for row_items in range(min(MOST_ITEMS * cores, geometry.rows), 0, -1):
         rows = ceil_div(geometry.rows, row_items)
         block_rows = ceil_div(rows, ceil_div(rows, min(most_rows, rows)))
-        splits.append(TileSplit(rows, block_rows, ceil_div(blocks, min(blocks, ceil_div(cores, row_items))), False))
+        for items in (cores, 2 * cores, 4 * cores):
+            parts = min(blocks, ceil_div(items, row_items))
+            splits.append(TileSplit(rows, block_rows, ceil_div(blocks, parts), False))
     split = min(splits, key=lambda one: cost(one, geometry, tile, cores))
-    busy = split.items(geometry, blocks)
-    if busy[0] * busy[1] * 4 < cores * 3:
+    if split.items(geometry, blocks) * 4 < cores * 3:
         return None
     return split
 
@@ -77,10 +80,9 @@ def cost(split: TileSplit, geometry: Geometry, tile: RegisterTile, cores: int) -
     rounds = ceil_div(split.rows, split.block_rows)
     tiles = rounds * round_up(split.block_rows * g.tile_w, tile.rows)
     transforms = split.rows * g.tile_w * (g.channels + outputs) * transform_cost(g)
-    items = split.items(g, blocks)
     reads = 0 if split.own_weights else rounds * weights * 4 / FAR_BYTES
     item = tiles * weights / COSTS["products"] + transforms + reads
-    return ceil_div(items[0] * items[1], cores) * item
+    return turns(split.items(g, blocks), cores) * item
 
 
 def settings_of(geometry: Geometry, tile: RegisterTile, cores: int) -> Iterator[Mapping[str, int | str]]:

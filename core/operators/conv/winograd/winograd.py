@@ -34,8 +34,9 @@ from clgraft.core.operators.conv.winograd.tiles import (
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Workspace, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, Workspace, ints
 from clgraft.core.planning.structs import StructConstant
+from clgraft.core.planning.tickets import ticket_count
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
@@ -180,14 +181,16 @@ class _Builder:
         if split.own_weights:
             slice_size += g.chunk * columns + PAD
         items = split.items(g, self.blocks)
-        slices = self.layout.take(items[0] * items[1] * g.elements * slice_size * 4)
+        workers = min(items, self.planner.device.compute_units)
+        slices = self.layout.take(workers * g.elements * slice_size * 4)
         launches.append(
             self.launch(
                 "winograd",
-                items,
+                (workers,),
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
-                *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split), self.pixels),
+                *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split)),
+                *(Tickets(), *ints(ticket_count(items, workers)), self.pixels),
                 *self.last,
                 **({"OWN_WEIGHTS": "transform_weights"} if split.own_weights else {}),
             )
