@@ -9,81 +9,88 @@
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
 //
-// A work-group is one work-item: one block of pixels, one block of rows m, one group. Its tiles are MR x NV vectors.
+// Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block of rows m, one
+// group. Tiles are MR x NV vectors.
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
+#include "common/tickets.cl"
 
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
                         const int has_bias, const int accumulate, const int channels, const int m_count,
-                        const Grid grid, const int block_tiles, const int block_rows, const int part,
-                        local real *panel, local real *tile_out, local int *runs, local real *kept EPILOGUE_PARAMETERS) {
+                        const Grid grid, const int groups, const int block_tiles, const int block_rows, const int part,
+                        volatile global int *tickets, local real *panel, local real *tile_out,
+                        local int *runs, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int group = get_global_id(2), groups = get_global_size(2);
-    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
-    const long first = get_global_id(0) * (long)(block_tiles * COLS);
-    const int count = (int)min((long)grid.batch * pixels - first, (long)block_tiles * COLS);
-    const int m_tiles = (m_count + MR - 1) / MR;
-    const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
+    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w, all = grid.batch * pixels;
+    const int m_tiles = (m_count + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
     const int taps = grid.taps_d * grid.taps_h * grid.taps_w;
     const int source_rows = channels * grid.taps_d * grid.taps_h, depth = channels * taps;
     const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
-    global const stored *xs = OPEN(x) + group * channels * source;
-    const long left = grid.batch * image_size - group * channels * source;
+    const int block = block_tiles * COLS, blocks = (int)((all + block - 1) / block);
+    const int items = blocks * row_blocks * groups, workers = get_global_size(0);
 
-    cut_runs(runs, first, count, grid);
-    for (int from = 0; from < max(source_rows, 1); from += part) {
-        const int to = min(from + part, source_rows);
-        const int k_count = (to - from) * grid.taps_w;
+    FOR_ITEMS(share) {
+        const int group = share.item / blocks / row_blocks;
+        const int m_first = share.item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
+        const long first = share.item % blocks * (long)block;
+        const int count = (int)min(all - first, (long)block);
+        global const stored *xs = OPEN(x) + group * channels * source;
+        const long left = grid.batch * image_size - group * channels * source;
+        cut_runs(runs, first, count, grid);
+        for (int from = 0; from < max(source_rows, 1); from += part) {
+            const int to = min(from + part, source_rows);
+            const int k_count = (to - from) * grid.taps_w;
 #if KEEP_SUMS
-        const bool add = accumulate;
+            const bool add = accumulate;
 #else
-        const bool add = accumulate || from;
+            const bool add = accumulate || from;
 #endif
-        const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
-        fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
-        for (int m_tile = m_first; m_tile < m_last; m_tile++) {
-            global const real *a0 =
-                OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;
-            const int m = m_tile * MR, m_rows = min(MR, m_count - m);
-            int run_number = 0;
-            for (int tile = 0; tile * COLS < count; tile++) {
-                realv acc[MR][NV];
+            const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
+            fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
+            for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+                global const real *a0 =
+                    OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;
+                const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+                int run_number = 0;
+                for (int tile = 0; tile * COLS < count; tile++) {
+                    realv acc[MR][NV];
 #pragma unroll
-                for (int i = 0; i < MR; i++) {
-                    const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
+                    for (int i = 0; i < MR; i++) {
+                        const real start = has_bias && from == 0 && i < m_rows ? LOAD(OPEN(bias), group * m_count + m + i) : 0;
 #pragma unroll
-                    for (int v = 0; v < NV; v++) acc[i][v] = start;
-                }
+                        for (int v = 0; v < NV; v++) acc[i][v] = start;
+                    }
 #if KEEP_SUMS
-                local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
-                if (from > 0) {
-                    TILE_LOAD(acc, sums, COLS)
-                }
+                    local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
+                    if (from > 0) {
+                        TILE_LOAD(acc, sums, COLS)
+                    }
 #endif
-                global const real *a = a0;
-                local const real *b = panel + tile * pitch;
-                for (int k = 0; k < k_count; k++) {
-                    TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                    a += MR;
-                    b += COLS;
-                }
+                    global const real *a = a0;
+                    local const real *b = panel + tile * pitch;
+                    for (int k = 0; k < k_count; k++) {
+                        TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                        a += MR;
+                        b += COLS;
+                    }
 #if KEEP_SUMS
-                if (to < source_rows) {
-                    TILE_STORE(acc, sums, COLS)
-                    continue;
-                }
+                    if (to < source_rows) {
+                        TILE_STORE(acc, sums, COLS)
+                        continue;
+                    }
 #endif
-                const long p = first + tile * COLS, image = p / pixels;
-                if (m_rows == MR && p + COLS <= (image + 1) * pixels) {
-                    global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
-                    STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
-                    continue;
+                    const long p = first + tile * COLS, image = p / pixels;
+                    if (m_rows == MR && p + COLS <= (image + 1) * pixels) {
+                        global stored *ys = OPEN(y) + ((image * groups + group) * m_count + m) * pixels + (p - image * pixels);
+                        STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
+                        continue;
+                    }
+                    TILE_STORE(acc, tile_out, COLS)
+                    const int columns = min(COLS, count - tile * COLS);
+                    store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
                 }
-                TILE_STORE(acc, tile_out, COLS)
-                const int columns = min(COLS, count - tile * COLS);
-                store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows, add PASS_EPILOGUE);
             }
         }
     }

@@ -51,7 +51,7 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
 kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                        const int accumulate, const int batch, const int channels, const int m_count, const long pixels,
                        const int groups, const int block_tiles, const int block_rows, const int part,
-                       volatile global int *tickets, const int ticket_count, local real *panel, local real *tile_out,
+                       volatile global int *tickets, local real *panel, local real *tile_out,
                        local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int m_tiles = (m_count + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
@@ -60,7 +60,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
     const int blocks = (int)((all + block - 1) / block), items = blocks * row_blocks * groups;
     const int workers = get_global_size(0);
 
-    Share share = take_ticket(tickets, ticket_count, items, workers);
+    Share share = take_ticket(TICKETS);
     while (share.item < items) {
         const int item = share.item, group = item / blocks / row_blocks;
         const int m_first = item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
@@ -86,7 +86,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
-            if (last_part && share.item++ == share.last) share = take_ticket(tickets, ticket_count, items, workers);
+            if (last_part) share = next_item(share, TICKETS);
             const int next_item = share.item;
             const long next_first = next_item % blocks * block, next_last = next_item < items ? all : 0;
             for (int tile = 0; tile * COLS < count; tile++) {

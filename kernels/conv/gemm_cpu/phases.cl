@@ -16,10 +16,12 @@
 // staged    local, the sums of a tile for a row of phases, [phase][MR outputs][COLS], or [phase, output][COLS]
 // dx        (batch, groups * outputs, size)
 //
-// A work-group is one work-item: one block of pixels, one block of output tiles, one group.
+// Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block of output tiles,
+// one group.
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
+#include "common/tickets.cl"
 
 // What phases meet on an axis: the first tap of the grid, the number of taps, and that of all phases before.
 enum { PHASE_FIRST, PHASE_TAPS, PHASE_BEFORE, PHASE_FIELDS };
@@ -166,16 +168,12 @@ Piece piece_of(local const int *run, const int at, const int stop, const int d_p
 }
 
 kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR(dx), const int accumulate,
-                        const int channels, const int outputs, const int merged, const int units, const Grid grid,
-                        const PhaseTaps met, const int shift, const int block_tiles, const int block_rows, const int part,
-                        local real *panel, local real *staged, local real *line, local int *runs, local int *table,
-                        local real *kept) {
-    const int group = get_global_id(2), groups = get_global_size(2);
-    const long first = get_global_id(0) * (long)(block_tiles * COLS);
-    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
-    const int count = (int)min(grid.batch * pixels - first, (long)block_tiles * COLS);
-    const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR;
-    const int m_first = get_global_id(1) * block_rows, m_last = min(m_first + block_rows, m_tiles);
+                        const int channels, const int outputs, const int groups, const int merged, const int units,
+                        const Grid grid, const PhaseTaps met, const int shift, const int block_tiles,
+                        const int block_rows, const int part, volatile global int *tickets, local real *panel,
+                        local real *staged, local real *line, local int *runs, local int *table, local real *kept) {
+    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w, all = grid.batch * pixels;
+    const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
     const int rows_of_phases = met.stride_d * met.stride_h, phases = met.stride_w;
     const int width = COLS + (shift + VL - 1) / VL * VL, tap_pitch = part * width;
     const int pitch = grid.taps_d * grid.taps_h * (shift ? 1 : grid.taps_w) * tap_pitch + VL;
@@ -183,103 +181,110 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long row_size = (long)met.size_d * met.size_h * met.size_w;
     const long image_step = (long)groups * outputs * row_size;
-    const long left = (grid.batch * groups - group) * channels * source;
+    const int block = block_tiles * COLS, blocks = (int)((all + block - 1) / block);
+    const int items = blocks * row_blocks * groups, workers = get_global_size(0);
     FIND_PHASES(depths, heights, widths, table)
     Grid rows = grid;
     if (shift) rows.taps_w = 1;
-    const int cut = (int)min((long)count + shift, grid.batch * pixels - first);
-    cut_runs(runs, first, cut, rows);
-    for (int from = 0; from < channels; from += part) {
-        const int to = min(from + part, channels);
+
+    FOR_ITEMS(share) {
+        const int group = share.item / blocks / row_blocks;
+        const int m_first = share.item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
+        const long first = share.item % blocks * (long)block, left = (grid.batch * groups - group) * channels * source;
+        const int count = (int)min(all - first, (long)block), cut = (int)min((long)count + shift, all - first);
+        cut_runs(runs, first, cut, rows);
+        for (int from = 0; from < channels; from += part) {
+            const int to = min(from + part, channels);
 #if KEEP_SUMS
-        const bool add = accumulate;
+            const bool add = accumulate;
 #else
-        const bool add = accumulate || from;
+            const bool add = accumulate || from;
 #endif
-        fill_panel(panel, COLS, COLS + shift, width, tap_pitch, pitch, runs, count, cut,
-                   OPEN(dy) + group * channels * source, image_size, left, from * hd_taps, to * hd_taps, rows);
-        for (int m_tile = m_first; m_tile < m_last; m_tile++) {
-            const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
-            global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
-            const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
-            global const real *next_weights = OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
-            for (int row = 0; row < rows_of_phases; row++) {
-                const int d_phase = row / met.stride_h, h_phase = row % met.stride_h;
-                local const int *d_taps = depths + d_phase * PHASE_FIELDS, *h_taps = heights + h_phase * PHASE_FIELDS;
-                const int row_taps = d_taps[PHASE_TAPS] * h_taps[PHASE_TAPS];
-                local const int *tile_run = runs;
-                for (int tile = 0; tile * COLS < count; tile++) {
-                    const int begin = tile * COLS, end = min(begin + COLS, count);
-                    while (tile_run[RUN_AT] + tile_run[RUN_LENGTH] <= begin) tile_run += RUN_FIELDS;
-                    // what is stored after the products is asked for before them
-                    local const int *next_run = tile_run;
-                    for (int at = begin; at < end; next_run += RUN_FIELDS) {
-                        const int stop = min(next_run[RUN_AT] + next_run[RUN_LENGTH], end);
-                        const Piece piece = piece_of(next_run, at, stop, d_phase, h_phase, grid, met);
-                        for (int i = 0; i < m_rows; i++) {
-                            global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
-                            for (int l = 0; l < piece.length; l += 64 / (int)sizeof(stored)) __builtin_prefetch(xs + l, 1);
-                        }
-                        at = stop;
-                    }
-                    global const real *a = next_weights;
-                    for (int unit = 0; unit < units; unit++) {
-                        const int first_w = merged ? 0 : widths[unit * PHASE_FIELDS + PHASE_FIRST];
-                        const int taps_w = merged ? grid.taps_w : widths[unit * PHASE_FIELDS + PHASE_TAPS];
-                        const int step_w = merged ? 1 : met.tap_step_w;
-                        realv acc[MR][NV];
-                        TILE_SET(acc, (realv)(0))
-#if KEEP_SUMS
-                        local real *sums = kept
-                            + ((((m_tile - m_first) * rows_of_phases + row) * block_tiles + tile) * units + unit) * MR * COLS;
-                        if (from > 0) {
-                            TILE_LOAD(acc, sums, COLS)
-                        }
-#endif
-                        for (int tap = 0; tap < row_taps * taps_w; tap++) {
-                            const int hd = tap / taps_w;
-                            const int d = d_taps[PHASE_FIRST] + hd / h_taps[PHASE_TAPS] * met.tap_step_d;
-                            const int h = h_taps[PHASE_FIRST] + hd % h_taps[PHASE_TAPS] * met.tap_step_h;
-                            const int hd_at = d * grid.taps_h + h, at_w = first_w + tap % taps_w * step_w;
-                            const int at = shift ? hd_at * tap_pitch + at_w * grid.step_w
-                                                 : (hd_at * grid.taps_w + at_w) * tap_pitch;
-                            local const real *b = panel + tile * pitch + at;
-                            global const real *a_channel = a;
-                            for (int channel = from; channel < to; channel++) {
-                                TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                                a_channel += MR;
-                                b += width;
+            fill_panel(panel, COLS, COLS + shift, width, tap_pitch, pitch, runs, count, cut,
+                       OPEN(dy) + group * channels * source, image_size, left, from * hd_taps, to * hd_taps, rows);
+            for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+                const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
+                global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
+                const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
+                global const real *next_weights = OPEN(weights) + ((long)group * m_tiles + m_tile) * of_tile + from * MR;
+                for (int row = 0; row < rows_of_phases; row++) {
+                    const int d_phase = row / met.stride_h, h_phase = row % met.stride_h;
+                    local const int *d_taps = depths + d_phase * PHASE_FIELDS, *h_taps = heights + h_phase * PHASE_FIELDS;
+                    const int row_taps = d_taps[PHASE_TAPS] * h_taps[PHASE_TAPS];
+                    local const int *tile_run = runs;
+                    for (int tile = 0; tile * COLS < count; tile++) {
+                        const int begin = tile * COLS, end = min(begin + COLS, count);
+                        while (tile_run[RUN_AT] + tile_run[RUN_LENGTH] <= begin) tile_run += RUN_FIELDS;
+                        // what is stored after the products is asked for before them
+                        local const int *next_run = tile_run;
+                        for (int at = begin; at < end; next_run += RUN_FIELDS) {
+                            const int stop = min(next_run[RUN_AT] + next_run[RUN_LENGTH], end);
+                            const Piece piece = piece_of(next_run, at, stop, d_phase, h_phase, grid, met);
+                            for (int i = 0; i < m_rows; i++) {
+                                global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
+                                for (int l = 0; l < piece.length; l += 64 / (int)sizeof(stored)) __builtin_prefetch(xs + l, 1);
                             }
-                            a += channels * MR;
-                        }
-#if KEEP_SUMS
-                        if (to < channels) {
-                            TILE_STORE(acc, sums, COLS)
-                            continue;
-                        }
-#endif
-                        TILE_STORE(acc, staged + unit * MR * COLS, COLS)
-                    }
-#if KEEP_SUMS
-                    if (to < channels) continue;
-#endif
-                    for (int i = 0; i < m_rows; i++) {
-                        local real *values = staged + i * COLS;
-                        if (phases > 1) {
-                            interleave(line, values, (merged ? outputs : MR) * COLS, phases);
-                            values = line;
-                        }
-                        local const int *run = tile_run;
-                        for (int at = begin; at < end; run += RUN_FIELDS) {
-                            const int stop = min(run[RUN_AT] + run[RUN_LENGTH], end);
-                            const Piece piece = piece_of(run, at, stop, d_phase, h_phase, grid, met);
-                            global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
-                            if (piece.length > 0) store_run(xs, values + (at - begin) * phases, piece.length, add);
                             at = stop;
                         }
+                        global const real *a = next_weights;
+                        for (int unit = 0; unit < units; unit++) {
+                            const int first_w = merged ? 0 : widths[unit * PHASE_FIELDS + PHASE_FIRST];
+                            const int taps_w = merged ? grid.taps_w : widths[unit * PHASE_FIELDS + PHASE_TAPS];
+                            const int step_w = merged ? 1 : met.tap_step_w;
+                            realv acc[MR][NV];
+                            TILE_SET(acc, (realv)(0))
+#if KEEP_SUMS
+                            local real *sums = kept
+                                + ((((m_tile - m_first) * rows_of_phases + row) * block_tiles + tile) * units + unit) * MR * COLS;
+                            if (from > 0) {
+                                TILE_LOAD(acc, sums, COLS)
+                            }
+#endif
+                            for (int tap = 0; tap < row_taps * taps_w; tap++) {
+                                const int hd = tap / taps_w;
+                                const int d = d_taps[PHASE_FIRST] + hd / h_taps[PHASE_TAPS] * met.tap_step_d;
+                                const int h = h_taps[PHASE_FIRST] + hd % h_taps[PHASE_TAPS] * met.tap_step_h;
+                                const int hd_at = d * grid.taps_h + h, at_w = first_w + tap % taps_w * step_w;
+                                const int at = shift ? hd_at * tap_pitch + at_w * grid.step_w
+                                                     : (hd_at * grid.taps_w + at_w) * tap_pitch;
+                                local const real *b = panel + tile * pitch + at;
+                                global const real *a_channel = a;
+                                for (int channel = from; channel < to; channel++) {
+                                    TILE_STEP(acc, a_channel[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                                    a_channel += MR;
+                                    b += width;
+                                }
+                                a += channels * MR;
+                            }
+#if KEEP_SUMS
+                            if (to < channels) {
+                                TILE_STORE(acc, sums, COLS)
+                                continue;
+                            }
+#endif
+                            TILE_STORE(acc, staged + unit * MR * COLS, COLS)
+                        }
+#if KEEP_SUMS
+                        if (to < channels) continue;
+#endif
+                        for (int i = 0; i < m_rows; i++) {
+                            local real *values = staged + i * COLS;
+                            if (phases > 1) {
+                                interleave(line, values, (merged ? outputs : MR) * COLS, phases);
+                                values = line;
+                            }
+                            local const int *run = tile_run;
+                            for (int at = begin; at < end; run += RUN_FIELDS) {
+                                const int stop = min(run[RUN_AT] + run[RUN_LENGTH], end);
+                                const Piece piece = piece_of(run, at, stop, d_phase, h_phase, grid, met);
+                                global stored *xs = planes + piece.image * image_step + i * row_size + piece.at;
+                                if (piece.length > 0) store_run(xs, values + (at - begin) * phases, piece.length, add);
+                                at = stop;
+                            }
+                        }
                     }
+                    next_weights += (long)row_taps * widths_taps * channels * MR;
                 }
-                next_weights += (long)row_taps * widths_taps * channels * MR;
             }
         }
     }

@@ -212,7 +212,7 @@ typedef struct {
 SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y),
                      TENSOR_OF(real, slices), const int flip, const int has_bias, const int accumulate, const int channels,
                      const int m_count, const Grid grid, const TileSplit split, volatile global int *tickets,
-                     const int ticket_count, local real *pixels EPILOGUE_PARAMETERS) {
+                     local real *pixels EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int tile_w = TILES_W, block_rows = split.block_rows;
     const int tiles = (block_rows * tile_w + MR - 1) / MR * MR;
@@ -225,7 +225,7 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
     const int rows = grid.batch * TILES_H, row_items = (rows + split.rows - 1) / split.rows;
     const int items = row_items * ((m_blocks + split.blocks - 1) / split.blocks), workers = get_global_size(0);
 
-    Share share = take_ticket(tickets, ticket_count, items, workers);
+    Share share = take_ticket(TICKETS);
     int first = share.item % row_items * split.rows;
     while (share.item < items) {
         const int last_row = min((share.item % row_items + 1) * split.rows, rows);
@@ -249,7 +249,7 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
         }
         first += block_rows;
         if (first < last_row) continue;
-        if (share.item++ == share.last) share = take_ticket(tickets, ticket_count, items, workers);
+        if (share.item++ == share.last) share = take_ticket(TICKETS);
         first = share.item % row_items * split.rows;
     }
 }

@@ -15,7 +15,8 @@ from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
+from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
@@ -100,7 +101,7 @@ def splits_by_cost(
             threads = device.compute_units
             per_sum = s.splits / COSTS["splits_per_cycle"] + COSTS["result"]
             sums = groups * source_rows * taps * out_tiles * tile.columns * per_sum / threads
-            yield ceil_div(items, threads) * item * (1 + COSTS["uneven"] / items) + sums, most, s
+            yield turns(items, threads) * item + sums, most, s
 
 
 def choose_split(
@@ -193,16 +194,18 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
     partial = layout.take(splits * groups * out_tiles * tile.columns * depth * size, size)
     launches = []
     if s:
+        items = splits * ceil_div(grid.source_rows * channels, s.rows) * groups * ceil_div(out_tiles, s.tiles)
         launches.append(
             Launch(
                 planner.kernel("conv/gemm_cpu/backward_filter.cl", "conv_filter", defines, problem.dtype, MAD_ENABLE),
-                (splits, ceil_div(grid.source_rows * channels, s.rows), groups * ceil_div(out_tiles, s.tiles)),
+                (min(items, planner.device.compute_units), 1, 1),
                 (1, 1, 1),
                 (
                     *(Buffer("x"), Buffer("dy"), partial),
                     *ints(channels, out_count, groups),
                     grid.argument(),
                     *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
+                    Tickets(),
                     *map(Local, (s.panel_bytes, s.gradient_bytes, s.run_bytes)),
                 ),
                 ("dw",),

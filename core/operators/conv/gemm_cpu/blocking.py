@@ -134,14 +134,9 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
         weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
         products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
         tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
-        if grid.plain:  # threads take blocks until none are left, and fill panels while they multiply
-            item = panel * COSTS["visible_fill"] + b.row_tiles * (weights + tiles)
-            found.append((turns(items, device.compute_units) * item + COSTS["item"], -items, len(found), b))
-            continue
-        item = panel + b.row_tiles * (weights + tiles) + COSTS["item"]
-        found.append(
-            (ceil_div(items, device.compute_units) * item * (1 + COSTS["uneven"] / items), -items, len(found), b)
-        )
+        visible = COSTS["visible_fill"] if grid.plain else 1
+        item = panel * visible + b.row_tiles * (weights + tiles)
+        found.append((turns(items, device.compute_units) * item + COSTS["item"], -items, len(found), b))
     # among equal costs the last one comes first
     return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
 

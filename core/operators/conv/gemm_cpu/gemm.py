@@ -31,7 +31,6 @@ from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogu
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Tickets, Workspace, ints
-from clgraft.core.planning.tickets import ticket_count
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
 
@@ -273,13 +272,12 @@ class _Builder:
         blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
+        workers = min(blocks * row_blocks * problem.groups, self.planner.device.compute_units)
         # what is spread later is still in the caches then
         dense = target != Buffer(self.target)
         past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
-            items = blocks * row_blocks * problem.groups
-            workers = max(min(items, self.planner.device.compute_units), 1)
             return Launch(
                 self._kernel(grid, "conv_plain", **past),
                 (workers, 1, 1),
@@ -292,7 +290,6 @@ class _Builder:
                     Constant(np.int64(prod(grid.values("size")))),
                     *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
                     Tickets(),
-                    *ints(ticket_count(items, workers)),
                     *map(Local, (panel, tile_out, kept)),
                     *epilogue_arguments(self.epilogue, problem.dtype),
                 ),
@@ -300,7 +297,7 @@ class _Builder:
             )
         return Launch(
             self._kernel(grid, "conv_gather", **past),
-            (blocks, row_blocks, problem.groups),
+            (workers, 1, 1),
             (1, 1, 1),
             (
                 *(source, packed, bias, target),
@@ -308,7 +305,8 @@ class _Builder:
                 Accumulate(self.target),
                 *ints(self.channels, self.outputs),
                 grid.argument(),
-                *ints(blocking.tiles, blocking.row_tiles, blocking.part),
+                *ints(problem.groups, blocking.tiles, blocking.row_tiles, blocking.part),
+                Tickets(),
                 *map(Local, blocking.local_bytes),
                 *epilogue_arguments(self.epilogue, problem.dtype),
             ),

@@ -15,7 +15,7 @@ from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d, round_up
@@ -190,7 +190,6 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
     layout = WorkspaceLayout()
     nbytes = problem.groups * work.m_tiles * work.steps * tile.rows * work.size
     packed = layout.take(nbytes, work.size)
-    numbers = ints(work.channels, outputs, found.merged, work.units)
     table = Local(PHASE_INTS * work.strides * 4)
     pack_range = max(PACK_ELEMENTS // (prod(problem.kernel) * tile.rows), 1)
     panel, _, runs, kept = blocking.local_bytes
@@ -199,24 +198,25 @@ def plan(problem: ConvProblem, planner: Planner, chosen: Mapping[str, int]) -> L
         (ceil_div(work.channels, pack_range), work.m_tiles, problem.groups),
         (1, 1, 1),
         (
-            *(Buffer("w"), packed, *numbers, *ints(pack_range)),
+            *(Buffer("w"), packed),
+            *ints(work.channels, outputs, found.merged, work.units, pack_range),
             *(work.grid.argument(), _phase_taps(problem, work.grid)),
             *(table, Local(prod(problem.kernel) * 4)),
         ),
         ("dx",),
     )
+    blocks = ceil_div(work.grid.pixels, blocking.tiles * tile.columns)
+    items = blocks * ceil_div(work.m_tiles, blocking.row_tiles) * problem.groups
     multiplying = Launch(
         planner.kernel(FILE, "conv_phases", defines, problem.dtype, MAD_ENABLE),
-        (
-            ceil_div(work.grid.pixels, blocking.tiles * tile.columns),
-            ceil_div(work.m_tiles, blocking.row_tiles),
-            problem.groups,
-        ),
+        (min(items, planner.device.compute_units), 1, 1),
         (1, 1, 1),
         (
-            *(Buffer("dy"), packed, Buffer("dx"), Accumulate("dx"), *numbers),
+            *(Buffer("dy"), packed, Buffer("dx"), Accumulate("dx")),
+            *ints(work.channels, outputs, problem.groups, found.merged, work.units),
             *(work.grid.argument(), _phase_taps(problem, work.grid)),
             *ints(work.shift, blocking.tiles, blocking.row_tiles, blocking.part),
+            Tickets(),
             *map(Local, (panel, work.staged(tile) * work.size, work.phases * tile.columns * work.size, runs)),
             *(table, Local(kept)),
         ),

@@ -36,7 +36,6 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, Workspace, ints
 from clgraft.core.planning.structs import StructConstant
-from clgraft.core.planning.tickets import ticket_count
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
@@ -180,8 +179,7 @@ class _Builder:
         slice_size = tiles * (g.padded_channels + columns) + 2 * PAD
         if split.own_weights:
             slice_size += g.chunk * columns + PAD
-        items = split.items(g, self.blocks)
-        workers = min(items, self.planner.device.compute_units)
+        workers = min(split.items(g, self.blocks), self.planner.device.compute_units)
         slices = self.layout.take(workers * g.elements * slice_size * 4)
         launches.append(
             self.launch(
@@ -190,7 +188,8 @@ class _Builder:
                 *(Buffer(self.source), weights, Buffer("w"), self.bias, Buffer(self.target)),
                 *(slices, *ints(self.flip, self.problem.bias), Accumulate(self.target)),
                 *(*ints(g.channels, g.outputs), g.argument(), self.split_argument(split)),
-                *(Tickets(), *ints(ticket_count(items, workers)), self.pixels),
+                Tickets(),
+                self.pixels,
                 *self.last,
                 **({"OWN_WEIGHTS": "transform_weights"} if split.own_weights else {}),
             )
