@@ -16,6 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 PAGE = 4096
+NO_TICKETS = 2**30  # what a counter of tickets holds when all items are taken (kernels/common/tickets.cl)
 
 
 def device_of(platform_name: str, version: str, number: int) -> Any:
@@ -50,6 +51,10 @@ def launch(context: Any, queue: Any, task: dict[str, Any]) -> None:
             set_argument(position, keep[-1])
             set_argument(position + 1, np.uint64(0))
             position += 2
+        elif kind == "tickets":
+            keep.append(cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.full(1, NO_TICKETS, np.int32)))
+            set_argument(position, keep[-1])
+            position += 1
         else:
             set_argument(position, cl.LocalMemory(what) if kind == "local" else bytes.fromhex(what))
             position += 1

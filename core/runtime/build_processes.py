@@ -183,6 +183,8 @@ def _small(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> bo
     """Return whether a child can run one work-group of a launch without much memory and time."""
     if 0 in launch.global_size or max(launch.global_size) > LARGEST_GRID:
         return False
+    if any(isinstance(item, Tickets) for item in launch.arguments):
+        return True  # a child gets none: it has nothing to do
     largest = max((_memory(item, sizes, workspace_bytes) for item in launch.arguments), default=0)
     groups = math.prod(launch.global_size) // math.prod(launch.local_size) if launch.local_size else 1
     return largest / groups <= LARGEST_GROUP
@@ -207,7 +209,7 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
     if isinstance(item, Local):
         return "local", item.nbytes
     if isinstance(item, Tickets):
-        return "no tickets", 4
+        return "tickets", ""
     if isinstance(item, StructConstant):
         return "value", item.value.hex()
     if isinstance(item, Scalar):

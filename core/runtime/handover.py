@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Scalar, Tickets, Workspace
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Constant,
+    Launch,
+    Launches,
+    Local,
+    Scalar,
+    Tickets,
+    Workspace,
+)
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Problem
 from clgraft.core.runtime.plan import DTYPE_CODES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.cpu_costs import costs
@@ -22,7 +22,7 @@ PLAIN_BYTES = 320 * 1024
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a grid is split: tiles of pixels and row tiles of a panel's products, source rows of a panel; local memory."""
+    """How a grid is split: tiles of pixels and row tiles of a panel's products, its source rows; local memory."""
 
     tiles: int
     row_tiles: int

@@ -30,7 +30,17 @@ from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Tickets, Workspace, ints
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Constant,
+    Launch,
+    Launches,
+    Local,
+    Tickets,
+    Workspace,
+    ints,
+)
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
 
