@@ -55,6 +55,7 @@ class GroupTile:
     fixed_group: bool = True
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
+    taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
 
     @property
     def name(self) -> str:
@@ -141,11 +142,19 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
         if words and int(words[1]) == size:
             numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
             numbers.update(zip(SPEEDS, map(float, words[12:15])))
-            options = tuple(word for word in words[15:] if word != "free" and word not in MICRO_KERNELS)
+            options = tuple(word for word in words[15:] if word.startswith("-"))
             micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
             fixed_group = "free" not in words[15:]
             name, _, mode = words[0].partition(":")
-            tile = GroupTile(name, **numbers, options=options, fixed_group=fixed_group, micro=micro, tf32=mode == TF32)
+            tile = GroupTile(
+                name,
+                **numbers,
+                options=options,
+                fixed_group=fixed_group,
+                micro=micro,
+                tf32=mode == TF32,
+                taps="taps" in words[15:],
+            )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
 
@@ -172,7 +181,9 @@ def _has_units(tile: GroupTile, device: DeviceInfo) -> bool:
 
 
 def serves(tile: GroupTile, product: ProductShape) -> bool:
-    """Return whether a tile computes a product with the accuracy of its dtype."""
+    """Return whether a tile is meant for a product and computes it with the accuracy of its dtype."""
+    if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
+        return False
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
