@@ -1,7 +1,8 @@
 """Compare convolutions on a GPU with PyTorch's cuDNN: `python benchmarks/conv_gpu.py resnet50 --batch 64`.
 
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
-cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named.
+cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named. With
+`CLGRAFT_PRECISION=tf32` both sides may use TF32.
 Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
 for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` writes all figures.
 """
@@ -25,6 +26,7 @@ from timing import geometric_mean, problem_lines
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
+from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
@@ -126,10 +128,10 @@ def main() -> int:
     parser.add_argument("--tiles", action="store_true", help="time every tile and split")
     parser.add_argument("--json", help="file for all figures")
     options = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == TF32
     torch.backends.cudnn.benchmark = True
     context = core.context("gpu")
-    print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours (float32), relative error ours / cuDNN")
+    print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({precision()}), error ours / cuDNN")
     results, ratios = [], {direction: [] for direction in DIRECTIONS}
     for name in options.sets:
         for label, text in problem_lines(name).items():
