@@ -10,7 +10,11 @@
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
 // program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
 
-#if TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128 && TILE_M != 256)
+#if HALO
+#if TILE_K != 32 || TILE_M % 64 || TILE_N % 32 || TILE_N > 256 || ITEM_M != 2 || ITEM_N * 4 != TILE_N || !TF32
+#error a warpgroup makes 64 rows and up to 256 columns, 32 elements of the depth at a time
+#endif
+#elif TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128 && TILE_M != 256)
 #error a warpgroup makes 64, 128 or 256 rows and 64 columns, 32 elements of the depth at a time
 #endif
 
@@ -40,21 +44,36 @@ int row_of(const Place *place, const int i) { return place->m + i / 2 * 8 + i % 
 
 int column_of(const Place *place, const int j) { return place->n + j; }
 
+// The size of the products' side that is in local memory: columns with conv/gemm_gpu/halo.cl, else rows.
+#if HALO
+#define UNITS_N TILE_N
+#else
+#define UNITS_N TILE_M
+#endif
+
 // Sums of a step: element 4 * j + 2 * c + r is row r of the two of block j, column c of the two.
-#define SUMS (TILE_M / 2)
+#define SUMS (UNITS_N / 2)
 
 #if EMULATED
 #define WGMMA_LOOP _Pragma("unroll 1")
 #define MICRO_LOCALS local uint operands[THREADS * 4]
+#define MICRO_OPERANDS , operands
+#define MICRO_PARAMETERS , local uint *operands
 #define FENCE_TILES
 #define WGMMA_BEGIN
 #define WGMMA_COMMIT
 #define WGMMA_WAIT(sums)
-typedef local const float *TileAddress;
-#define TILE_ADDRESS(tile) (tile)
+#define WGMMA_WAIT_EARLIER
+typedef struct {
+    local const float *tile;
+    int row;
+} TileAddress;
+#define TILE_ADDRESS(tile) TILE_ROW_ADDRESS(tile, 0)
+#define TILE_ROW_ADDRESS(tile, row) ((TileAddress){tile, row})
 #define WGMMA(sums, b, tile, slice, add) wgmma(sums, b, tile, slice, add, operands)
 
-void wgmma(float *sums, const uint *b, local const float *tile, const int slice, const int add, local uint *operands) {
+void wgmma(float *sums, const uint *b, const TileAddress address, const int slice, const int add,
+           local uint *operands) {
     const int id = get_local_id(0), warp = id / 32 * 32, g = id % 32 / 4, t = id % 4;
     for (int i = 0; i < 4; i++) operands[id * 4 + i] = b[i];
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -63,7 +82,7 @@ void wgmma(float *sums, const uint *b, local const float *tile, const int slice,
         float sum = add ? sums[e] : 0;
         for (int k = 0; k < 8; k++) {
             const uint fed = operands[(warp + g * 4 + k % 4) * 4 + k / 4 * 2 + e / 2 % 2];
-            const uint a = as_uint(tile[A_SLOT(8 * slice + k, row)]);
+            const uint a = as_uint(address.tile[A_SLOT(8 * slice + k, address.row + row)]);
             sum += as_float(a & 0xffffe000u) * as_float(fed & 0xffffe000u);
         }
         sums[e] = sum;
@@ -73,43 +92,78 @@ void wgmma(float *sums, const uint *b, local const float *tile, const int slice,
 #else
 #define WGMMA_LOOP _Pragma("unroll")
 #define MICRO_LOCALS
+#define MICRO_OPERANDS
+#define MICRO_PARAMETERS
 #define FENCE_TILES asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
 #define WGMMA_BEGIN asm volatile("//sm_90a: wgmma.fence.sync.aligned;" ::: "memory")
 #define WGMMA_COMMIT asm volatile("//sm_90a: wgmma.commit_group.sync.aligned;" ::: "memory")
 #define SUMS4(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define SUMS16(s, i) SUMS4(s, i), SUMS4(s, i + 4), SUMS4(s, i + 8), SUMS4(s, i + 12)
-#define SUMS64(s, i) SUMS16(s, i), SUMS16(s, i + 16), SUMS16(s, i + 32), SUMS16(s, i + 48)
-#if TILE_M == 64
-#define ALL_SUMS(s) SUMS16(s, 0), SUMS16(s, 16)
+#define SUMS_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define SUMS_1 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS_2 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define SUMS_3 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SUMS_4 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define SUMS_5 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define SUMS_6 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+// The instruction: sums, what work-items feed, the tile's address, and whether there are sums to add to.
+#define WGMMA_OF(size, sums, a, b, c, d, tile, add) \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
+    "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
+#if UNITS_N == 64
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16)
 #define WGMMA_TEXT \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%0, " \
-    "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
-    "%23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
-#elif TILE_M == 128
-#define ALL_SUMS(s) SUMS64(s, 0)
+    WGMMA_OF("64", SUMS_0 ", " SUMS_1, \
+             "32", "33", "34", "35", "36", "37")
+#elif UNITS_N == 96
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32)
 #define WGMMA_TEXT \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
-    "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
-    "%63}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
-#else
-#define ALL_SUMS(s) SUMS64(s, 0), SUMS64(s, 64)
+    WGMMA_OF("96", SUMS_0 ", " SUMS_1 ", " SUMS_2, \
+             "48", "49", "50", "51", "52", "53")
+#elif UNITS_N == 128
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
 #define WGMMA_TEXT \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
-    "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
-    "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, " \
-    "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
-    "%122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1;}"
+    WGMMA_OF("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, \
+             "64", "65", "66", "67", "68", "69")
+#elif UNITS_N == 160
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64)
+#define WGMMA_TEXT \
+    WGMMA_OF("160", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4, \
+             "80", "81", "82", "83", "84", "85")
+#elif UNITS_N == 192
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80)
+#define WGMMA_TEXT \
+    WGMMA_OF("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, \
+             "96", "97", "98", "99", "100", "101")
+#elif UNITS_N == 224
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96)
+#define WGMMA_TEXT \
+    WGMMA_OF("224", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6, \
+             "112", "113", "114", "115", "116", "117")
+#elif UNITS_N == 256
+#define ALL_SUMS(s) \
+    SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), \
+    SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), SUMS16(s, 112)
+#define WGMMA_TEXT \
+    WGMMA_OF("256", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6 ", " SUMS_7, \
+             "128", "129", "130", "131", "132", "133")
 #endif
 #define WGMMA_WAIT(s) asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 0;" : ALL_SUMS(s)::"memory")
+// Waits for all products but those of the last step.
+#define WGMMA_WAIT_EARLIER asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 1;" ::: "memory")
 // A descriptor of a tile: its address, and 1024 bytes from eight rows to the next, with the swizzle of 128 bytes.
 typedef ulong TileAddress;
 #define TILE_ADDRESS(tile) \
     (((ulong)1 << 62) | ((ulong)64 << 32) | ((ulong)1 << 16) | (ulong)(((uint)(size_t)(tile) & 0x3ffffu) >> 4))
+// From another row of the tile on: the swizzle goes by addresses.
+#define TILE_ROW_ADDRESS(tile, row) (TILE_ADDRESS(tile) + (ulong)(8 * (row)))
 #define WGMMA(s, b, tile, slice, add)                   \
     asm volatile(WGMMA_TEXT                             \
                  : ALL_SUMS(s)                          \

@@ -1,0 +1,169 @@
+"""Convolutions on Hopper's units from pixels that lie in local memory once, computed through local memory here.
+
+Data are small whole numbers, whose products and sums are exact in TF32 and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu.halo import Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts, rows, serves
+from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
+from clgraft.core.problem import ceil_div
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, reference
+from tests.core.test_epilogues import BOTH
+
+WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
+# problem: rows and pixels of a tile, parts of the depth
+PROBLEMS = {
+    "conv forward n2 ic64 ih8 iw9 oc70 kh3 kw3 ph1 pw1 b1": (64, 64, 1),
+    "conv forward g2 n2 ic128 ih10 iw6 oc60 kh3 kw3 ph2 pw2": (64, 96, 2),
+    "conv forward n2 ic64 ih10 iw10 oc20 kh5 kw5": (64, 64, 2),
+    "conv backward_data n5 ic130 ih7 iw7 oc32 kh3 kw3 ph1 pw1": (128, 128, 1),
+    "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1),
+    "conv forward f16 n2 ic96 iw36 oc20 kw4 pw2": (64, 64, 3),
+    "conv backward_data g2 n3 ic40 ih6 iw7 oc256 kh1 kw1": (128, 64, 2),
+}
+MORE = {
+    "conv forward n40 ic32 ih2 iw2 oc70 kh3 kw3 ph1 pw1 b1": (64, 64, 1),
+    "conv forward n3 ic96 ih3 iw3 oc70 kh1 kw1 b1": (128, 64, 1),
+    "conv forward n3 ic32 iw5 oc70 kw1": (64, 64, 1),
+    "conv forward n1 ic32 ih9 iw11 oc12 kh5 kw3 ph4 pw2": (64, 224, 1),
+    "conv backward_data n1 ic12 ih20 iw21 oc64 kh1 kw3": (256, 128, 2),
+    "conv backward_data n2 ic20 ih9 iw12 oc96 kh3 kw3 ph1 pw1": (64, 160, 1),
+    "conv forward n2 ic32 ih6 iw200 oc9 kh3 kw3 ph1 pw1": (128, 192, 1),
+}
+
+
+def tile_of(m: int, n: int) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, item_m=2, item_n=n // 4, halo=True, taps=False)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """Rows and pixels of the tile and a number of parts, which are then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        m, n, parts = wanted
+        tile = tile_of(m, n)
+        assert serves(tile, product)
+        _, chunks, unit = counts(product, tile)
+        length = ceil_div(chunks, parts)
+        return TileChoice(tile, ceil_div(chunks, length), length * unit)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    yield wanted
+
+
+def whole_numbers(problem: core.ConvProblem, most: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    inputs = (argument for argument in problem.arguments() if argument.role == "in")
+    return {a.name: rng.integers(-most, most + 1, a.shape).astype(problem.dtype) for a in inputs}
+
+
+def check(text: str, forced: list, tile: tuple[int, int, int]) -> None:
+    forced[:] = tile
+    problem, context = core.parse(text), Context.on(None)
+    arrays = whole_numbers(problem, 1 if problem.dtype == "float16" else 9)
+    exact = reference(problem, arrays)
+    plan = context.plan(problem, algorithm="gpu_gemm")
+    assert plan.precision == "tf32"
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    output = OUTPUTS[problem.direction]
+    plan.run(**arrays, **{output: result})
+    np.testing.assert_array_equal(result, exact)
+    plan.run(**arrays, **{output: core.accumulate(result)})
+    np.testing.assert_array_equal(result, 2 * exact)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_results_are_exact(text: str, forced: list) -> None:
+    check(text, forced, PROBLEMS[text])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("text", MORE)
+def test_more_results_are_exact(text: str, forced: list) -> None:
+    check(text, forced, MORE[text])
+
+
+def test_what_follows_is_computed(forced: list) -> None:
+    forced[:] = 64, 64, 1
+    context = Context.on(None)
+    problem = core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}")
+    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    rng, scalars = np.random.default_rng(3), problem.trial_scalars()
+    arrays = {
+        name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()
+    }
+    expected = problem.reference(arrays, scalars)["y"]
+    result = np.full(expected.shape, np.nan, problem.dtype)
+    context.plan_launches(problem, launches, "gpu_gemm").run(scalars=scalars, **arrays, y=result)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
+
+
+def test_nan_reaches_only_the_pixels_that_meet_it(forced: list) -> None:
+    """The zeros after a row are those in front of the next one."""
+    text = next(iter(PROBLEMS))
+    forced[:] = PROBLEMS[text]
+    problem = core.parse(text)
+    arrays = whole_numbers(problem, 9)
+    arrays["x"][0, 5, 3, 8] = arrays["x"][1, 40, 0, 0] = np.nan
+    exact = reference(problem, arrays)
+    result = np.zeros(exact.shape, np.float32)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, y=result)
+    np.testing.assert_array_equal(result, exact)
+
+
+def halo(text: str) -> Halo | None:
+    problem = core.parse(text)
+    grids = [forward_grid(problem)] if problem.direction == "forward" else backward_data_grids(problem)
+    return halo_of(grids, problem.in_channels if problem.direction == "forward" else problem.out_channels)
+
+
+def test_zeros_between_rows_and_images_are_shared() -> None:
+    for text, sizes in (
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph1 pw1", (15, 13)),
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3", (14, 12)),
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph2 pw2", (16, 14)),
+        ("conv backward_data n2 ic8 ih14 iw12 oc32 kh5 kw5 ph2 pw2", (16, 14)),
+    ):
+        found = halo(text)
+        assert found is not None and found.sizes == sizes
+    found = halo("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph1 pw1")
+    assert found is not None and found.rows(64) == 96  # and 2 * 13 + 2 more pixels, up to a multiple of 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward n2 ic33 ih14 iw12 oc8 kh3 kw3",
+        "conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 sh2 sw2",
+        "conv backward_data n2 ic8 ih14 iw12 oc32 kh3 kw3 sh2 sw2",
+        "conv forward n2 ic32 id3 ih4 iw5 oc8 kd2 kh2 kw2",
+        "conv backward_data n2 ic8 ih4 iw4 oc32 kh3 kw3 ph3 pw3",
+    ],
+)
+def test_other_problems_are_left_to_other_kernels(text: str) -> None:
+    assert halo(text) is None
+
+
+def test_tiles_that_do_not_fit_serve_not() -> None:
+    def product(width: int, channels: int) -> ProductShape:
+        found = halo(f"conv forward n1 ic{channels} ih64 iw{width} oc64 kh3 kw3 ph1 pw1")
+        return ProductShape(64, 64 * width, 9 * channels, 1, channels, found)
+
+    assert serves(tile_of(128, 256), product(64, 64))
+    assert not serves(tile_of(128, 256), product(64, 1024))  # too many products for the units' sums
+    assert not serves(tile_of(128, 256), product(800, 64))  # too much local memory
+    assert not serves(tile_of(64, 256), product(200, 64))  # too much to load for the work-items
+    assert not serves(tile_of(128, 256), replace(product(64, 64), halo=None))
