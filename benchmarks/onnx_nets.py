@@ -3,9 +3,9 @@
     python benchmarks/onnx_nets.py --device pocl
     python benchmarks/onnx_nets.py mobilenet_v2 --batch 1 --cpu-time
 
-Needs torch, torchvision, onnx, onnxruntime and openvino. Weights are random. Each peer has as many threads as the
-OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of a run, which other
-programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
+Needs torch, torchvision, onnx, onnxruntime and, without --no-openvino, openvino. Weights are random. Each peer has as
+many threads as the OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of
+a run, which other programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ def exported(name: str, folder: Path) -> str:
     return str(path)
 
 
-def contenders(path: str, batch: int, device: str | None, cpu_time: bool) -> dict[str, Callable[[], Any]]:
+def contenders(path: str, options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Return each side's run of a model, after a first run whose results agree."""
-    session = Session(path, device)
-    model = onnx.load(path)
+    session = Session(path, options.device)
+    model, batch = onnx.load(path), options.batch
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch  # OpenVINO plans for fixed sizes
-    threads = core.context(device).device.compute_units
-    runtime, vino = onnxruntime(model, threads, spinning=not cpu_time), openvino(model, threads)
+    threads = core.context(options.device).device.compute_units
+    runtime = onnxruntime(model, threads, spinning=not options.cpu_time)
     given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
     calls: dict[str, Callable[[], Any]] = {
         "clgraft": lambda: session.run(given)["y"],
         "ONNX Runtime": lambda: runtime(given)[0],
-        "OpenVINO": lambda: vino(given)[0],
     }
+    if options.openvino:
+        vino = openvino(model, threads)
+        calls["OpenVINO"] = lambda: vino(given)[0]
     results = {name: np.array(call()) for name, call in calls.items()}
     for name, y in results.items():
         error = np.abs(y - results["ONNX Runtime"]).max() / np.abs(results["ONNX Runtime"]).max()
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each net")
     parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
+    parser.add_argument("--no-openvino", dest="openvino", action="store_false", help="leave OpenVINO out")
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()
     device = core.context(options.device).device
@@ -98,7 +101,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.nets:
             path = exported(name, options.folder or Path(scratch))
-            calls = contenders(path, options.batch, options.device, options.cpu_time)
+            calls = contenders(path, options)
             if options.cpu_time:
                 times = processor_times(calls, options.seconds, options.repeats)
             else:

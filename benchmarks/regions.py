@@ -2,9 +2,10 @@
 
     python benchmarks/regions.py resnet50_v1 mobilenet1.0 --batch 32 --device nvidia
 
-Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators. Before it is
-timed, outputs of each model are compared with those of the single operators, and so are losses where nothing is drawn.
-Times are those of the wall clock and of the processors: the latter mean more on a machine that does other work as well.
+Inference and a training step with forward, backward and optimizer; `--native` adds MXNet's own operators, `--frozen`
+regions with frozen parameters, which make a difference to inference. Before it is timed, outputs of each model are
+compared with those of the single operators, and so are losses where nothing is drawn. Times are those of the wall clock
+and of the processors: the latter mean more on a machine that does other work as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--native", action="store_true", help="time MXNet's own operators too")
+    parser.add_argument("--optimizer", default="sgd", help="sgd, ocl_sgd, ...; --native has MXNet's own")
+    parser.add_argument("--frozen", action="store_true", help="time regions with frozen parameters too")
+    parser.add_argument("--inference", action="store_true", help="leave training out")
     return parser.parse_args()
 
 
@@ -42,7 +46,7 @@ class Model:
         self.mx, self.batch = mx, options.batch
         self.net = gluon.model_zoo.vision.get_model(name, prefix="net_")
         if kind != "native":
-            ops.swap_block(self.net, regions=kind == "regions")
+            ops.swap_block(self.net, regions=kind != "operators", frozen=kind == "frozen")
         if os.path.exists(parameters):
             self.net.load_parameters(parameters)
         else:
@@ -55,7 +59,9 @@ class Model:
         self.net(self.x).wait_to_read()
         if not os.path.exists(parameters):
             self.net.save_parameters(parameters)
-        self.trainer = gluon.Trainer(self.net.collect_params(), "sgd", {"learning_rate": 1e-4, "momentum": 0.9})
+        optimizer = options.optimizer.removeprefix("ocl_" if kind == "native" else "")
+        settings = {"learning_rate": 1e-4, **({} if optimizer.endswith("adam") else {"momentum": 0.9})}
+        self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, settings)
 
     def infer(self) -> Any:
         """Return the outputs."""
@@ -73,16 +79,18 @@ class Model:
         return float(loss.mean().asscalar())
 
 
-def expect_equal(name: str, models: dict[str, Model]) -> None:
+def expect_equal(name: str, models: dict[str, Model], train: bool) -> None:
     """Compare outputs, and losses of two steps unless a dropout makes them random."""
     outputs = {kind: model.infer().asnumpy() for kind, model in models.items()}
-    losses = {kind: [model.train() for _ in range(2)] for kind, model in models.items()}
+    losses = {kind: [model.train() for _ in range(2 * train)] for kind, model in models.items()}
     expected, random = outputs["operators"], "Dropout" in str(models["operators"].net)
     for kind in models:
         what = f"{name}, {kind}"
         np.testing.assert_allclose(outputs[kind], expected, atol=1e-3 * np.abs(expected).max(), err_msg=what)
-        if not random:
-            np.testing.assert_allclose(losses[kind], losses["operators"], rtol=1e-3, err_msg=what)
+        if train and not random:
+            # rounding alone changes the loss after a step, by 6e-4 if MXNet gets ResNet-50's 8 images in another order
+            steps = 1 if kind == "native" else 2
+            np.testing.assert_allclose(losses[kind][:steps], losses["operators"][:steps], rtol=1e-3, err_msg=what)
 
 
 def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, list[tuple[float, float]]]:
@@ -103,7 +111,8 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
-    kinds = ["operators", "regions"] + ["native"] * options.native
+    kinds = ["operators", "regions"] + ["frozen"] * options.frozen + ["native"] * options.native
+    actions = ("infer",) if options.inference else ("infer", "train")
     import clgraft.mxnet_ops  # noqa: F401
     from clgraft import core
 
@@ -112,15 +121,19 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             parameters = os.path.join(folder, "net.params")
             models = {kind: Model(name, kind, options, parameters) for kind in kinds}
-            expect_equal(name, models)
-            for action in ("infer", "train"):
-                getattr(models["regions"], action)()
+            expect_equal(name, models, "train" in actions)
+            for action in actions:
+                for kind in kinds[1:]:
+                    getattr(models[kind], action)()
                 times = interleaved(models, action, options.runs)
                 for number, clock in enumerate(("wall clock", "processors")):
                     found = {kind: [pair[number] for pair in pairs] for kind, pairs in times.items()}
-                    ratio = statistics.median(a / b for a, b in zip(found["operators"], found["regions"]))
                     each = "  ".join(f"{kind} {statistics.median(own):8.1f} ms" for kind, own in found.items())
-                    print(f"{name:16} {action:5} {clock}  {each}  operators / regions {ratio:.2f}", flush=True)
+                    ratios = []
+                    for kind in kinds[1 : 2 + options.frozen]:
+                        pairs = zip(found["operators"], found[kind])
+                        ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
+                    print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
 
 
 if __name__ == "__main__":

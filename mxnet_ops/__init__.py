@@ -11,6 +11,8 @@ import mxnet
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
 from clgraft.mxnet_ops.engine.calls import lib as _lib
 from clgraft.mxnet_ops.engine.errors import OperatorError
+from clgraft.mxnet_ops.frozen import inference
+from clgraft.mxnet_ops.frozen.inference import refresh
 from clgraft.mxnet_ops.guards import guard, unguard
 from clgraft.mxnet_ops.guards.guard import guard_symbol
 from clgraft.mxnet_ops.operators.activation import Activation
@@ -31,6 +33,8 @@ from clgraft.mxnet_ops.operators.reordering import DepthToSpace, Repeat, Transpo
 from clgraft.mxnet_ops.operators.slicing import Crop, Pad, Slice
 from clgraft.mxnet_ops.operators.softmax import Softmax
 from clgraft.mxnet_ops.operators.softmax_loss import SoftmaxCrossEntropy, SoftmaxOutput
+from clgraft.mxnet_ops.optimizers import update as _optimizers
+from clgraft.mxnet_ops.optimizers.rules import OclAdam, OclNAG, OclSGD
 from clgraft.mxnet_ops.regions import execution as _regions  # noqa: F401  (makes ocl_region known)
 from clgraft.mxnet_ops.swap.block import swap_block
 from clgraft.mxnet_ops.swap.report import Report, Row
@@ -55,6 +59,9 @@ __all__ = [
     "L2Normalization",
     "LayerNorm",
     "Node",
+    "OclAdam",
+    "OclNAG",
+    "OclSGD",
     "OperatorError",
     "Pad",
     "Pointwise",
@@ -72,16 +79,19 @@ __all__ = [
     "Transpose",
     "guard_symbol",
     "numpy_compat",
+    "refresh",
     "swap_block",
     "swap_symbol",
 ]
 
 guard.install()
 unguard.install()
+inference.install()
 random_numbers.install()
 backward_writes.install()
 errors.install()
 partial_shapes.install()
+_optimizers.install()
 # Do not finalize Python while an operator is queued: the engine would deadlock. Exit functions run in reverse order,
 # and finalizers, which free the core's plans, are one of them: they must be registered before this one
 weakref.finalize(guard.install, int)

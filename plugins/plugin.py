@@ -35,6 +35,8 @@ class SwapRequest:
         Let connected operators run as one graph.
     keep : sequence of str
         Values that regions leave visible, in the framework's own words.
+    frozen : bool
+        MXNet: let regions take their parameters as constants in inference.
     native : bool
         Caffe: name the types of clgraft's C++ layers instead of Python layers.
     back : bool
@@ -52,6 +54,7 @@ class SwapRequest:
     exclude: Sequence[str] | None = None
     regions: bool = False
     keep: Sequence[str] = ()
+    frozen: bool = False
     native: bool = False
     back: bool = False
     root: Path | None = None

@@ -35,6 +35,24 @@ FAULTS = {
         "const bool add = from;",
         CONV_CPU % "forward",
     ),
+    "pixels of a panel's borders kept": (
+        "conv/gemm_cpu/panel.cl",
+        "select(old, load_apart(p + row_at[r], step), met)",
+        "load_apart(p + row_at[r], step)",
+        CONV_CPU % "forward",
+    ),
+    "a phase of a stride stored twice": (
+        "conv/gemm_cpu/phases.cl",
+        "low.odd = b.lo;",
+        "low.odd = a.lo;",
+        "core/test_conv_cpu.py::test_matches_float64[3x3-stride-2-backward_data]",
+    ),
+    "accumulation of phases overwrites": (
+        "conv/gemm_cpu/phases.cl",
+        "piece.length, add)",
+        "piece.length, false)",
+        "core/test_conv_cpu.py::test_matches_float64[3x3-stride-2-backward_data]",
+    ),
     "accumulation in place overwrites": (
         "conv/gemm_cpu/gemm_in_place.cl",
         "const bool add = accumulate || from;",

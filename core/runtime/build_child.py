@@ -1,7 +1,8 @@
-"""A child process of build_processes.py: it builds kernels and launches each of them once, on zeros.
+"""A child process of build_processes.py: it builds programs into the cache, or launches kernels once, on zeros.
 
-It is run as a script that imports nothing of clgraft, so that it starts fast. The argument names a device. It writes a
-line when it is free, and reads tasks, one line of JSON each, until there are no more.
+It is run as a script that imports nothing of clgraft before it has to, so that it starts fast. The argument names a
+device. It writes a line when it is free, and reads tasks, one line of JSON each, until there are no more. A task with
+arguments is a launch.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ import pyopencl as cl
 PAGE = 4096
 
 
-def device_named(platform_name: str, version: str, name: str) -> Any:
-    """Return the device that the parent process uses."""
+def device_of(platform_name: str, version: str, number: int) -> Any:
+    """Return the device that the parent process uses: the platform's one of a number."""
     return next(
-        device
+        platform.get_devices()[number]
         for platform in cl.get_platforms()
         if (platform.name, platform.version) == (platform_name, version)
-        for device in platform.get_devices()
-        if device.name == name
     )
 
 
-def launch(queue: Any, task: dict[str, Any]) -> None:
+def build(context: Any, device: Any, task: dict[str, Any]) -> None:
+    """Leave a task's program in the program cache."""
+    from clgraft.core.runtime import program_cache
+
+    program_cache.build(context, device, task["source"], tuple(task["options"]))
+
+
+def launch(context: Any, queue: Any, task: dict[str, Any]) -> None:
     """Build a task's kernel and run it to its end, with one work-group where the task has a size of work-groups."""
-    context = queue.context
     no_cache: Any = False  # pyopencl's own
     program = cl.Program(context, task["source"]).build(options=task["options"], cache_dir=no_cache)
     kernel = cl.Kernel(program, task["name"])
@@ -56,12 +61,17 @@ def main() -> None:
     """Do tasks until there are no more. One that fails is left to the parent process."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what drivers print goes to stderr
-    device = device_named(*json.loads(sys.argv[2]))
-    queue = cl.CommandQueue(cl.Context([device]))
+    device = device_of(*json.loads(sys.argv[2]))
+    context = cl.Context([device])  # Intel's runtime does not give a queue's context back
+    queue = cl.CommandQueue(context)
     print("ready", file=channel, flush=True)
     for line in sys.stdin:
         try:
-            launch(queue, json.loads(line))
+            task = json.loads(line)
+            if "arguments" in task:
+                launch(context, queue, task)
+            else:
+                build(context, device, task)
         except Exception as error:
             print(error, file=sys.stderr)
         print("done", file=channel, flush=True)

@@ -1,12 +1,16 @@
-"""Builds kernels in child processes, for drivers that compile a kernel when it first runs, one after the other.
+"""Builds kernels in child processes, for drivers whose compilers work on one program at a time in a process.
 
-PoCL's compiler works under one lock, and most of its work waits until a kernel is first launched with a work-group
-size. So before a plan of many new kernels is handed over, child processes launch each of them once, with a single
-work-group on zeros, and leave them in the cache that the driver keeps. The calling process then finds them there. It
-knows launches only: the same sources, options, work-group sizes and arguments, so that it builds what will run.
+Before a plan of many new kernels is handed over, child processes build them and leave them in a cache, where the
+calling process finds them. There are two ways:
 
-A note in the program cache says that a kernel was given to a child. A note that is wrong costs time and nothing else,
-and so does a child that fails: what it leaves undone is built by the process that needs it.
+* PoCL compiles most of a kernel when it is first launched with a work-group size, and keeps it in a cache of its own.
+  So children launch each kernel once, with a single work-group on zeros. They know launches only: the same sources,
+  options, work-group sizes and arguments, so that they build what will run. A note in the program cache says that a
+  kernel was given to a child; a note that is wrong costs time and nothing else.
+* NVIDIA's driver compiles a program when it is built, and leaves binaries to us: children put them into the program
+  cache. 16 threads of one process are 1.3 times as fast there as one thread.
+
+A child that fails costs time and nothing else, too: what it leaves undone is built by the process that needs it.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -38,6 +42,11 @@ MOST = 8  # child processes
 # without them.
 SECONDS_OF_A_CHILD = 0.6
 SECONDS_OF_A_KERNEL = 0.25
+# The same of a GPU's child, which opens the device, and of a program there, on NVIDIA's driver; and the device's memory
+# that each process may take for having opened it.
+SECONDS_OF_A_GPU_CHILD = 2.5
+SECONDS_OF_A_PROGRAM = 0.35
+MEMORY_OF_A_CHILD = 2 * 2**30
 PATIENCE = 120.0  # seconds without an answer after which a child is ended
 LARGEST_GROUP = 64 * 2**20  # bytes of a launch for each of its work-groups, above which no child runs it
 LARGEST_GRID = 65535  # work-items along an axis; PoCL compiles a kernel for larger grids once more
@@ -49,7 +58,7 @@ _process = os.getpid()  # a child by fork() starts no children
 
 
 def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches) -> frozenset[bytes]:
-    """Build the kernels of launches in child processes, where that is faster, and wait for them.
+    """Build the kernels of launches for PoCL in child processes, where that is faster, and wait for them.
 
     Parameters
     ----------
@@ -79,9 +88,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
         count = processes(len(missing))
         if count:
-            tasks = [_task(launches[key], sizes, planned.workspace_bytes) for key in missing]
-            tasks.sort(key=lambda task: (-len(task["source"]), task["source"]))  # what may take long comes first
-            _share(cl_device, tasks, count)
+            _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing], count)
             for key in missing:
                 program_cache.write_note(place, notes[key])
             missing = set()
@@ -89,6 +96,39 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build kernels: %s", error)
         return frozenset()
+
+
+def compiles_one_at_a_time(cl_device: Any) -> bool:
+    """Return whether a driver that leaves binaries to us compiles for one thread of a process at a time."""
+    return "NVIDIA" in cl_device.platform.name
+
+
+def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
+    """Have child processes put programs into the program cache, where that is faster, and wait for them.
+
+    Parameters
+    ----------
+    cl_device : pyopencl.Device
+    kernels : collection of PlannedKernel
+        Of programs that are not in the cache.
+
+    Returns
+    -------
+    bool
+        Whether children have tried.
+    """
+    if not compiles_one_at_a_time(cl_device) or program_cache.folder() is None:
+        return False
+    try:
+        most = cl_device.global_mem_size // MEMORY_OF_A_CHILD
+        count = processes(len(kernels), most, SECONDS_OF_A_GPU_CHILD, SECONDS_OF_A_PROGRAM)
+        if count:
+            tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
+            _share(cl_device, tasks, count)
+        return count > 0
+    except Exception as error:  # this process builds what it needs
+        log.info("no child processes build programs: %s", error)
+        return False
 
 
 def allowed() -> int:
@@ -105,13 +145,26 @@ def allowed() -> int:
     return min(cores, MOST) if cores > 1 else 0
 
 
-def processes(kernels: int) -> int:
-    """Return in how many child processes to build so many kernels; 0 if this process alone is as fast."""
-    count = min(allowed(), kernels)
+def processes(
+    kernels: int, most: int = sys.maxsize, of_a_child: float | None = None, of_a_kernel: float | None = None
+) -> int:
+    """Return in how many child processes to build so many kernels; 0 if this process alone is as fast.
+
+    Parameters
+    ----------
+    kernels : int
+    most : int
+        Processes that the device can bear.
+    of_a_child, of_a_kernel : float, optional
+        Seconds that a child spends before its first kernel, and that a kernel takes; PoCL's by default.
+    """
+    of_a_child = SECONDS_OF_A_CHILD if of_a_child is None else of_a_child
+    of_a_kernel = SECONDS_OF_A_KERNEL if of_a_kernel is None else of_a_kernel
+    count = min(allowed(), kernels, most)
     if count < 2 or os.getpid() != _process or not _is_python(sys.executable):
         return 0
-    alone, shared = kernels * SECONDS_OF_A_KERNEL, math.ceil(kernels / count) * SECONDS_OF_A_KERNEL
-    return count if shared + SECONDS_OF_A_CHILD < alone else 0
+    alone, shared = kernels * of_a_kernel, math.ceil(kernels / count) * of_a_kernel
+    return count if shared + of_a_child < alone else 0
 
 
 def _is_python(executable: str | None) -> bool:
@@ -165,8 +218,9 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
 def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
     """Have child processes do the tasks: each takes the next one when it is free."""
     platform = cl_device.platform
-    device = json.dumps([platform.name, platform.version, cl_device.name])
-    left = deque(tasks)
+    number = platform.get_devices().index(cl_device)  # several GPUs may have one name
+    device = json.dumps([platform.name, platform.version, number])
+    left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
     with building.told(cl_device.name.strip(), len(tasks)) as step:
         children = [_start(device) for _ in range(count)]
         threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]

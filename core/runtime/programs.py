@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
-from clgraft.core.runtime import building, drivers, program_cache
+from clgraft.core.runtime import build_processes, building, drivers, program_cache
 
 MOST_PROGRAMS = 256  # that are kept although no plan may use them any more
 
@@ -100,18 +100,23 @@ class Programs:
             With the compiler's log.
         """
         with self._lock, drivers.affinity_kept():
-            missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
-
-            def load(kernel: PlannedKernel) -> Any:
-                return self._cached(program_cache.build if kernel.key in kept else program_cache.load, kernel)
-
-            found = self._each(load, missing.values())
-            self._kept.update((key, program) for key, program in zip(missing, found) if program is not None)
-            missing = {key: kernel for key, kernel in missing.items() if key not in self._kept}
+            missing = self._load({kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}, kept)
+            if missing and build_processes.build_programs(self._cl_device, missing.values()):
+                missing = self._load(missing)
             if missing:
                 self._compile(missing)
             while len(self._kept) > MOST_PROGRAMS:
                 self._kept.popitem(last=False)
+
+    def _load(self, missing: Mapping[bytes, PlannedKernel], kept: Collection[bytes] = ()) -> dict[bytes, PlannedKernel]:
+        """Load the programs that are in a cache, and return the others' kernels."""
+
+        def load(kernel: PlannedKernel) -> Any:
+            return self._cached(program_cache.build if kernel.key in kept else program_cache.load, kernel)
+
+        found = self._each(load, missing.values())
+        self._kept.update((key, program) for key, program in zip(missing, found) if program is not None)
+        return {key: kernel for key, kernel in missing.items() if key not in self._kept}
 
     def _compile(self, missing: Mapping[bytes, PlannedKernel]) -> None:
         with building.told(self._cl_device.name.strip(), len(missing)) as step:

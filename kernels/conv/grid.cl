@@ -24,7 +24,8 @@ typedef struct {
 } Taps;
 #endif
 
-// The phases of a stride: at source offset begin + j, phase a meets tap (a + pad - stride * (begin + j)) / dilate.
+// The phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
+// are `tap_step` taps of a grid apart.
 #ifdef PHASE_TAPS_FIELDS
 typedef struct {
     PHASE_TAPS_FIELDS

@@ -38,7 +38,10 @@
         for (int e = 0; e < 4; e++) all_##n[4 * u + e] = element + e < total ? LOAD_##kind(p, e) : 0;    \
     }
 #define READ_FLAT(n, kind, unit) READ_WHOLE(n, kind, (xs##n + element))
-#define READ_WHERE_FLAT(n, kind, unit) if (way_##n == 3) READ_FLAT(n, kind, unit)
+#define READ_WHERE_FLAT(n, kind, unit) \
+    if (way_##n == 3) {                \
+        READ_FLAT(n, kind, unit)       \
+    }
 #define READ_ROW(n, kind, unit)                                \
     if (way_##n == 0) {                                        \
         const real held = LOAD_##kind(xs##n, from_##n);        \

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clgraft.core import ProblemError
@@ -118,6 +119,17 @@ class Attributes:
         if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
             raise self.error(name, value, expected)
         return tuple(float(v) for v in values)
+
+    def names(self, name: str, known: Sequence[str]) -> tuple[str, ...]:
+        """Read a JSON list of names, all of them known; none by default."""
+        text = self._take(name)
+        try:
+            found = json.loads(text or "[]")
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(each in known for each in found):
+            raise self.error(name, repr(text), f"a JSON list of some of {list(known)}")
+        return tuple(found)
 
     def ignore(self, *names: str) -> None:
         """Accept and ignore attributes of other backends of MXNet."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import mxnet as mx
 
+from clgraft.mxnet_ops.engine.changes import changed
 from clgraft.mxnet_ops.engine.errors import OperatorError
 from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator
 
@@ -35,6 +36,8 @@ _recorded: dict[int, list[Any]] = {}  # handle -> the array, and how many more b
 
 def announce(arrays: Iterable[Any]) -> None:
     """Queue a write to each array that leaves it as it is."""
+    arrays = list(arrays)
+    changed(arrays)
     with mx.autograd.pause():
         for array in arrays:
             mx.nd._internal._mul_scalar(array, scalar=1.0, out=array)

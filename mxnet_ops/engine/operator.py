@@ -20,6 +20,7 @@ Shapes = tuple[list[Shape], list[Shape], list[Shape]]
 # where an array of a call stands: MXNet's own tags, and the operator's own arrays
 IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
 OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
+PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
 
 
 class Call(NamedTuple):
@@ -109,6 +110,11 @@ class Operator:
         return ("data",)
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the inputs that are parameters."""
+        return tuple(name for name in self.arguments if name in PARAMETERS)
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs."""
         return ("output",)
@@ -163,3 +169,15 @@ def find_operator(op_type: str, attributes: Mapping[str, Any]) -> Operator:
         Naming the attribute that does not fit, what came and what was expected.
     """
     return _operator(op_type, tuple(sorted((name, str(value)) for name, value in attributes.items())))
+
+
+def operator_of(node: Mapping[str, Any]) -> Operator:
+    """Return the operator of this package that a node of a symbol's JSON graph is.
+
+    Raises
+    ------
+    core.ProblemError
+        As `find_operator`.
+    """
+    attributes = dict(node["attrs"])
+    return find_operator(attributes.pop("op_type"), attributes)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 import mxnet as mx
 
 from clgraft.core import ProblemError
-from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, Shapes, find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, Shape, Shapes, operator_of
 
 UNKNOWN = -1
 # stand in for a size that is not known: what comes out the same for two of them does not depend on it
@@ -108,10 +108,9 @@ def _cut(symbol: mx.sym.Symbol) -> tuple[mx.sym.Symbol, list[_Cut]]:
     own = len(graph["heads"])
     for number, node in enumerate(graph["nodes"]):
         entries = [moved(entry) for entry in node["inputs"]]
-        attributes = dict(node.get("attrs", {}))
         place[number] = len(nodes)
-        if node["op"] == "Custom" and attributes.get("op_type") in FAMILIES:
-            operator = find_operator(attributes.pop("op_type"), attributes)
+        if node["op"] == "Custom" and node["attrs"].get("op_type") in FAMILIES:
+            operator = operator_of(node)
             names = [f"__{node['name']}_{number}_{output}" for output in operator.outputs]
             first = own + len(heads)
             taken[number] = _Cut(operator, list(range(first, first + len(entries))), names)

@@ -30,7 +30,7 @@ from mxnet.base import MXNetError
 from clgraft import core
 from clgraft.mxnet_ops.engine import backward_writes
 from clgraft.mxnet_ops.engine.errors import as_mxnets, last_error, telling
-from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, Operator, find_operator, operator_of
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 
 MARK = "__clgraft_guard__"
@@ -220,13 +220,8 @@ def _is_guard(node: Mapping[str, Any]) -> bool:
     return MARK in node.get("attrs", {})
 
 
-def _operator_of(node: Mapping[str, Any]) -> Operator:
-    attributes = {key: value for key, value in node["attrs"].items() if key != "op_type"}
-    return find_operator(node["attrs"]["op_type"], attributes)
-
-
 def _guarded_inputs(node: Mapping[str, Any]) -> frozenset[int]:
-    operator = _operator_of(node)
+    operator = operator_of(node)
     return frozenset(i for i, name in enumerate(operator.arguments) if name not in operator.vectors)
 
 
@@ -235,7 +230,7 @@ def _inferred_sources(nodes: Sequence[Mapping[str, Any]], grafts: Sequence[bool]
     found, unsized = set(), unsized_nodes(nodes)
     for node, graft in zip(nodes, grafts):
         if graft:
-            operator = _operator_of(node)
+            operator = operator_of(node)
             pairs = zip(node["inputs"], operator.arguments)
             sources = {entry[0] for entry, name in pairs if name in operator.inferred}
             found |= {source for source in sources if nodes[source]["op"] == "null" or source in unsized}

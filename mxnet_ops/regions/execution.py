@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
 from clgraft.mxnet_ops.engine.random_numbers import Stream
 from clgraft.mxnet_ops.engine.registration import STARTS
+from clgraft.mxnet_ops.regions.constants import constants_of
 from clgraft.mxnet_ops.regions.lowering import Lowering
 from clgraft.mxnet_ops.regions.passes import Copy, Pass, copy_of, memory_of
 from clgraft.mxnet_ops.regions.region import Region
@@ -32,18 +33,27 @@ class Program:
 
     Attributes
     ----------
+    constants : mapping of str to array or None
+        Parameters of a frozen region, which infers only. Not `Constants`, which hold their programs.
     region : cffi pointer
         The ``clg_mx_region`` that C runs: it holds the passes that have been made.
     places : dict of str to int
         Where a region at work has its own arrays: keys of random numbers, then what lives from forward to backward.
     """
 
-    def __init__(self, context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str) -> None:
-        self.context, self.dtype = context, dtype
+    def __init__(
+        self,
+        context: core.Context,
+        region: Region,
+        shapes: tuple[Shape, ...],
+        dtype: str,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.context, self.dtype, self.constants = context, dtype, constants
         self.lowering = Lowering(region, shapes, dtype)
         self.drawing = [number for number, graft in enumerate(self.lowering.grafts) if graft.draw is not None]
         self.staged = context.device.host_access == "staged"
-        self._copied = self._read_twice() if self.staged else {}
+        self._copied = self._read_twice() if self.staged and constants is None else {}
         names = [*(f"key{number}" for number in self.drawing), *self.lowering.kept, *self._copied]
         self.places = {name: place for place, name in enumerate(names)}
         self.region = ffi.new("clg_mx_region *")
@@ -74,7 +84,8 @@ class Program:
         wanted = frozenset(place for place, mode in enumerate(modes) if mode != SKIP) if back else None
         if (train, wanted) not in self._passes:
             lowered = self.lowering.forward(train) if wanted is None else self.lowering.backward(train, wanted)
-            self._passes[train, wanted] = Pass(lowered, self.lowering, self.context)
+            given = {} if self.constants is None else lowered.named(self.lowering.region, self.constants)
+            self._passes[train, wanted] = Pass(lowered, self.lowering, self.context, given)
         return self._passes[train, wanted]
 
     def take(self) -> dict[str, Any]:
@@ -180,9 +191,14 @@ class Execution:
 
 def start(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str) -> Execution:
     """Return a region at work for the shapes of its arguments, with the passes that ``CLGRAFT_GRAPH`` leaves on."""
-    program = _program(context, region, shapes, dtype, os.environ.get("CLGRAFT_GRAPH", ""))
-    _recent.use(program)
-    return Execution(program)
+    switches = os.environ.get("CLGRAFT_GRAPH", "")
+    if region.number is None:
+        program = _program(context, region, shapes, dtype, switches)
+        _recent.use(program)
+        return Execution(program)
+    constants = constants_of(region.number)
+    arrays, key = constants.on(context), (context, shapes, dtype, switches)
+    return Execution(constants.program(key, lambda: Program(context, region, shapes, dtype, arrays)))
 
 
 STARTS[Region.op_type] = start

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,16 @@ class Lowered:
         """Names of the values that the forward saves."""
         return tuple(name for name, (group, _) in self.bound.items() if group == KEPT)
 
+    def named(self, region: Region, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arrays that are known by the names of a region's variables by those of the graph's inputs."""
+        variables = {IN: region.names, AUX: region.auxiliary_names}
+        found = {}
+        for value in self.graph.inputs:
+            group, place = self.bound.get(value.name, (KEPT, 0))
+            if group in variables and variables[group][place] in arrays:
+                found[value.name] = arrays[variables[group][place]]
+        return found
+
 
 class Lowering:
     """A region for given shapes.
@@ -59,9 +70,11 @@ class Lowering:
         self.region, self.dtype = region, dtype
         self.shapes, _ = region.infer_all(shapes)
         self.grafts: list[Graft] = region.grafts(shapes, dtype)
-        self._training = self._forward(True)
-        everything = frozenset(range(len(region.names)))
-        self.kept = self.backward(True, everything).kept
+        self.kept: tuple[str, ...] = ()
+        if region.number is None:  # those with constants infer only
+            self._training = self._forward(True)
+            everything = frozenset(range(len(region.names)))
+            self.kept = self.backward(True, everything).kept
 
     def forward(self, train: bool) -> Lowered:
         """Return the forward pass; when training, the values that backward reads are outputs too."""

@@ -69,11 +69,15 @@ class Pass:
     lowering : Lowering
         Of the region.
     context : Context
+    constants : mapping of str to array
+        Values of inputs that are frozen.
     """
 
-    def __init__(self, lowered: Lowered, lowering: Lowering, context: core.Context) -> None:
+    def __init__(
+        self, lowered: Lowered, lowering: Lowering, context: core.Context, constants: Mapping[str, Any]
+    ) -> None:
         self.lowered, self.lowering = lowered, lowering
-        self._compiled = context.compile(lowered.graph, constants=lowered.constants)
+        self._compiled = context.compile(lowered.graph, constants={**lowered.constants, **constants})
 
     def bind(self, which: int, modes: Sequence[int], places: Mapping[str, int]) -> tuple[Any, tuple[Any, ...]]:
         """Return the ``clg_mx_pass`` for a set of write requests, and what owns the memory that it points to.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, find_operator
+from clgraft.mxnet_ops.engine.operator import Graft, Operator, Shape, Shapes, operator_of
 from clgraft.mxnet_ops.engine.registration import register
 
 OUTSIDE = -1  # the part that stands for the region's own arguments
@@ -41,6 +41,10 @@ class Region(Operator):
     ----------
     graph : str
         A symbol's JSON: its variables are the region's inputs, its operators are grafted ones.
+    frozen : str
+        A JSON list of variables of `graph`: parameters that inference takes as constants (see `mxnet_ops.frozen`).
+    constants : str
+        In the copies of a frozen region that infer: `Constants.text`. These variables are no inputs.
 
     Notes
     -----
@@ -53,12 +57,15 @@ class Region(Operator):
 
     parts: tuple[Part, ...]
     heads: tuple[Entry, ...]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # constants last, as among the auxiliary states
     auxiliary_names: tuple[str, ...]
+    frozen: tuple[str, ...] = ()
+    number: int | None = None  # of the constants
+    constants: Mapping[str, Shape] = field(default_factory=dict)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return self.names
+        return tuple(name for name in self.names if name not in self.constants)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -66,11 +73,15 @@ class Region(Operator):
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        return self.auxiliary_names
+        return tuple(name for name in self.auxiliary_names if name not in self.constants)
 
     @property
     def inferred(self) -> tuple[str, ...]:
         return self._fed(lambda operator: operator.inferred, any)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self._fed(lambda operator: operator.parameters, any)
 
     @property
     def vectors(self) -> frozenset[str]:  # type: ignore[override]
@@ -112,11 +123,19 @@ class Region(Operator):
         for number, node in enumerate(nodes):
             if node["op"] == "null":
                 continue
-            given = dict(node["attrs"])
-            operator = operators[number] = find_operator(given.pop("op_type"), given)
+            operator = operators[number] = operator_of(node)
             auxiliary += [entry[0] for entry in node["inputs"][len(operator.arguments) :]]
-        auxiliary = sorted(set(auxiliary))
+        known = [node["name"] for node in nodes if node["op"] == "null"]
+        frozen = tuple(attributes.names("frozen", known))
+        held = json.loads(attributes.text("constants", "{}"))
+        constants = {name: tuple(shape) for name, shape in held.get("shapes", {}).items()}
+
+        def order(number: int) -> tuple[bool, int]:
+            return nodes[number]["name"] in constants, number
+
+        auxiliary = sorted(set(auxiliary), key=order)
         variables = [i for i, node in enumerate(nodes) if node["op"] == "null" and i not in set(auxiliary)]
+        variables.sort(key=order)
         place_of = {number: place for place, number in enumerate(variables)}
         part_of = {number: place for place, number in enumerate(operators)}
         parts = []
@@ -135,24 +154,28 @@ class Region(Operator):
             tuple((part_of[entry[0]], entry[1]) for entry in graph["heads"]),
             tuple(nodes[number]["name"] for number in variables),
             tuple(nodes[number]["name"] for number in auxiliary),
+            frozen,
+            held.get("number"),
+            constants,
         )
 
     def infer_all(self, shapes: Sequence[Shape | None]) -> tuple[dict[Entry, Shape], dict[int, Shape]]:
         """Return the shapes that follow from the known arguments': of all values, and of the auxiliary states."""
-        known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(shapes) if shape is not None}
+        given = [*shapes, *(self.constants[name] for name in self.names[len(self.arguments) :])]
+        known: dict[Entry, Shape] = {(OUTSIDE, place): shape for place, shape in enumerate(given) if shape is not None}
         states: dict[int, Shape] = {}
         count = -1
         while count != len(known):
             count = len(known)
             for number, part in enumerate(self.parts):
-                given = tuple(known.get(entry) for entry in part.inputs)
-                done = (number, len(part.operator.outputs) - 1) in known and None not in given
-                found = None if done else part.operator.infer(given)
+                own = tuple(known.get(entry) for entry in part.inputs)
+                done = (number, len(part.operator.outputs) - 1) in known and None not in own
+                found = None if done else part.operator.infer(own)
                 if found is not None:
-                    inputs, outputs, own = found
+                    inputs, outputs, auxiliary = found
                     known.update(zip(part.inputs, inputs))
                     known.update({(number, place): shape for place, shape in enumerate(outputs)})
-                    states.update(zip(part.auxiliary, own))
+                    states.update(zip(part.auxiliary, auxiliary))
         return known, states
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
@@ -160,8 +183,9 @@ class Region(Operator):
         entries = [(OUTSIDE, place) for place in range(len(self.names))]
         if any(entry not in known for entry in (*entries, *self.heads)):
             return None
-        auxiliary = [states[place] for place in range(len(self.auxiliary_names))]
-        return [known[entry] for entry in entries], [known[entry] for entry in self.heads], auxiliary
+        auxiliary = [states[place] for place in range(len(self.auxiliary))]
+        inputs = [known[entry] for entry in entries[: len(self.arguments)]]
+        return inputs, [known[entry] for entry in self.heads], auxiliary
 
     def grafts(self, shapes: tuple[Shape, ...], dtype: str) -> list[Graft]:
         """Return what each part does for the shapes of the region's arguments."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import threading
 import types
+from collections.abc import Collection, Mapping
 from typing import Any, Callable
 
 import mxnet as mx
 from mxnet import gluon
 
+from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
@@ -21,6 +23,9 @@ from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_sele
 FLOATS = ("float32", "float16", "float64")
 COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling", "Crop")  # they are told num_args
 NAMED = {"lhs": "data0", "rhs": "data1"}
+
+
+NOTHING = {"select": None, "fuse": False, "regions": False, "frozen": False}  # of a swap
 
 
 class _Functions:
@@ -121,7 +126,10 @@ def _graft_class(base: Any) -> type:
         if not self._cached_graph:
             inputs, out = base._get_graph(self, *args)
             names = [symbol.name for symbol in inputs]
-            self._cached_graph = inputs, swap_known(out, {}, names, **_settings(self)["_grafted_options"])[0]
+            self._cached_graph = (
+                inputs,
+                swap_known(out, {}, names, **_options_for(out, names, _settings(self)["_grafted_options"]))[0],
+            )
         return self._cached_graph
 
     members = {"hybrid_forward": hybrid_forward, "_get_graph": _get_graph, "__module__": base.__module__}
@@ -137,9 +145,15 @@ def _settings(block: gluon.Block) -> dict[str, Any]:
     found = block.__dict__
     if "_grafted_options" not in found:
         parts = (child.__dict__.get("_grafted_options") for child in block._children.values())
-        options = next((part for part in parts if part is not None), {"select": None, "fuse": False, "regions": False})
+        options = next((part for part in parts if part is not None), NOTHING)
         _settle(block, options)
     return found
+
+
+def _options_for(symbol: mx.sym.Symbol, inputs: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a swap for a block's symbol: its inputs are known, all other variables are parameters."""
+    frozen = options["frozen"] and [name for name in symbol.list_inputs() if name not in inputs]
+    return {**options, "frozen": frozen}
 
 
 def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
@@ -147,7 +161,9 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
     block.__dict__["_grafted_options"] = options
 
 
-def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = True) -> Report:
+def swap_block(
+    net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = True, frozen: bool = False
+) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
     Parameters
@@ -161,6 +177,8 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, re
         As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
     regions : bool
         As of `swap_symbol`, but by default, for the same reason. Only hybridized nets have regions.
+    frozen : bool
+        With regions: inference reads all parameters once and takes them as constants (see `refresh`).
 
     Returns
     -------
@@ -173,8 +191,9 @@ def swap_block(net: gluon.Block, *, select: Select = None, fuse: bool = True, re
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
+    expect_regions(frozen, regions)
     _install()
-    options = {"select": select, "fuse": fuse, "regions": regions}
+    options = {"select": select, "fuse": fuse, "regions": regions, "frozen": frozen}
     report = _describe(net, options)
     report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
     _swap(net, options)
@@ -187,7 +206,8 @@ def _swap(block: gluon.Block, options: dict[str, Any]) -> None:
     if isinstance(block, gluon.SymbolBlock):
         inputs, out = block._cached_graph
         block._clear_cached_op()
-        block._cached_graph = inputs, swap_known(out, _parameter_dtypes(block), **options)[0]
+        given = _options_for(out, [symbol.name for symbol in inputs], options)
+        block._cached_graph = inputs, swap_known(out, _parameter_dtypes(block), **given)[0]
     elif isinstance(block, gluon.HybridBlock):
         kind = type(block)
         if kind not in _classes.values():
@@ -207,10 +227,12 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
     if isinstance(block, gluon.HybridBlock):
         try:
             if isinstance(block, gluon.SymbolBlock):
-                return swap_known(block._cached_graph[1], _parameter_dtypes(block), **options)[1]
-            out = block(mx.sym.var("data"))
-            outputs = list(out) if isinstance(out, (list, tuple)) else [out]
-            return swap_symbol(mx.sym.Group(outputs), **options)[1]
+                inputs, out = block._cached_graph
+                given = _options_for(out, [symbol.name for symbol in inputs], options)
+                return swap_known(out, _parameter_dtypes(block), **given)[1]
+            found = block(mx.sym.var("data"))
+            out = mx.sym.Group(list(found) if isinstance(found, (list, tuple)) else [found])
+            return swap_symbol(out, **_options_for(out, ["data"], options))[1]
         except Exception as error:  # a block of several inputs, or one that looks at shapes: its children tell
             reason = f"could not be traced alone: {error}".splitlines()[0]
             if not block._children:
@@ -220,4 +242,5 @@ def _describe(block: gluon.Block, options: dict[str, Any]) -> Report:
         report.rows += part.rows
         report.guards += part.guards
         report.regions.update(part.regions)
+        report.frozen.update(part.frozen)
     return report

@@ -15,7 +15,7 @@ from typing import Any
 
 from clgraft.core.operators.pointwise.chain import Formula, Outer, Source, join
 from clgraft.core.operators.pointwise.formulas import activation, eltwise
-from clgraft.mxnet_ops.engine.operator import find_operator
+from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS, Activation
 from clgraft.mxnet_ops.operators.batchnorm import FOLLOWING, BatchNorm
@@ -30,10 +30,9 @@ Entry = tuple[int, int]  # a node and its output
 
 def formula_of(node: Mapping[str, Any]) -> Formula | None:
     """Return what a node of a graph computes, if it is a grafted operator that works element by element."""
-    attributes = dict(node.get("attrs", {}))
-    if node["op"] != "Custom" or attributes.get("op_type") not in (Activation.op_type, Eltwise.op_type):
+    if node["op"] != "Custom" or node["attrs"].get("op_type") not in (Activation.op_type, Eltwise.op_type):
         return None
-    operator = find_operator(attributes.pop("op_type"), attributes)
+    operator = operator_of(node)
     if isinstance(operator, Activation):
         if operator.act_type not in FUNCTIONS:
             return None  # it has learned or random slopes

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from clgraft.mxnet_ops.engine.operator import FAMILIES, find_operator
+from clgraft.mxnet_ops.engine.operator import FAMILIES, operator_of
 from clgraft.mxnet_ops.swap.report import Report
 
 REGION = "ocl_region"
@@ -34,7 +34,7 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
         outputs = [
             (number, output)
             for number in group
-            for output in range(len(_operator(nodes[number]).outputs))
+            for output in range(len(operator_of(nodes[number]).outputs))
             if (number, output) in heads or any(reader not in members for reader in readers[number, output])
         ]
         inputs, auxiliary = _inputs(group, nodes)
@@ -57,11 +57,6 @@ def form_regions(graph: dict[str, Any], report: Report) -> None:
     _put(graph, made)
 
 
-def _operator(node: Mapping[str, Any]) -> Any:
-    attributes = dict(node["attrs"])
-    return find_operator(attributes.pop("op_type"), attributes)
-
-
 def _hidden(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of a node's scope, such as the layout of its output."""
     return {key: value for key, value in node.get("attrs", {}).items() if key.startswith("__")}
@@ -79,7 +74,7 @@ def _joinable(nodes: Sequence[Mapping[str, Any]], heads: Collection[Entry]) -> s
     """
     shown = {entry[0] for entry in heads}
     grafted = {number for number, node in enumerate(nodes) if _is_grafted(node)}
-    return {number for number in grafted if number not in shown or len(_operator(nodes[number]).outputs) == 1}
+    return {number for number in grafted if number not in shown or len(operator_of(nodes[number]).outputs) == 1}
 
 
 def _convex(nodes: Sequence[Mapping[str, Any]], joinable: Collection[int]) -> list[list[int]]:
@@ -122,7 +117,7 @@ def _inputs(group: Sequence[int], nodes: Sequence[Mapping[str, Any]]) -> tuple[l
     auxiliary: set[Entry] = set()
     members = set(group)
     for number in group:
-        count = len(_operator(nodes[number]).arguments)
+        count = len(operator_of(nodes[number]).arguments)
         for place, entry in enumerate(nodes[number]["inputs"]):
             if entry[0] not in members:
                 (inputs if place < count else auxiliary).add((entry[0], entry[1]))
@@ -142,7 +137,7 @@ def _text(
         inner.append({"op": "null", "name": name, "inputs": []})
     for number in group:
         node = nodes[number]
-        for output in range(len(_operator(node).outputs)):
+        for output in range(len(operator_of(node).outputs)):
             place[number, output] = len(inner), output
         entries = [[*place[entry[0], entry[1]], 0] for entry in node["inputs"]]
         attributes = {key: value for key, value in node["attrs"].items() if not key.startswith("__")}

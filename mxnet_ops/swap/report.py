@@ -28,12 +28,15 @@ class Report:
     guards : int
     regions : dict of str to list of str
         The operators inside of each region; their values are not seen outside of it, but for its outputs.
+    frozen : dict of str to list of str
+        The frozen parameters and auxiliary states of each region.
     """
 
     rows: list[Row] = field(default_factory=list)
     guards: int = 0
     note: str = ""
     regions: dict[str, list[str]] = field(default_factory=dict)
+    frozen: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def replaced(self) -> list[Row]:
@@ -58,6 +61,8 @@ class Report:
         if self.regions:
             joined = ", ".join(f"{name} ({len(inside)} operators)" for name, inside in self.regions.items())
             text += f"; regions: {joined}"
+        if self.frozen:
+            text += "; frozen: " + ", ".join(f"{name} ({len(arrays)} arrays)" for name, arrays in self.frozen.items())
         return text
 
     def _table(self) -> list[tuple[str, str, str, str]]:

@@ -16,6 +16,7 @@ from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
 from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
+from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
 from clgraft.mxnet_ops.swap.shapes import passing_back
@@ -23,7 +24,12 @@ from clgraft.mxnet_ops.swap.table import Kept, Node, Select, is_selected, transl
 
 
 def swap_symbol(
-    symbol: mx.sym.Symbol, *, select: Select = None, fuse: bool = False, regions: bool = False
+    symbol: mx.sym.Symbol,
+    *,
+    select: Select = None,
+    fuse: bool = False,
+    regions: bool = False,
+    frozen: bool | Collection[str] = False,
 ) -> tuple[mx.sym.Symbol, Report]:
     """Return a symbol in which convolutions, batch norms, activations and elementwise operators are grafted ones.
 
@@ -39,6 +45,10 @@ def swap_symbol(
     regions : bool
         Make one operator, ``ocl_region``, of connected grafted operators: the values between them stay on the device,
         and nobody sees them. Outputs of the symbol stay visible.
+    frozen : bool or collection of str
+        With regions: inference reads the region's parameters once and takes them as constants (see `refresh`). True
+        means the variables that are weights, biases, gammas or betas of an operator; other parameters are given by
+        name. Auxiliary states are always among them. The symbol keeps it, also in files.
 
     Returns
     -------
@@ -48,7 +58,7 @@ def swap_symbol(
     report : Report
         What was replaced, what was left alone and why.
     """
-    return swap_known(symbol, {}, select=select, fuse=fuse, regions=regions)
+    return swap_known(symbol, {}, select=select, fuse=fuse, regions=regions, frozen=frozen)
 
 
 def swap_known(
@@ -59,12 +69,14 @@ def swap_known(
     select: Select,
     fuse: bool,
     regions: bool,
+    frozen: bool | Collection[str],
 ) -> tuple[mx.sym.Symbol, Report]:
     """Do what `swap_symbol` does.
 
     `given` has the dtypes of variables whose arrays are there, by name; `sized` the variables whose shape every call
     gives.
     """
+    expect_regions(frozen, regions)
     graph = json.loads(symbol.tojson())
     nodes, report = graph["nodes"], Report()
     dtypes = Dtypes(symbol, copy.deepcopy(nodes), given)
@@ -93,11 +105,18 @@ def swap_known(
         hidden = {key: value for key, value in attributes.items() if key.startswith("__")}
         node["op"], node["attrs"] = "Custom", {**translated, **hidden, "op_type": op_type}
         report.rows.append(Row(seen.name, seen.operator, op_type))
+    if isinstance(frozen, bool):
+        parameters: Collection[str] = find_parameters(nodes) if frozen else ()
+    else:
+        expect_variables(frozen, symbol.list_inputs())
+        parameters = frozen
     if fuse:
         fusion.fuse(graph, report)
     if regions:
         unguard_graph(graph)
         graph = _with_regions(graph, report)
+    if frozen is not False:
+        freeze_regions(graph, parameters, report)
     text = json.dumps(graph)
     report.guards = guard_graph(graph)
     return mx.sym.load_json(text), report

@@ -42,6 +42,8 @@ class CaffePlugin(Plugin):
         chosen["native"] = request.native
         if request.back and (request.regions or request.native or any(value is not None for value in choice.values())):
             raise PluginError("[swap] got a choice of layers with --back, expected to restore them all")
+        if request.frozen:
+            raise PluginError("[swap] got --frozen for a prototxt, expected a symbol: Caffe's regions cannot have it")
         force = request.force
         if request.target is not None and str(request.target) not in _STDOUT:
             if request.back:

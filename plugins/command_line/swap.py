@@ -39,6 +39,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="with --regions: values of these names or patterns stay visible (Caffe: names of blobs)",
     )
     swap.add_argument(
+        "--frozen",
+        action="store_true",
+        help="MXNet, with --regions: inference reads parameters once and takes them as constants",
+    )
+    swap.add_argument(
         "--native", action="store_true", help="Caffe: name the types of clgraft's C++ layers instead of Python layers"
     )
     swap.add_argument("--back", action="store_true", help="restore the framework's operators in a swapped model")
@@ -57,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
     """Swap a model and print the report."""
     if options.keep and not options.regions:
         raise PluginError("[swap] got --keep without --regions, expected both: only regions hide values")
+    if options.frozen and not options.regions:
+        raise PluginError("[swap] got --frozen without --regions, expected both: regions have frozen parameters")
     request = SwapRequest(
         source=options.model,
         target=options.output,
@@ -65,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         exclude=options.exclude,
         regions=options.regions,
         keep=options.keep,
+        frozen=options.frozen,
         native=options.native,
         back=options.back,
         root=options.root,

@@ -37,7 +37,7 @@ class MXNetPlugin(Plugin):
             raise PluginError(f"[swap] got {request.target} to write to, expected a file other than the one read")
         symbol = symbols.load(mxnet, request.source)
         selection = _Selection(request)
-        new, report = swap_symbol(symbol, select=selection, regions=request.regions)
+        new, report = swap_symbol(symbol, select=selection, regions=request.regions, frozen=request.frozen)
         text = new.tojson()
         if request.target is not None:
             request.target.write_text(text, encoding="utf-8")

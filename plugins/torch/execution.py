@@ -16,13 +16,12 @@ from torch.fx.node import map_arg
 
 from clgraft.core import ClgraftError, Context
 from clgraft.core.graph import Copies, Graph
+from clgraft.plugins.torch.binding import Binding
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
-from clgraft.plugins.torch.memory import BLOCKS
 from clgraft.plugins.torch.orders import Order, in_memory, inverse, order_of
-from clgraft.plugins.torch.staged import Staged
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
 NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
@@ -68,30 +67,33 @@ class _Program:
 
     Attributes
     ----------
-    compiled : CompiledGraph
-    read, places : dict of str to int
-        Which argument is which input of the graph: those that it reads, and all.
+    binding : Binding or None
+        Runs the graph; without one there is nothing to compute.
+    places : dict of str to int
+        Which argument is which input of the graph.
+    told : list of (str, int)
+        The inputs that have versions, and their places.
     constants : dict of str to array
     single : bool
         Whether there is one result, which is no tuple.
     operands : tuple
         The results.
+    plain : tuple of bool
+        Which of them have their elements in the order that PyTorch sees.
     held : frozenset of str
         Outputs of the graph that stay on the device.
-    staged : Staged or None
-        How runs bind memory on a device with memory of its own.
     contents : tuple
         What tells the contents of lasting arguments that are constants of the graph.
     """
 
-    compiled: Any
-    read: Mapping[str, int]
+    binding: Binding | None
     places: Mapping[str, int]
+    told: Sequence[tuple[str, int]]
     constants: Mapping[str, np.ndarray]
     single: bool
     operands: tuple[Any, ...]
+    plain: tuple[bool, ...]
     held: frozenset[str]
-    staged: Staged | None = None
     contents: tuple[Any, ...] = ()
 
 
@@ -203,20 +205,19 @@ class Region(torch.nn.Module):
         }
         stays = frozenset(operands[place].name for place in stay if operands[place].name in outputs) - seen
         wanted = {name: place for name, place in inputs.items() if name in read and name not in constants}
-        staged = None
-        if self._context.device.host_access == "staged":
-            staged = Staged(self._context, compiled, wanted, stays)
-        return _Program(compiled, wanted, inputs, build.constants, single, operands, stays, staged, contents)
+        binding = Binding(self._context, compiled, wanted, stays) if outputs else None
+        told = [(name, place) for name, place in wanted.items() if place in self._lasting or place in self.again]
+        plain = tuple(isinstance(operand, Operand) and operand.contiguous for operand in operands)
+        return _Program(binding, inputs, told, build.constants, single, operands, plain, stays, contents)
 
     def _run(self, program: _Program, arguments: Sequence[Any]) -> Any:
-        versions = self._versions(program, arguments)
-        if program.staged is None:
-            made = self._run_in_place(program, arguments)
-        else:
+        made: Mapping[str, torch.Tensor] = {}
+        if program.binding is not None:
             copies = None if self.pair is None else self.pair.copies
-            made = program.staged.run(arguments, versions, copies, hold=not saved_elsewhere())
+            versions = self._versions(program, arguments)
+            made = program.binding.run(arguments, versions, copies, hold=not saved_elsewhere())
         results = []
-        for operand in program.operands:
+        for operand, plain in zip(program.operands, program.plain):
             if not isinstance(operand, Operand):
                 results.append(operand)
             elif operand.name in program.held and operand.name in made:
@@ -224,25 +225,9 @@ class Region(torch.nn.Module):
                 results.append(base if base.shape == operand.shape else base.reshape(operand.shape))
             else:
                 base = self._base(program, operand, made, arguments)
-                plain = operand.contiguous and base.shape == operand.shape
-                results.append(base if plain else _seen(base.reshape(operand.stored), operand))
+                seen = plain and base.shape == operand.shape
+                results.append(base if seen else _seen(base.reshape(operand.stored), operand))
         return results[0] if program.single else tuple(results)
-
-    @staticmethod
-    def _run_in_place(program: _Program, arguments: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Run on a device that uses host memory in place, and return the results by name."""
-        arrays: dict[str, Any] = {}
-        tensors = []  # their memory is read
-        for name, place in program.read.items():
-            tensors.append(in_memory(arguments[place].detach()))
-            arrays[name] = tensors[-1].numpy()
-        made: dict[str, torch.Tensor] = {}
-        values = program.compiled.graph.values
-        for name in program.compiled.graph.outputs:
-            made[name] = BLOCKS.empty(values[name].shape, values[name].dtype)
-            arrays[name] = made[name].numpy()
-        program.compiled.run(arrays)
-        return made
 
     @staticmethod
     def _base(
@@ -259,8 +244,9 @@ class Region(torch.nn.Module):
     def _versions(self, program: _Program, arguments: Sequence[Any]) -> dict[str, int]:
         """Return a number for the contents of each argument that lasts, or that the other pass reads."""
         versions = {}
-        for name, place in program.read.items():
-            tensor, pair, again = arguments[place], self.pair, self.again.get(place)
+        pair = self.pair
+        for name, place in program.told:
+            tensor, again = arguments[place], self.again.get(place)
             if place in self._lasting:
                 told = (tensor.data_ptr(), tensor._version)
                 known = self._contents.get(place)

@@ -39,9 +39,10 @@ class Blocks:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         """Return a tensor whose elements are undefined."""
-        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        own = getattr(torch, dtype)
+        nbytes = math.prod(shape) * own.itemsize
         if nbytes < SMALLEST:
-            return torch.empty(shape, dtype=getattr(torch, dtype))
+            return torch.empty(shape, dtype=own)
         block = self._take(nbytes)
         owner = block.view(dtype).reshape(shape).view(_Owner)
         weakref.finalize(owner, self._returned.append, block).atexit = False

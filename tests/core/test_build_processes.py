@@ -1,4 +1,4 @@
-"""Child processes that fill PoCL's cache: they build what will run, and what goes wrong in them costs only time."""
+"""Child processes that fill PoCL's cache or ours: they build what will run; what goes wrong in them costs only time."""
 
 from __future__ import annotations
 
@@ -165,6 +165,67 @@ def test_few_kernels_and_forked_processes_and_applications_start_none(monkeypatc
     assert os.read(reader, 10) == b"0"
     os.close(reader)
     os.close(writer)
+
+
+@pytest.fixture
+def slow_driver(context, tmp_path, monkeypatch):
+    """A device whose driver leaves binaries to us, with a program cache of the test's own; children pay for two."""
+    if program_cache.kept_by_driver(context.cl_device):
+        pytest.skip("of drivers that keep no programs themselves")
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(build_processes.VARIABLE, "2")
+    monkeypatch.setattr(build_processes, "compiles_one_at_a_time", lambda _: True)
+    monkeypatch.setattr(build_processes, "SECONDS_OF_A_GPU_CHILD", 0.0)
+    return context.cl_device
+
+
+def cached(context, device, kernels) -> list[bool]:
+    """Return which programs the cache has."""
+    found = [program_cache.load(context.cl_context, device, kernel.source, kernel.options) for kernel in kernels]
+    return [program is not None for program in found]
+
+
+def test_children_put_programs_into_the_cache(context, slow_driver, monkeypatch):
+    planned = launches(context)
+    kernels = [launch.kernel for launch in planned.launches]
+    assert build_processes.build_programs(slow_driver, kernels[1:])
+    assert cached(context, slow_driver, kernels) == [False, True, True]
+    monkeypatch.setattr(program_cache, "_compile", lambda *_: pytest.fail("it is in the cache"))
+    assert [run(context, launch) for launch in planned.launches[1:]] == [[14] * 4, [21] * 4]
+    monkeypatch.setattr(build_processes, "_share", lambda *_: pytest.fail("one program is no work for children"))
+    assert not build_processes.build_programs(slow_driver, kernels[:1])
+
+
+def test_programs_that_are_in_no_cache_come_from_children(context, slow_driver, monkeypatch):
+    planned = launches(context)
+    kernels = [launch.kernel for launch in planned.launches]
+    _ = kernels[0].built
+    share, tasks = build_processes._share, []
+    monkeypatch.setattr(build_processes, "_share", lambda *given: tasks.append(given[1]) or share(*given))
+    monkeypatch.setattr(program_cache, "_compile", lambda *_: pytest.fail("children build it"))
+    context.programs.build(kernels)
+    assert [[task["name"] for task in each] for each in tasks] == [[kernel.function_name for kernel in kernels[1:]]]
+    assert [run(context, launch) for launch in planned.launches] == [[7] * 4, [14] * 4, [21] * 4]
+    context.programs.build(kernels)
+    assert len(tasks) == 1
+
+
+def test_a_program_that_children_cannot_build_is_an_error_here(context, slow_driver):
+    planned = launches(context, SOURCE, "kernel void {name}(global int *out) {{ no words }}", SOURCE)
+    kernels = [launch.kernel for launch in planned.launches]
+    build_processes.build_programs(slow_driver, kernels)
+    assert cached(context, slow_driver, kernels) == [True, False, True]
+    with pytest.raises(core.BuildError):
+        _ = kernels[1].built
+
+
+def test_a_small_device_bears_few_children(context, slow_driver, monkeypatch):
+    asked = []
+    monkeypatch.setattr(build_processes, "processes", lambda *numbers: asked.append(numbers) or 0)
+    build_processes.build_programs(slow_driver, [launch.kernel for launch in launches(context).launches])
+    ((programs, most, *_),) = asked
+    assert programs == 3
+    assert most == slow_driver.global_mem_size // build_processes.MEMORY_OF_A_CHILD
 
 
 GRAPH = """

@@ -9,6 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_cpu import gemm as cpu_gemm
+from clgraft.core.operators.conv.gemm_cpu import phases
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
 from tests.problem_sets import problem_lines
@@ -63,7 +64,8 @@ STRIDED = {name: text for name, text in LINES.items() if max(core.parse(text).st
 @pytest.mark.parametrize("name", STRIDED)
 def test_phases_of_a_stride(name: str, merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_gemm, "dense_pays", lambda problem: False)
-    monkeypatch.setattr(cpu_gemm, "merging_pays", lambda merged, apart: merge)
+    found = phases.products
+    monkeypatch.setattr(phases, "choose", lambda problem, planner: found(problem, planner, 3, merge))
     problem = core.parse(STRIDED[name]).with_direction("backward_data")
     context = fresh_context()
     check(context, problem, "cpu_gemm")

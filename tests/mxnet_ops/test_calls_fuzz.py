@@ -46,7 +46,7 @@ def build(folder: Path, sources: Path = HERE) -> Path:
     """Compile the library with what plays MXNet and Python."""
     files = [str(sources / name) for name in SOURCES] + [str(FUZZ / "fuzz_calls.c")]
     command = [str(CLANG), "-g", "-O1", "-std=gnu11", "-fsanitize=fuzzer,address,undefined", WRAPPED]
-    command += ["-fno-sanitize-recover=undefined", f"-I{sources}", f"-I{ABI}", *files, "-lpthread"]
+    command += ["-fno-sanitize-recover=undefined", f"-I{sources}", f"-I{ABI}", *files, "-lpthread", "-lm"]
     target = folder / "fuzz"
     done = subprocess.run([*command, "-o", str(target)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -242,6 +242,9 @@ def test_sums_by_group():
     table = report.markdown([results([with_regions])])
     assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | 500 ms, 8.00x |" in table
     assert "with regions   500.000  8.00x" in report.line(with_regions, peaks.Peaks(1e11, 1e10))
+    with_frozen = replace(with_regions, frozen=0.25)
+    assert "500 ms, 8.00x; frozen 250 ms, 16.00x |" in report.markdown([results([with_frozen])])
+    assert report.line(with_frozen, peaks.Peaks(1e11, 1e10)).endswith("8.00x  frozen   250.000 16.00x")
 
 
 def test_floor_is_the_slower_of_operations_and_bytes():

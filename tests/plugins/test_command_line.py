@@ -60,6 +60,8 @@ def test_regions(net, capfd):
     assert main(["swap", "net.prototxt", "--keep", "ip1"]) == 1
     assert "[swap] got --keep without --regions" in capfd.readouterr().err
     assert main(["swap", "out.prototxt", "--back", "--regions"]) == 1
+    assert main(["swap", "net.prototxt", "--regions", "--frozen"]) == 1
+    assert "[swap] got --frozen for a prototxt" in capfd.readouterr().err
 
 
 def test_solver(net, capfd):

@@ -42,6 +42,14 @@ def test_the_swapped_file_computes_the_same(symbol, capfd):
     np.testing.assert_allclose(outputs(swapped), outputs(symbol), rtol=1e-4, atol=1e-5)
 
 
+def test_frozen_parameters(symbol, capfd):
+    assert main(["swap", "net-symbol.json", "-o", "ocl-symbol.json", "--regions", "--frozen"]) == 0
+    assert "frozen: pool (2 arrays)" in capfd.readouterr().out
+    np.testing.assert_allclose(outputs(mx.sym.load("ocl-symbol.json")), outputs(symbol), rtol=1e-4, atol=1e-5)
+    assert main(["swap", "net-symbol.json", "--frozen"]) == 1
+    assert "[swap] got --frozen without --regions" in capfd.readouterr().err
+
+
 def test_choice(symbol, capfd):
     command = ["swap", "net-symbol.json", "--types", "activation", "--exclude", "relu*,nothing"]
     assert main(command) == 0

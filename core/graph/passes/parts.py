@@ -19,9 +19,11 @@ from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import DTYPES, Problem
 
-# measured on two cores with 32 MiB of cache (PoCL 3); only CPU devices run in parts
-LAUNCH = 25e-6  # seconds that a launch takes apart from its work
-BANDWIDTH = 40e9  # bytes that reach memory or come from it in a second
+# measured on two and on 16 cores (PoCL 3); only CPU devices run in parts
+LAUNCH = 15e-6  # seconds that a launch takes apart from its work,
+CORE = 5.5e-6  # and what each core adds: PoCL wakes all of them
+BANDWIDTH = 30e9  # bytes that reach memory or come from it in a second with one core,
+CORES = 0.4  # which grows with this power of their number: 40 GB/s with two, 91 with 16
 OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at most
 SHARE = 2 / 3  # of the bytes of which something stays in the caches: so many stay altogether
 MARGIN = 2  # times that a segment has to save more than it costs: what it saves is a rough estimate
@@ -124,7 +126,9 @@ class Costs:
 
     def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
         self.graph, self.room, self.constants = graph, SHARE * device.kept_in_caches, constants
-        self.speed = OPERATIONS * device.compute_units * device.vector_width
+        cores = device.compute_units
+        self.speed = OPERATIONS * cores * device.vector_width
+        self.launch, self.bandwidth = LAUNCH + CORE * cores, BANDWIDTH * cores**CORES
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 
@@ -196,8 +200,11 @@ class Costs:
         whole = {name: argument.nbytes for argument, name, piece in arguments if not piece}
         packed = any(argument.name == "w" and name not in self.constants for argument, name, piece in arguments)
         reads = sum(whole.values()) * (3 if packed else 1)  # packing reads and writes
-        cost = MARGIN * (count - 1) * (LAUNCH * (2 if packed else 1) + reads / BANDWIDTH)
-        moved = tuple((access.before, *access.seconds(self.room, count)) for access in self._accesses[place])
+        cost = MARGIN * (count - 1) * (self.launch * (2 if packed else 1) + reads / self.bandwidth)
+        moved = tuple(
+            (access.before, *(nbytes / self.bandwidth for nbytes in access.moved(self.room, count)))
+            for access in self._accesses[place]
+        )
         work = node.problem.operations / self.speed
         return _Step(frozenset(whole), node.writes, cost, work, moved)
 
@@ -236,10 +243,10 @@ class _Access:
     nbytes: int
     distance: float
 
-    def seconds(self, room: float, count: int) -> tuple[float, float]:
-        """Return how long memory takes for it, and how long where a part is read before the next one is written."""
+    def moved(self, room: float, count: int) -> tuple[float, float]:
+        """Return the bytes that come from memory, and how many where a part is read before the next one is written."""
         first, second = (max(0.0, 1 - room / max(d, 1)) for d in (self.distance, self.distance / count))
-        return self.nbytes * first / BANDWIDTH, self.nbytes * second / BANDWIDTH
+        return self.nbytes * first, self.nbytes * second
 
 
 @dataclass(frozen=True)

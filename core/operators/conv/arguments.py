@@ -10,8 +10,9 @@ GRID = Struct("Grid", ("batch",), ("size", "source", "taps", "stride", "begin", 
 TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
 # which taps of the kernel a grid meets: tap j of `taps` is the kernel's tap first + j * step
 TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
-# which taps the phases of a stride meet: phase a meets tap (a + pad - stride * (begin + j)) / dilate at source offset j
-PHASE_TAPS = Struct("PhaseTaps", (), ("kernel", "taps", "stride", "pad", "begin", "dilate"))
+# the phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
+# are `tap_step` taps of a grid apart
+PHASE_TAPS = Struct("PhaseTaps", (), ("size", "kernel", "stride", "pad", "dilate", "distance", "tap_step"))
 # all phases of backward data, from which a kernel derives the grid of each; a phase meets every `distance`-th tap
 PHASE_GRID = Struct(
     "PhaseGrid", ("batch", "groups"), ("source", "target", "kernel", "stride", "pad", "dilate", "distance")

@@ -93,28 +93,14 @@ class Grid:
         fields = {"taps": "taps", "first": "first_tap", "step": "tap_step"}
         return TAPS.pack({"kernel": kernel, **{name: self.values(field) for name, field in fields.items()}})
 
-    def run_counts(self, columns: int, block: int) -> tuple[int, int]:
-        """Bound the number of runs in a block of pixels that is cut every `columns`, and their pieces of scratch.
-
-        Returns
-        -------
-        runs : int
-        elements : int
-            Elements of scratch, without the slack of one vector a run and phase.
-        """
-        last = self.axes[2]
-        runs = min(block, block // max(last.size, 1) + 2 + block // columns)
-        return runs, (block + runs * (self.reach // last.stride)) * self.phases
+    def most_runs(self, block: int) -> int:
+        """Bound the number of runs, the pieces of rows, in a block of pixels."""
+        return min(block, block // max(self.axes[2].size, 1) + 2)
 
     @property
     def reach(self) -> int:
         """Distance of the first and the last tap of a row."""
         return max(self.row_taps - 1, 0) * self.axes[2].step
-
-    @property
-    def phases(self) -> int:
-        """Number of phases of the row stride that taps meet."""
-        return min(self.axes[2].stride, self.reach + 1)
 
 
 def _axes(problem: ConvProblem) -> list[tuple[int, ...]]:
@@ -185,18 +171,18 @@ def dense_grid(problem: ConvProblem) -> Grid:
     return Grid(problem.batch, (one, one, row))
 
 
-def merged_data_grid(problem: ConvProblem) -> Grid:
+def shared_data_grid(problem: ConvProblem) -> Grid:
     """Return the one grid of all phases of dx over dy: pixel u stands for positions u * stride + a of every phase a.
 
-    Its taps are the source offsets that any phase meets; a phase multiplies zeros at the others. Worth it where dx has
-    few channels, since all phases then share what is gathered.
+    Its taps are the source offsets that any phase meets, and what is between them. A phase's taps are an arithmetic
+    progression of them, and no two phases meet the same tap of the kernel.
     """
     axes = []
-    for i, o, k, s, p, d in _spatial(problem):
-        first, last = ceil_div(p - d * (k - 1), s), (s - 1 + p) // s
-        axes.append(
-            GridAxis(
-                size=ceil_div(i, s), source=o, target=i, taps=last - first + 1, begin=first, step=1, target_stride=s
-            )
-        )
+    for i, o, k, s, p, d in _axes(problem):
+        # tap t of the kernel meets dx at u * stride + a, where a + pad - dilate * t is a multiple of the stride
+        offsets = [-((d * t - p) // s) for t in range(k)]
+        first, step = min(offsets), gcd(*(offset - min(offsets) for offset in offsets)) or 1
+        taps = (max(offsets) - first) // step + 1
+        pixels = ceil_div(i, s)
+        axes.append(GridAxis(pixels, source=o, target=i, taps=taps, begin=first, step=step, target_stride=s))
     return Grid(problem.batch, (axes[0], axes[1], axes[2]))

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clgraft.core.planning.device import DeviceInfo
+
+
+def lanes_of(device: DeviceInfo, dtype: str) -> int:
+    """Return the elements of a vector of a CPU device in the arithmetic of a dtype."""
+    lanes = max(device.vector_width, 4)
+    return lanes // 2 if dtype == "float64" else lanes
+
 
 @dataclass(frozen=True)
 class RegisterTile:

@@ -41,7 +41,7 @@ void transpose_pixels(local real *to, global const stored *dy, const long row_si
 kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
                         const int out_count, const int groups, const Grid grid, const int block,
                         const int blocks_of_split, const int rows_of_item, const int tiles_of_item, const int part,
-                        local real *panel, local real *gradient, local real *pieces, local int *runs) {
+                        local real *panel, local real *gradient, local int *runs) {
     const int out_tiles = (out_count + COLS - 1) / COLS, out_items = (out_tiles + tiles_of_item - 1) / tiles_of_item;
     const int group = get_global_id(2) / out_items, out_item = get_global_id(2) % out_items;
     const int first_tile = out_item * tiles_of_item, tile_count = min(tiles_of_item, out_tiles - first_tile);
@@ -71,7 +71,7 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
             next_dy[i] = (image * groups + group) * out_count * pixels + pixel - image * pixels;
         }
         const int count = (int)min(last_pixel - first, (long)block);
-        const int run_count = cut_runs(runs, first, count, block, 0, grid);
+        cut_runs(runs, first, count, grid);
         for (int at = 0; at < count;) {
             const long image = (first + at) / pixels, rest = first + at - image * pixels;
             const int length = (int)min((long)count - at, pixels - rest);
@@ -87,7 +87,8 @@ kernel void conv_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR_OF(real, parti
         }
         for (int from = first_row; from < last_row; from += part) {
             const int to = min(from + part, last_row), k_count = (to - from) * grid.taps_w;
-            fill_panel(panel, PITCH, pieces, runs, run_count, xs, image_size, left, from, to, grid);
+            fill_panel(panel, block, block, grid.taps_d * grid.taps_h * grid.taps_w * PITCH, PITCH, 0, runs, count, count,
+                       xs, image_size, left, from, to, grid);
             for (int tile = 0; tile < tile_count; tile++) {
                 const int asked = (COLS * MR + k_count - 1) / k_count;  // rows of dy that a tile's products ask for
                 global real *tile_sums = sums + ((long)tile * source_rows + from) * grid.taps_w * COLS;

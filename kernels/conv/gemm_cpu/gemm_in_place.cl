@@ -16,16 +16,7 @@
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
 
-// Copies `length` elements: whole vectors, of which the last two may overlap.
-#define COPY_PIECE(length, copy_vector, copy_one) \
-    if ((length) >= VL) { \
-        for (int i_ = 0; i_ < (length); i_ += VL) { \
-            const int i = min(i_, (length) - VL); \
-            copy_vector; \
-        } \
-    } else { \
-        for (int i = 0; i < (length); i++) copy_one; \
-    }
+#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
 // Fills channels [from, to) of a tile that lies in several images or ends early: pixels [first, first + count).
 void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
@@ -142,22 +133,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         continue;
                     }
                     TILE_STORE(acc, tile_out, COLS)
-                    for (int at = 0; at < columns;) {
-                        const long q = p + at, q_image = q / pixels, rest = q - q_image * pixels;
-                        const int length = (int)min((long)(columns - at), pixels - rest);
-                        global stored *ys = OPEN(y) + ((q_image * groups + group) * m_count + m) * pixels + rest;
-                        for (int r = 0; r < m_rows; r++) {
-                            local real *values = tile_out + r * COLS + at;
-                            finish_run(values, length, group * m_count + m + r, ys - OPEN(y) PASS_EPILOGUE);
-                            if (add) {
-                                store_run(ys, values, length, 1, true);
-                            } else {
-                                COPY_PIECE(length, VSTORE(ys, i, LOAD_REALS(values + i)), STORE(ys, i, values[i]))
-                            }
-                            ys += pixels;
-                        }
-                        at += length;
-                    }
+                    store_columns(OPEN(y), tile_out, p, columns, pixels, group, groups, m_count, m, m_rows,
+                                  add PASS_EPILOGUE);
                 }
             }
         }

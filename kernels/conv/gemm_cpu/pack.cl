@@ -7,12 +7,23 @@
 #define MAX_TURNED 64  // taps whose weights are transposed at once; a multiple of VL
 #define NEIGHBOURS 8   // tiles that pack_rows packs at once: their rows are neighbours in memory
 
+// A row of the tile; there are no vectors of 6.
+#if MR & (MR - 1)
+#define COPY_ROWS(to, from) \
+    for (int i_ = 0; i_ < MR; i_++) (to)[i_] = (from)[i_];
+#else
+#define COPY_ROWS(to, from) CAT(vstore, MR)(CAT(vload, MR)(0, from), 0, to);
+#endif
+
 #define TAPS_OF(met) ((met).taps_d * (met).taps_h * (met).taps_w)
 
 // turned[tap][row of the tile] = the taps of a channel, where as many are kept and `left` elements may be read from wc
 // on; returns whether.
 bool turn_taps(real *turned, global const stored *wc, const long left, const int rows, const long m_size,
                const int all_taps) {
+#if MR & (MR - 1)
+    return false;
+#else
     const bool turn = all_taps <= MAX_TURNED && (rows - 1) * m_size + all_taps + VL <= left;
     for (int tap = 0; turn && tap < all_taps; tap += VL) {
         realv a[MR], b[MR];
@@ -23,24 +34,16 @@ bool turn_taps(real *turned, global const stored *wc, const long left, const int
         for (int i = 0; i < MR; i++) STORE_REALS(turned + tap * MR + i * VL, a[i]);
     }
     return turn;
+#endif
 }
 
-// to[tap][row of the tile] = the taps of a channel that are met, from `turned` if that holds them.
-void put_taps(global real *to, const real *turned, const bool turn, global const stored *wc, const int rows,
-              const long m_size, const Taps met) {
-    for (int d = 0; d < met.taps_d; d++) {
-        for (int h = 0; h < met.taps_h; h++) {
-            for (int l = 0; l < met.taps_w; l++) {
-                const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;
-                const int tap = (at_d * met.kernel_h + at_h) * met.kernel_w + met.first_w + l * met.step_w;
-                if (turn) {
-                    CAT(vstore, MR)(CAT(vload, MR)(0, turned + tap * MR), 0, to);
-                } else {
-                    for (int i = 0; i < MR; i++) to[i] = LOAD(wc, min(i, rows - 1) * m_size + tap);
-                }
-                to += MR;
-            }
-        }
+// to[row of the tile] = a tap of a channel, from `turned` if that holds it.
+void put_tap(global real *to, const real *turned, const bool turn, global const stored *wc, const int rows,
+             const long m_size, const int tap) {
+    if (turn) {
+        COPY_ROWS(to, turned + tap * MR)
+    } else {
+        for (int i = 0; i < MR; i++) to[i] = LOAD(wc, min(i, rows - 1) * m_size + tap);
     }
 }
 
@@ -83,31 +86,16 @@ kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int cha
         global const stored *wc = ws + channel * channel_size;
         real turned[MAX_TURNED * MR];
         const bool turn = turn_taps(turned, wc, left - channel * channel_size, rows, m_size, all_taps);
-        put_taps(out + (long)channel * taps * MR, turned, turn, wc, rows, m_size, met);
-    }
-}
-
-// The same for backward data with a stride: the taps of each phase go to a matrix of their own, and w is read once.
-// Matrices of no taps are not written.
-kernel void pack_four(CONST_TENSOR(w), TENSOR_OF(real, packed0), TENSOR_OF(real, packed1), TENSOR_OF(real, packed2),
-                      TENSOR_OF(real, packed3), const int channels, const int m_count, const long m_size,
-                      const long channel_size, const long group_size, const int range, const Taps met0, const Taps met1,
-                      const Taps met2, const Taps met3) {
-    const int m_tile = get_global_id(1), m_tiles = get_global_size(1);
-    const int group = get_global_id(2), groups = get_global_size(2);
-    const int first = get_global_id(0) * range, last = min(first + range, channels);
-    const int m = m_tile * MR, rows = min(m_count - m, MR), all_taps = met0.kernel_d * met0.kernel_h * met0.kernel_w;
-    const long from = group * group_size + m * m_size, left = groups * (long)m_count * channels * all_taps - from;
-    const long begin = ((long)group * m_tiles + m_tile) * channels * MR;
-    for (int channel = first; channel < last; channel++) {
-        global const stored *wc = OPEN(w) + from + channel * channel_size;
-        const long at = begin + channel * MR;
-        real turned[MAX_TURNED * MR];
-        const bool turn = turn_taps(turned, wc, left - channel * channel_size, rows, m_size, all_taps);
-        put_taps(OPEN(packed0) + at * TAPS_OF(met0), turned, turn, wc, rows, m_size, met0);
-        put_taps(OPEN(packed1) + at * TAPS_OF(met1), turned, turn, wc, rows, m_size, met1);
-        put_taps(OPEN(packed2) + at * TAPS_OF(met2), turned, turn, wc, rows, m_size, met2);
-        put_taps(OPEN(packed3) + at * TAPS_OF(met3), turned, turn, wc, rows, m_size, met3);
+        global real *to = out + (long)channel * taps * MR;
+        for (int d = 0; d < met.taps_d; d++) {
+            for (int h = 0; h < met.taps_h; h++) {
+                for (int l = 0; l < met.taps_w; l++) {
+                    const int row = (met.first_d + d * met.step_d) * kh + met.first_h + h * met.step_h;
+                    put_tap(to, turned, turn, wc, rows, m_size, row * kw + met.first_w + l * met.step_w);
+                    to += MR;
+                }
+            }
+        }
     }
 }
 
@@ -124,7 +112,7 @@ kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channe
         for (int m = first_tile * MR; m < last_tile * MR; m += MR) {
 #if STORAGE != 16
             if (m + MR <= m_count) {
-                CAT(vstore, MR)(CAT(vload, MR)(0, row + m), 0, to);
+                COPY_ROWS(to, row + m)
             } else
 #endif
                 for (int i = 0; i < MR; i++) to[i] = LOAD(row, min(m + i, m_count - 1));

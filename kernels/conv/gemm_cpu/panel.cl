@@ -1,8 +1,7 @@
 // Part of the convolutions for CPU devices: the im2col panel of a block of pixels, and the register tile.
 //
 // Pixels are numbered over all images: p = (image * size_d + d) * size_h * size_w + ... A block of pixels is cut into
-// runs, pieces of one row of the output grid that lie in one tile. A row of the panel holds what one tap of one channel
-// meets:
+// runs, pieces of one row of the output grid. A row of the panel holds what one tap of one channel meets:
 //     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0 outside of x, on each axis.
 // Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
@@ -20,102 +19,163 @@
 #define KEEP_SUMS 0
 #endif
 
-#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
+#if STORAGE == 64
+typedef CAT(long, VL) realv_mask;
+typedef CAT(double, HALF_VL) half_vector;
+#else
+typedef CAT(int, VL) realv_mask;
+typedef CAT(float, HALF_VL) half_vector;
+#endif
 
-// One run: where it starts in a row of the panel, its length, its piece of scratch, its image and its first source
-// element.
-enum { RUN_AT, RUN_LENGTH, RUN_PIECE, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
+// The number of each lane.
+#if VL == 16
+#define LANES (realv)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#elif VL == 8
+#define LANES (realv)(0, 1, 2, 3, 4, 5, 6, 7)
+#elif VL == 4
+#define LANES (realv)(0, 1, 2, 3)
+#else
+#define LANES (realv)(0, 1)
+#endif
 
-// Cuts pixels [first, first + count) into runs; tiles of `width` pixels lie `pitch` elements apart. Returns the number
-// of runs.
-int cut_runs(local int *runs, const long first, const int count, const int width, const int pitch, const Grid grid) {
-    int found = 0, piece = 0;
-    const int reach = (grid.taps_w - 1) * grid.step_w, phases = min(grid.stride_w, reach + 1);
-    for (int at = 0; at < count;) {
+#define FILL_ROWS 32  // most source rows that are filled at once: they and their rows of the panel stay in the L1 cache
+
+// One run: the number of its first pixel in the block, its length, its image and its first source element.
+enum { RUN_AT, RUN_LENGTH, RUN_IMAGE, RUN_D, RUN_H, RUN_W, RUN_FIELDS };
+
+// Cuts pixels [first, first + count) into runs.
+void cut_runs(local int *runs, const long first, const int count, const Grid grid) {
+    int found = 0;
+    for (int at = 0; at < count; found++) {
         const long p = first + at;
         const int column = (int)(p % grid.size_w);
         const long row = p / grid.size_w;
         const int h = (int)(row % grid.size_h), d = (int)((row / grid.size_h) % grid.size_d);
-        const int lane = at % width;
-        const int length = min(min(grid.size_w - column, width - lane), count - at);
+        const int length = min(grid.size_w - column, count - at);
         local int *run = runs + found * RUN_FIELDS;
-        run[RUN_AT] = at / width * pitch + lane;
+        run[RUN_AT] = at;
         run[RUN_LENGTH] = length;
-        run[RUN_PIECE] = piece;
         run[RUN_IMAGE] = (int)(row / grid.size_h / grid.size_d);
         run[RUN_D] = d * grid.stride_d + grid.begin_d;
         run[RUN_H] = h * grid.stride_h + grid.begin_h;
         run[RUN_W] = column * grid.stride_w + grid.begin_w;
-        piece += phases * (length + reach / grid.stride_w + VL);
         at += length;
-        found++;
     }
-    return found;
 }
 
-// to[i] = row[start + i * step] or 0 outside [0, size), for i < length; up to VL elements more are written, too. `left`
-// elements may be read from row on; what lies `ahead` elements further is asked for, to be there for a later call.
-void gather_row(local real *to, global const stored *row, const long left, const long ahead, int start, const int step,
-                const int size, const int length) {
-    int begin = start < 0 ? min((-start + step - 1) / step, length) : 0;
-    int end = start < size ? clamp((size - start + step - 1) / step, begin, length) : begin;
-    for (int i = 0; i < begin; i += VL) STORE_REALS(to + i, (realv)(0));
-    int i = begin;
-    if (step == 1) {
-        if (start + end + VL <= left) {
-            for (; i < end; i += VL) {
-                __builtin_prefetch(row + start + i + ahead);
-                STORE_REALS(to + i, VLOAD(row, start + i));
-            }
-        }
-    } else if (step == 2) {
-        for (; i < end && start + 2 * (i + VL) <= left; i += VL) {
-            __builtin_prefetch(row + start + 2 * i + ahead);
-            __builtin_prefetch(row + start + 2 * i + VL + ahead);
-            const realv a = VLOAD(row, start + 2 * i), b = VLOAD(row, start + 2 * i + VL);
-            CAT(vstore, HALF_VL)(a.even, 0, to + i);
-            CAT(vstore, HALF_VL)(b.even, 0, to + i + HALF_VL);
-        }
+// Lane i is p[i * step]; VL * step elements may be read from p on.
+realv load_apart(global const stored *p, const int step) {
+    if (step == 1) return VLOAD(p, 0);
+    realv value;
+    if (step == 2) {
+        const realv a = VLOAD(p, 0), b = VLOAD(p, VL);
+        value.lo = a.even;
+        value.hi = b.even;
+    } else if (step == 4) {
+        const realv a = VLOAD(p, 0), b = VLOAD(p, VL), c = VLOAD(p, 2 * VL), d = VLOAD(p, 3 * VL);
+        realv ab, cd;
+        ab.lo = a.even;
+        ab.hi = b.even;
+        cd.lo = c.even;
+        cd.hi = d.even;
+        value.lo = ab.even;
+        value.hi = cd.even;
+    } else {
+        real lanes[VL];
+        for (int i = 0; i < VL; i++) lanes[i] = LOAD(p, i * step);
+        value = CAT(vload, VL)(0, lanes);
     }
-    for (; i < end; i++) to[i] = LOAD(row, start + i * step);
-    for (i = end; i < length; i += VL) STORE_REALS(to + i, (realv)(0));
+    return value;
 }
 
-// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h), `pitch` elements a row. x starts at
-// the first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
-void fill_panel(local real *panel, const int pitch, local real *pieces, local const int *runs, const int count,
-                global const stored *x, const long image_size, const long size, const int from, const int to,
-                const Grid grid) {
-    const int reach = (grid.taps_w - 1) * grid.step_w, phases = min(grid.stride_w, reach + 1);
-    const long source = (long)grid.source_d * grid.source_h * grid.source_w;
-    const long ahead = (grid.taps_d * grid.taps_h == 1 ? AHEAD : 1) * source;
-    for (int r = from; r < to; r++) {
-        const int h_tap = r % grid.taps_h * grid.step_h, d_tap = r / grid.taps_h % grid.taps_d * grid.step_d;
-        const int channel = r / grid.taps_h / grid.taps_d;
-        local real *rows = panel + (r - from) * grid.taps_w * pitch;
-        for (int i = 0; i < count; i++) {
-            local const int *run = runs + i * RUN_FIELDS;
-            const int d = run[RUN_D] + d_tap, h = run[RUN_H] + h_tap;
-            const bool inside = d >= 0 && d < grid.source_d && h >= 0 && h < grid.source_h;
-            const long row = ((long)channel * grid.source_d + d) * grid.source_h + h;
-            const long at = run[RUN_IMAGE] * image_size + row * grid.source_w;
-            const int length = run[RUN_LENGTH] + reach / grid.stride_w;
-            for (int phase = 0; phase < phases; phase++) {
-                local real *to_row =
-                    grid.taps_w == 1 ? rows + run[RUN_AT] : pieces + run[RUN_PIECE] + phase * (length + VL);
-                gather_row(to_row, x + at, size - at, ahead, run[RUN_W] + phase, grid.stride_w,
-                           inside ? grid.source_w : 0, length);
-            }
+// Fills a vector of the panel from each of `rows` source rows: lane i at row_to[r] is p[row_at[r] + i * step]. Lanes of
+// `low` and more are written, those outside of `met` as zeros.
+void fill_rows(local real *vectors, const int *row_to, global const stored *p, const long *row_at, const int rows,
+               const int step, const int low, const realv_mask met) {
+    if (low == 0 && all(met)) {
+        for (int r = 0; r < rows; r++) STORE_REALS(vectors + row_to[r], load_apart(p + row_at[r], step));
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        const realv old = low ? LOAD_REALS(vectors + row_to[r]) : (realv)(0);
+        STORE_REALS(vectors + row_to[r], select(old, load_apart(p + row_at[r], step), met));
+    }
+}
+
+// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels, `tile_pitch`
+// elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of neighbouring channels are
+// `channel_pitch` elements apart, those of neighbouring taps `tap_pitch`. Whole vectors are written. x starts at the
+// first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
+//
+// A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
+void fill_panel(local real *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
+                const int tile_pitch, local const int *runs, const int count, const int cut, global const stored *x,
+                const long image_size, const long size, const int from, const int to, const Grid grid) {
+    const int step = grid.stride_w, hd_taps = grid.taps_d * grid.taps_h, hd_pitch = grid.taps_w * tap_pitch;
+    const long plane = (long)grid.source_d * grid.source_h * grid.source_w;
+    const int together = max(FILL_ROWS / max(hd_taps, 1), 1), most = min(together * hd_taps, FILL_ROWS);
+    const realv lane = LANES;
+    for (int first = from; first < to; first += most) {
+        const int rows = min(most, to - first);
+        int row_d[FILL_ROWS], row_h[FILL_ROWS], row_to[FILL_ROWS];
+        long row_at[FILL_ROWS];
+        for (int r = 0; r < rows; r++) {
+            const int hd_tap = (first + r) % hd_taps;
+            row_to[r] = ((first + r) / hd_taps - from / hd_taps) * channel_pitch + (hd_tap - from % hd_taps) * hd_pitch;
+            row_d[r] = hd_tap / grid.taps_h * grid.step_d;
+            row_h[r] = hd_tap % grid.taps_h * grid.step_h;
+            row_at[r] = (first + r) / hd_taps * plane + ((long)row_d[r] * grid.source_h + row_h[r]) * grid.source_w;
         }
-        for (int j = 0; grid.taps_w > 1 && j < grid.taps_w; j++) {
-            const int phase = j * grid.step_w % grid.stride_w, shift = j * grid.step_w / grid.stride_w;
-            for (int i = 0; i < count; i++) {
-                local const int *run = runs + i * RUN_FIELDS;
-                const int length = run[RUN_LENGTH];
-                local const real *piece =
-                    pieces + run[RUN_PIECE] + phase * (length + reach / grid.stride_w + VL) + shift;
-                local real *row = rows + j * pitch + run[RUN_AT];
-                for (int l = 0; l < length; l += VL) STORE_REALS(row + l, LOAD_REALS(piece + l));
+        local const int *next = runs;
+        for (int tile = 0; tile * width < count; tile++) {
+            const int end = min(tile * width + filled, cut);
+            for (int at = tile * width; at < end; at += VL) {
+                local real *vectors = panel + tile * tile_pitch + at - tile * width;
+                while (next[RUN_AT] + next[RUN_LENGTH] <= at) next += RUN_FIELDS;
+                local const int *run = next;
+                for (int low = 0; at + low < end && low < VL; run += RUN_FIELDS) {
+                    const int high = min(run[RUN_AT] + run[RUN_LENGTH] - at, VL);
+                    const int d = run[RUN_D], h = run[RUN_H], w = run[RUN_W] + (at - run[RUN_AT]) * step;
+                    const bool inside = d >= 0 && d + (grid.taps_d - 1) * grid.step_d < grid.source_d && h >= 0
+                        && h + (grid.taps_h - 1) * grid.step_h < grid.source_h;
+                    const long row = run[RUN_IMAGE] * image_size + ((long)d * grid.source_h + h) * grid.source_w;
+                    for (int j = 0; j < grid.taps_w; j++) {
+                        const int start = w + j * grid.step_w;
+                        int begin = low, stop = high;  // the lanes whose elements are in the row
+                        if (start + low * step < 0) begin = min((-start + step - 1) / step, high);
+                        if (start + (high - 1) * step >= grid.source_w) {
+                            stop = max((grid.source_w - start + step - 1) / step, begin);
+                        }
+                        const long p = row + start;
+                        local real *to_rows = vectors + j * tap_pitch;
+                        if (inside && p + row_at[0] >= 0 && p + row_at[rows - 1] + VL * step <= size) {
+                            const realv_mask met = (lane >= (realv)(begin)) & (lane < (realv)(stop));
+                            for (int r = 0; j == 0 && r < rows; r++) {
+                                for (int i = 0; i < min(step, 4); i++) {
+                                    __builtin_prefetch(x + p + row_at[r] + together * plane + i * VL);
+                                }
+                            }
+                            if (step == 1) {
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, 1, low, met);
+                            } else if (step == 2) {
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, 2, low, met);
+                            } else {
+                                fill_rows(to_rows, row_to, x + p, row_at, rows, step, low, met);
+                            }
+                            continue;
+                        }
+                        for (int r = 0; r < rows; r++) {
+                            const int row_of_d = d + row_d[r], row_of_h = h + row_h[r];
+                            const bool met = row_of_d >= 0 && row_of_d < grid.source_d && row_of_h >= 0
+                                && row_of_h < grid.source_h;
+                            for (int i = low; i < VL; i++) {
+                                to_rows[row_to[r] + i] =
+                                    met && i >= begin && i < stop ? LOAD(x, p + row_at[r] + i * step) : 0;
+                            }
+                        }
+                    }
+                    low = high;
+                }
             }
         }
     }
@@ -130,20 +190,73 @@ void finish_run(local real *values, const int length, const long channel, const 
 #endif
 }
 
-// Writes or adds `length` values to every `step`th element from y on.
-void store_run(global stored *y, local const real *values, const int length, const int step, const bool add) {
-    int l = 0;
-    if (step == 1) {
-        for (; l + VL <= length; l += VL) {
-            const realv old = add ? VLOAD(y, l) : (realv)(0);
-            VSTORE(y, l, LOAD_REALS(values + l) + old);
-        }
+// Writes or adds `length` values, the last vector over the one before: it is summed first.
+#define STORE_RUN(n, y, values, length, add, vector, load, store)                                      \
+    {                                                                                                  \
+        const int last_ = (length) - (n);                                                              \
+        const vector old_end_ = (add) ? load(y, last_) : (vector)(0);                                  \
+        const vector end_ = CAT(vload, n)(0, (values) + last_) + old_end_;                             \
+        for (int l_ = 0; l_ < last_; l_ += (n)) {                                                      \
+            const vector old_ = (add) ? load(y, l_) : (vector)(0);                                     \
+            store(y, l_, CAT(vload, n)(0, (values) + l_) + old_);                                      \
+        }                                                                                              \
+        store(y, last_, end_);                                                                         \
     }
-    for (; l < length; l++) {
-        const real old = add ? LOAD(y, l * step) : 0;
-        STORE(y, l * step, values[l] + old);
+#if STORAGE == 16
+// As whole numbers, because PoCL 3.1 loads a vector of halves that may not be needed as if its address were aligned.
+realv load_halves(global const half *p) {
+    CAT(ushort, VL) bits = CAT(vload, VL)(0, (global const ushort *)p);
+    return CAT(vload_half, VL)(0, (half *)&bits);
+}
+#define LOAD_OLD(p, i) load_halves((p) + (i))
+#else
+#define LOAD_OLD(p, i) VLOAD(p, i)
+#endif
+#define HALF_LOAD(p, i) CAT(vload, HALF_VL)(0, (p) + (i))
+#define HALF_STORE(p, i, value) CAT(vstore, HALF_VL)(value, 0, (p) + (i))
+
+void store_run(global stored *y, local const real *values, const int length, const bool add) {
+    if (length >= VL) {
+        STORE_RUN(VL, y, values, length, add, realv, LOAD_OLD, VSTORE)
+        return;
+    }
+#if STORAGE != 16
+    if (length >= HALF_VL) {
+        STORE_RUN(HALF_VL, y, values, length, add, half_vector, HALF_LOAD, HALF_STORE)
+        return;
+    }
+#endif
+    for (int l = 0; l < length; l++) STORE(y, l, values[l] + (add ? LOAD(y, l) : 0));
+}
+
+// Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in several;
+// `m_rows` channels of a group, the first of them m.
+void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels, const int group,
+                   const int groups, const int m_count, const int m, const int m_rows, const bool add TAKE_EPILOGUE) {
+    for (int at = 0; at < columns;) {
+        const long q = p + at, image = q / pixels, rest = q - image * pixels;
+        const int length = (int)min((long)(columns - at), pixels - rest);
+        global stored *ys = y + ((image * groups + group) * m_count + m) * pixels + rest;
+        for (int i = 0; i < m_rows; i++) {
+            local real *values = tile + i * COLS + at;
+            finish_run(values, length, group * m_count + m + i, ys - y PASS_EPILOGUE);
+            store_run(ys, values, length, add);
+            ys += pixels;
+        }
+        at += length;
     }
 }
+
+// Copies `length` elements: whole vectors, of which the last two may overlap.
+#define COPY_PIECE(length, copy_vector, copy_one) \
+    if ((length) >= VL) { \
+        for (int i_ = 0; i_ < (length); i_ += VL) { \
+            const int i = min(i_, (length) - VL); \
+            copy_vector; \
+        } \
+    } else { \
+        for (int i = 0; i < (length); i++) copy_one; \
+    }
 
 // Writes or adds a whole register tile: MR rows of VL * NV pixels, the first at ys and of channel `first`, `pitch`
 // elements apart. `once` says that nothing is added to them, neither now nor later.

@@ -3,14 +3,8 @@
 // A work-item's rows and columns come in vectors of 4, a patch's width apart, so that a patch reads neighbouring
 // vectors.
 
-#ifndef PAD  // elements after each row of a tile, for loaders that write columns
-#define PAD 0
-#endif
-
 #define A_ROW ((TILE_M + PAD) / 4)
 #define B_ROW ((TILE_N + PAD) / 4)
-#define A_TILE (TILE_K * A_ROW)
-#define B_TILE (TILE_K * B_ROW)
 #define PATCHES_M (TILE_M / ITEM_M / PATCH_M)
 
 typedef struct {

@@ -53,7 +53,7 @@ kernel void winograd_weights(CONST_TENSOR(w), TENSOR_OF(real, U), const int chan
     for (int i = 0; i < FILTER_TAPS; i++) {
         const int h = piece / PIECES * TAPS + i / TAPS, w = piece % PIECES * TAPS + i % TAPS;
         const int tap = flip ? ALL_TAPS - 1 - h * KERNEL_TAPS - w : h * KERNEL_TAPS + w;
-        const bool met = channel < channels && (ALL_PIECES == 1 || (h < KERNEL_TAPS && w < KERNEL_TAPS));
+        const bool met = channel < channels && h < KERNEL_TAPS && w < KERNEL_TAPS;
         taps[i] = met ? LOAD(from, tap) : 0;
     }
 #define TAP(i, j) taps[(i) * TAPS + (j)]

@@ -20,7 +20,10 @@ except ImportError as error:
         " install clgraft again where MXNet is to be used (pip install .)"
     ) from error
 
-__all__ = ["ffi", "lib"]
+__all__ = ["REORDER", "ffi", "lib"]
+
+# mxnet::NDArray::Chunk::Reorder2Default(), which no function of MXNet's C interface calls without waiting
+REORDER = "_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv"
 
 
 def _start() -> None:
@@ -37,6 +40,13 @@ def _start() -> None:
         "plan_run": of_runtime("clg_plan_run"),
         "plan_start": of_runtime("clg_plan_start"),
         "last_error": of_runtime("clg_last_error"),
+        "get_dtype": of_mxnet("MXNDArrayGetDType"),
+        "get_storage_type": of_mxnet("MXNDArrayGetStorageType"),
+        "get_context": of_mxnet("MXNDArrayGetContext"),
+        "get_shape": of_mxnet("MXNDArrayGetShapeEx"),
+        "copy_array": of_mxnet("MXShallowCopyNDArray"),
+        "push": of_mxnet("MXEnginePushSyncND"),
+        "reorder": of_mxnet(REORDER) if hasattr(_LIB, REORDER) else 0,
     }
     lib.clg_mx_start(ffi.new("clg_mx_functions *", {name: ffi.cast("void *", at) for name, at in addresses.items()}))
 

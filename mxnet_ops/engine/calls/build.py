@@ -12,7 +12,7 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 ABI = HERE.parents[2] / "core" / "abi"
-SOURCES = ("table.c", "properties.c", "execution.c", "region.c", "forks.c")
+SOURCES = ("table.c", "properties.c", "execution.c", "region.c", "forks.c", "threads.c", "update.c")
 
 
 def _declarations(header: str) -> str:
@@ -40,10 +40,14 @@ def extension() -> cffi.FFI:
         '#include "internal.h"\n',
         sources=[_near(HERE / name) for name in SOURCES],
         include_dirs=[_near(HERE), _near(ABI)],
-        depends=[_near(HERE / "calls.h"), _near(HERE / "internal.h"), _near(ABI / "clgraft.h")],
+        depends=[*(_near(HERE / name) for name in ("calls.h", "internal.h", "rules.h")), _near(ABI / "clgraft.h")],
         extra_link_args=["-Wl,-Bsymbolic"],
-        extra_compile_args=["-O2", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-cast-function-type"],
-        libraries=["pthread"],
+        # the last four are for the loops of rules.h: vectors, and MXNet's bits
+        extra_compile_args=[
+            *("-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wextra", "-Wno-cast-function-type"),
+            *("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"),
+        ],
+        libraries=["pthread", "m"],
     )
     return builder
 

@@ -98,9 +98,30 @@ typedef struct clg_mx_region {
     clg_mx_pass *passes; /* newest first */
 } clg_mx_region;
 
+/* How an optimizer computes: rules.h. SGD without and with momentum; NAG, and what MXNet's NAG is without momentum; Adam. */
+enum { CLG_MX_SGD, CLG_MX_SGD_MOMENTUM, CLG_MX_NAG, CLG_MX_DECAY, CLG_MX_ADAM };
+
+typedef struct clg_mx_rule {
+    int32_t kind;
+    int32_t mixed;        /* weights and gradients in float16, arithmetic on a copy of the weights in float32 */
+    float rescale, clip;  /* of gradients; clip < 0: they are not clipped */
+    float momentum;       /* or beta1 */
+    float beta2, epsilon; /* Adam's */
+} clg_mx_rule;
+
+/* A parameter's arrays, as MXNet's handles or 0: MASTER is the copy in float32, MEAN the momentum or Adam's first state. */
+enum { CLG_MX_WEIGHT, CLG_MX_GRADIENT, CLG_MX_MASTER, CLG_MX_MEAN, CLG_MX_VARIANCE, CLG_MX_ARRAYS };
+
+typedef struct clg_mx_parameter {
+    uintptr_t arrays[5]; /* CLG_MX_ARRAYS */
+    float lr, wd;
+} clg_mx_parameter;
+
 /* The functions of MXNet and of clgraft's runtime, which this library is not linked to. */
 typedef struct clg_mx_functions {
     void *get_data, *free_array, *last_failure, *plan_run, *plan_start, *last_error;
+    void *get_dtype, *get_storage_type, *get_context, *get_shape, *copy_array, *push;
+    void *reorder; /* of an array's memory, to MXNet's own layout; NULL in an MXNet without oneDNN */
 } clg_mx_functions;
 
 void clg_mx_start(const clg_mx_functions *functions);
@@ -119,6 +140,11 @@ void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 int32_t clg_mx_watch_forks(int32_t on);
 /* Waits for operators that are ending; others end after the fork that this thread goes on to. Not with Python's lock held. */
 void clg_mx_hold_ends(void);
+/* Optimizers. Whether the update of a parameter can be made here: dense arrays in host memory, of the same shape, and in float32 or
+ * float64; if mixed in float16 with states in float32. */
+int32_t clg_mx_serves(const clg_mx_rule *rule, const clg_mx_parameter *parameter);
+/* Hands an update of parameters that are served to MXNet's engine; -1 if that fails (MXGetLastError). */
+int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *parameters, uint32_t count);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);
 int64_t clg_mx_kept(void);

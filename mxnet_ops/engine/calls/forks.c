@@ -69,6 +69,7 @@ static void after_fork_in_child(void) {
     holding = false;
     ending = forks = 0;
     waiting = NULL;
+    clg_mx_forget_threads();
 }
 
 int32_t clg_mx_watch_forks(int32_t on) {

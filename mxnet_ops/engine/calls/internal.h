@@ -24,6 +24,15 @@ typedef struct functions {
     clg_status (*plan_start)(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                              uint32_t scalar_count, const clg_copy *copies, clg_event *event);
     const char *(*last_error)(void);
+    int (*get_dtype)(void *array, int *dtype);
+    int (*get_storage_type)(void *array, int *type);
+    int (*get_context)(void *array, int *device_type, int *device_id);
+    int (*get_shape)(void *array, int *count, const int **sizes);
+    int (*copy_array)(void *array, void **copy);
+    int (*push)(void (*run)(void *context, void *with), void *with, void (*release)(void *with), const void *place,
+                void **read, int read_count, void **written, int written_count, const void *property, int priority,
+                const char *name);
+    void (*reorder)(void *chunk);
 } functions;
 extern functions mx;
 
@@ -115,6 +124,10 @@ void clg_mx_end(clg_mx_execution *execution);
 extern __thread int clg_mx_running;
 bool clg_mx_may_end(clg_mx_execution *execution);
 void clg_mx_has_ended(void);
+
+/* threads.c: runs body for each part, on several threads; returns when all are done */
+void clg_mx_parallel(void (*body)(void *with, uint32_t part), void *with, uint32_t parts);
+void clg_mx_forget_threads(void); /* in a child process, which has none of them */
 
 /* region.c */
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests);

@@ -27,6 +27,13 @@ void clg_mx_start(const clg_mx_functions *found) {
     mx.plan_run = found->plan_run;
     mx.plan_start = found->plan_start;
     mx.last_error = found->last_error;
+    mx.get_dtype = found->get_dtype;
+    mx.get_storage_type = found->get_storage_type;
+    mx.get_context = found->get_context;
+    mx.get_shape = found->get_shape;
+    mx.copy_array = found->copy_array;
+    mx.push = found->push;
+    mx.reorder = found->reorder;
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 

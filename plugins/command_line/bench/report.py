@@ -36,6 +36,8 @@ def line(row: Row, peaks: Peaks) -> str:
         text += f"  {row.layout}"
     if row.regions:
         text += f"  with regions {row.regions * 1e3:9.3f} {row.native / row.regions:5.2f}x"
+    if row.frozen:
+        text += f"  frozen {row.frozen * 1e3:9.3f} {row.native / row.frozen:5.2f}x"
     disturbed = max(row.native_spread, row.ours_spread)
     return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
 
@@ -160,9 +162,11 @@ def _nets(runs: Sequence[Results]) -> list[str]:
 
 
 def _net_cells(row: Row | None) -> tuple[str, str]:
-    """Return the cells of a whole net: layer by layer, and with regions."""
+    """Return the cells of a whole net: layer by layer, and with regions, also with frozen parameters."""
     if row is None:
         return "-", "-"
     layers = f"{row.native * 1e3:.0f} ms, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x"
     regions = f"{row.regions * 1e3:.0f} ms, {row.native / row.regions:.2f}x" if row.regions else "-"
+    if row.frozen:
+        regions += f"; frozen {row.frozen * 1e3:.0f} ms, {row.native / row.frozen:.2f}x"
     return layers, regions

@@ -38,6 +38,8 @@ class Row:
         The peer's faster layout, where it has several.
     regions : float
         Median seconds of a whole net with regions; 0 where there are none.
+    frozen : float
+        The same with frozen parameters.
     """
 
     set: str
@@ -55,6 +57,7 @@ class Row:
     difference: float = 0.0
     layout: str = ""
     regions: float = 0.0
+    frozen: float = 0.0
 
     @property
     def ratio(self) -> float:

@@ -8,6 +8,7 @@ import pyopencl as cl
 import pytest
 
 from clgraft import core
+from clgraft.core.runtime.plan import Plan
 from clgraft.core.session.context import Context
 
 
@@ -19,6 +20,19 @@ def fresh(caplog):
     caplog.set_level("WARNING")
     torch._dynamo.reset()
     torch.manual_seed(1)
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """The addresses that each run of a plan reads and writes, a set for each run."""
+    runs, run = [], Plan.run_bound
+
+    def remember(self, buffers, *arguments):
+        runs.append({int(self._ffi.cast("uintptr_t", buffer.handle)) for buffer in buffers})
+        return run(self, buffers, *arguments)
+
+    monkeypatch.setattr(Plan, "run_bound", remember)
+    return runs
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.gemm_cpu.blocking import RUN_INTS
 from clgraft.core.operators.conv.grid import Grid, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
@@ -29,9 +29,7 @@ SUM_RANGE = 64  # rows of a work-item that adds the splits
 
 def filter_tile(planner: Planner, dtype: str, out_channels: int, vectors: int = 0) -> RegisterTile:
     """Return the tile that wastes least on the out channels, or the one of so many vectors."""
-    lanes = max(planner.device.vector_width, 4)
-    if dtype == "float64":
-        lanes //= 2
+    lanes = lanes_of(planner.device, dtype)
     rows = {3: 8, 2: 12, 1: 16} if has_32_registers(planner.device) else {3: 4, 2: 6, 1: 12}
     vectors = vectors or min(VECTORS, key=lambda v: (ceil_div(out_channels, v * lanes) * v, v == 3, -v))
     return RegisterTile(rows[vectors], vectors, lanes)
@@ -50,7 +48,6 @@ class PixelSplit:
     part: int
     panel_bytes: int
     gradient_bytes: int
-    piece_bytes: int
     run_bytes: int
 
 
@@ -60,12 +57,11 @@ def _splits(
     source_rows = grid.source_rows * channels
     count = ceil_div(grid.pixels, most_pixels)
     block = ceil_div(grid.pixels, count)
-    runs, elements = grid.run_counts(block, block)
-    pieces = (elements + (runs + 1) * (grid.phases + 1) * tile.lanes) * size
+    run_bytes = grid.most_runs(block) * RUN_INTS * 4
     pitch = most_pixels + tile.lanes
     for tiles in sorted({ceil_div(out_tiles, n) for n in range(1, out_tiles + 1)}):
         gradient = tiles * (block + tile.lanes) * tile.columns * size
-        rest = gradient + pieces + runs * RUN_INTS * 4 + 4 * 128
+        rest = gradient + run_bytes + 4 * 128
         panel_rows = (min(LOCAL_BYTES, local_memory) - rest) // (pitch * size) - tile.rows
         most = panel_rows // grid.row_taps
         if most < 1:
@@ -77,9 +73,7 @@ def _splits(
             panel = (part * grid.row_taps + tile.rows) * pitch * size
             for blocks in sorted({ceil_div(count, n) for n in range(1, min(count, 256) + 1)}):
                 splits = ceil_div(count, blocks)
-                yield PixelSplit(
-                    pitch, block, blocks, splits, rows, tiles, part, panel, gradient, pieces, runs * RUN_INTS * 4
-                )
+                yield PixelSplit(pitch, block, blocks, splits, rows, tiles, part, panel, gradient, run_bytes)
 
 
 def splits_by_cost(
@@ -209,7 +203,7 @@ def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | st
                     *ints(channels, out_count, groups),
                     grid.argument(),
                     *ints(s.block, s.blocks, s.rows, s.tiles, s.part),
-                    *map(Local, (s.panel_bytes, s.gradient_bytes, s.piece_bytes, s.run_bytes)),
+                    *map(Local, (s.panel_bytes, s.gradient_bytes, s.run_bytes)),
                 ),
                 ("dw",),
             )

@@ -14,7 +14,7 @@ from clgraft.core.problem import ceil_div
 
 PANEL_BYTES = 448 * 1024  # about half of a core's L2 cache
 COSTS = costs("product")
-RUN_INTS = 7  # the kernels' RUN_FIELDS
+RUN_INTS = 6  # the kernels' RUN_FIELDS
 # panels of products in place are smaller: while one is multiplied, the next one's source comes into the same cache
 PLAIN_BYTES = 320 * 1024
 RANGES = 8  # most ranges of pixels for each core
@@ -32,38 +32,6 @@ class Blocking:
     part: int
     local_bytes: tuple[int, ...]
     ranges: int = 0
-
-
-def _blockings(
-    grid: Grid,
-    tile: RegisterTile,
-    m_tiles: int,
-    channels: int,
-    size: int,
-    keep: bool,
-    late: bool,
-    local_memory: int,
-    panel_bytes: int,
-) -> Iterator[Blocking]:
-    rows = grid.source_rows * channels
-    row_size = max(grid.row_taps, 1) * tile.columns
-    for tiles in range(1, 9):
-        runs, elements = grid.run_counts(tile.columns, tiles * tile.columns)
-        elements += (runs + 1) * (grid.phases + 1) * tile.lanes
-        pieces = max(elements, tile.rows * tile.columns) * size
-        for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
-            sums = row_tiles * tiles * tile.rows * tile.columns * size
-            for kept in (sums,) if keep else (size, sums) if late else (size,):
-                rest = pieces + runs * RUN_INTS * 4 + kept + 4 * 128
-                part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
-                parts = max(ceil_div(rows, max(part, 1)), 1)
-                if parts == 1:
-                    break
-            if part < 1 and rows:
-                continue
-            part = max(ceil_div(rows, parts), 1)
-            panel = tiles * (part * row_size + tile.lanes) * size
-            yield Blocking(tiles, row_tiles, part, (panel, pieces, runs * RUN_INTS * 4, kept))
 
 
 def _ranges(tiles: int, row_blocks: int, block_tiles: int, units: int) -> tuple[int, float]:
@@ -94,8 +62,77 @@ class Work:
     channels: int
     groups: int
     size: int
-    keep: bool
+    keep: bool = False
     late: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Rows of the whole panel."""
+        return self.grid.taps * self.channels
+
+    @property
+    def steps(self) -> int:
+        """Steps of the products of a row tile and a tile of pixels."""
+        return self.depth
+
+    @property
+    def sums(self) -> int:
+        """Register tiles of sums of a row tile and a tile of pixels."""
+        return 1
+
+    @property
+    def rows(self) -> int:
+        """What parts of a panel are counted in."""
+        return self.grid.source_rows * self.channels
+
+    @property
+    def row_taps(self) -> int:
+        """Rows of the panel for each of them."""
+        return max(self.grid.row_taps, 1)
+
+    @property
+    def part_cost(self) -> float:
+        """Cycles to load and store a register tile of sums for each part."""
+        return COSTS["part"]
+
+    @property
+    def far_bytes(self) -> float:
+        """Bytes of weights that arrive in a cycle from beyond the L2 cache."""
+        return COSTS["far_bytes"]
+
+    @property
+    def shift(self) -> int:
+        """Pixels of a tile that only its neighbours store."""
+        return 0
+
+    def row_size(self, tile: RegisterTile) -> int:
+        """Elements of a tile of the panel for each of `rows`."""
+        return self.row_taps * tile.columns
+
+    def scratch(self, tile: RegisterTile) -> int:
+        """Elements of local memory besides the panel."""
+        return tile.rows * tile.columns
+
+
+def _blockings(work: Work, tile: RegisterTile, local_memory: int, panel_bytes: int) -> Iterator[Blocking]:
+    size, m_tiles = work.size, work.m_tiles
+    row_size = work.row_size(tile)
+    for tiles in range(1, 9):
+        run_bytes = work.grid.most_runs(tiles * tile.columns + work.shift) * RUN_INTS * 4
+        scratch = work.scratch(tile) * size
+        for row_tiles in sorted({ceil_div(m_tiles, n) for n in range(1, m_tiles + 1)}):
+            sums = row_tiles * tiles * work.sums * tile.rows * tile.columns * size
+            for kept in (sums,) if work.keep else (size, sums) if work.late else (size,):
+                rest = scratch + run_bytes + kept + 4 * 128
+                part = (min(panel_bytes, local_memory - rest) // (tiles * size) - tile.lanes) // row_size
+                parts = max(ceil_div(work.rows, max(part, 1)), 1)
+                if parts == 1:
+                    break
+            if part < 1 and work.rows:
+                continue
+            part = max(ceil_div(work.rows, parts), 1)
+            panel = tiles * (part * row_size + tile.lanes) * size
+            yield Blocking(tiles, row_tiles, part, (panel, scratch, run_bytes, kept))
 
 
 def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: int = 0) -> list[tuple[float, Blocking]]:
@@ -104,19 +141,18 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
     The estimate is in cycles of a core with two vector FMAs a cycle.
     """
     grid, m_tiles = work.grid, work.m_tiles
-    depth = grid.taps * work.channels
     found: list[tuple[float, int, int, Blocking]] = []
-    local_memory = device.local_memory
     panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
-    for b in _blockings(grid, tile, m_tiles, work.channels, work.size, work.keep, work.late, local_memory, panel_bytes):
+    for b in _blockings(work, tile, device.local_memory, panel_bytes):
         blocks = ceil_div(grid.pixels, b.tiles * tile.columns)
         items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
-        parts = ceil_div(grid.source_rows * work.channels, b.part)
+        parts = ceil_div(work.rows, b.part)
         pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
-        panel = depth * pixel_tiles * tile.vectors * COSTS["fill"] + COSTS["tile"] * b.tiles
-        row_bytes = depth * tile.rows * work.size
-        weights = row_bytes / COSTS["far_bytes" if m_tiles * row_bytes > COSTS["near_size"] else "near_bytes"]
-        tiles = pixel_tiles * (depth * tile.rows * tile.vectors / COSTS["fmas"] + parts * COSTS["part"])
+        panel = work.row_size(tile) * work.rows / tile.lanes * pixel_tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
+        row_bytes = work.steps * tile.rows * work.size
+        weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
+        products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
+        tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
         if grid.plain:  # a thread takes its blocks one after the other
             row_blocks = ceil_div(m_tiles, b.row_tiles) * work.groups
             all_tiles = ceil_div(grid.pixels, tile.columns)
@@ -145,5 +181,5 @@ def choose_blocking(work: Work, tile: RegisterTile, device: DeviceInfo) -> tuple
     """
     listed = blockings(work, tile, device)
     if not listed:
-        raise Declined(f"a row of {work.grid.row_taps} taps does not fit {device.local_memory} bytes of local memory")
+        raise Declined(f"a row of {work.row_taps} taps does not fit {device.local_memory} bytes of local memory")
     return listed[0]

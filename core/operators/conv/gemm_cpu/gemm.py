@@ -7,38 +7,36 @@ packing of the second matrix replaced by im2col: no im2col buffer ever leaves th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID, PHASE_TAPS, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_cpu import backward_filter
+from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
 from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
 from clgraft.core.operators.conv.grid import (
     Grid,
     backward_data_grids,
     dense_grid,
     forward_grid,
-    merged_data_grid,
     spatial_grid,
 )
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Local, Workspace, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, in_3d, round_up
+from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_gemm"
-STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **PHASE_TAPS.defines()}
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
-TOGETHER = 4  # matrices that pack_four packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 DENSE_ELEMENTS = 16384  # elements that a work-item of collect or spread writes
 PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
@@ -51,9 +49,8 @@ EACH, MOST = 8, 32
 
 def product_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
     """Return the tile that fills the vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
-    lanes = max(planner.device.vector_width, 4)
     rows = 8 if has_32_registers(planner.device) else 4
-    return RegisterTile(rows, vectors, lanes // 2 if dtype == "float64" else lanes)
+    return RegisterTile(rows, vectors, lanes_of(planner.device, dtype))
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -71,16 +68,14 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     yield {}
     if can_be_dense(problem):
         yield from ({"vectors": vectors, "dense": 1} for vectors in VECTORS)
-    if problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride):
-        for vectors in VECTORS:
-            for merged in (0, 1):
-                yield {"vectors": vectors, "merged": merged}
+    if phases.has_phases(problem):
+        yield from phases.candidates(problem, planner)
         return
     grid = forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
     listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
     for vectors in VECTORS:
         builder = _Builder(problem, planner, {"vectors": vectors})
-        work = builder.work(grid, builder.outputs)
+        work = builder.work(grid)
         for panel in PLAIN_PANELS if grid.plain else PANELS:
             for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
                 listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
@@ -107,17 +102,16 @@ def plan(
     if problem.direction not in ("forward", "backward_data"):
         raise Declined(f"has no {problem.direction}")
     chosen = {name: int(value) for name, value in (settings or {}).items()}
+    dense = chosen.get("dense", not chosen and dense_pays(problem))
+    if phases.has_phases(problem) and not dense:
+        chosen.pop("dense", None)
+        return phases.plan(problem, planner, chosen)
     builder = _Builder(problem, planner, chosen, epilogue)
-    if chosen.get("dense", not chosen and dense_pays(problem)):
-        return builder.launches([builder.product(dense_grid(problem))], dense=True)
+    if dense:
+        return builder.launches(builder.product(dense_grid(problem)), dense=True)
     if problem.direction == "forward":
-        return builder.launches([builder.product(forward_grid(problem))])
-    apart = [builder.product(grid) for grid in backward_data_grids(problem)]
-    if all(stride == 1 for stride in problem.stride):
-        return builder.launches(apart)
-    merged = builder.product(merged_data_grid(problem), phases=prod(problem.stride))
-    pays = bool(chosen.get("merged")) if chosen else merging_pays(merged, apart)
-    return builder.launches([merged] if pays else apart)
+        return builder.launches(builder.product(forward_grid(problem)))
+    return builder.launches(builder.product(backward_data_grids(problem)[0]))
 
 
 def can_be_dense(problem: ConvProblem) -> bool:
@@ -138,20 +132,12 @@ def dense_pays(problem: ConvProblem) -> bool:
     return problem.direction == "backward_data" and can_be_dense(problem)
 
 
-@dataclass(frozen=True)
-class _GridProduct:
-    """One grid's product of matrices; its rows are the outputs of `phases` phases of the stride. Cost in cycles."""
+class _Product(NamedTuple):
+    """A grid's product of matrices. Cost in cycles."""
 
     grid: Grid
-    phases: int
-    rows: int
     blocking: Blocking
     cost: float
-
-
-def merging_pays(merged: _GridProduct, apart: list[_GridProduct]) -> bool:
-    """Return whether a product that shares what is gathered is cheaper than one for each phase, which waste nothing."""
-    return merged.cost < sum(product.cost for product in apart)
 
 
 class _Builder:
@@ -166,8 +152,7 @@ class _Builder:
     ) -> None:
         self.problem, self.planner, self.chosen, self.epilogue = problem, planner, chosen or {}, epilogue
         self.tile = product_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
-        phased = problem.direction == "backward_data" and any(stride > 1 for stride in problem.stride)
-        expected = [{"vectors", "merged"}] if phased else [{"vectors", "panel", "tiles", "row_tiles"}]
+        expected = [{"vectors", "panel", "tiles", "row_tiles"}]
         if can_be_dense(problem):
             expected.append({"vectors", "dense"})
         if self.chosen and (set(self.chosen) not in ({"vectors"}, *expected) or self.chosen["vectors"] not in VECTORS):
@@ -185,25 +170,25 @@ class _Builder:
         else:
             self.source, self.target = "dy", "dx"
             self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
+        self.row_tiles = ceil_div(self.outputs, self.tile.rows)
 
-    def work(self, grid: Grid, rows: int) -> Work:
+    def work(self, grid: Grid) -> Work:
         """Describe a grid's product for the choice of its blocking."""
         keep, late = self.problem.dtype == "float16", self.epilogue is not None
-        return Work(grid, ceil_div(rows, self.tile.rows), self.channels, self.problem.groups, self.size, keep, late)
+        return Work(grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
 
-    def product(self, grid: Grid, phases: int = 1) -> _GridProduct:
+    def product(self, grid: Grid) -> _Product:
         """Choose the blocking of a grid's product, or take it from the settings."""
-        rows = self.outputs * phases
-        work = self.work(grid, rows)
+        work = self.work(grid)
         if "panel" not in self.chosen:
-            return _GridProduct(grid, phases, rows, *choose_blocking(work, self.tile, self.planner.device)[::-1])
+            return _Product(grid, *choose_blocking(work, self.tile, self.planner.device)[::-1])
         for cost, blocking in blockings(work, self.tile, self.planner.device, self.chosen["panel"] * 1024):
             if (blocking.tiles, blocking.row_tiles) == (self.chosen["tiles"], self.chosen["row_tiles"]):
-                return _GridProduct(grid, phases, rows, blocking, cost)
+                return _Product(grid, blocking, cost)
         raise Declined(f"settings {self.chosen} are no split of {work.m_tiles} row tiles that fits local memory")
 
-    def launches(self, products: list[_GridProduct], dense: bool = False) -> Launches:
-        """Return the launches of all products, each with its weights in the workspace, and what makes pixels dense."""
+    def launches(self, product: _Product, dense: bool = False) -> Launches:
+        """Return the launches of a product with its weights in the workspace, and of what makes pixels dense."""
         launches: list[Launch] = []
         layout = WorkspaceLayout()
         source, target = Buffer(self.source), Buffer(self.target)
@@ -214,87 +199,46 @@ class _Builder:
             source, target = (pixels, target) if self.source == "x" else (source, pixels)
         if source != Buffer(self.source):
             launches.append(self._collect(source))
-        sizes = [self._packed_bytes(product) for product in products]
-        parts = [layout.take(nbytes, self.size) for nbytes in sizes]
-        full = [number for number, nbytes in enumerate(sizes) if nbytes]
-        together = 1 < len(full) <= TOGETHER
-        if together:
-            packing = self._pack_four([products[number] for number in full], [parts[number] for number in full])
-            launches.append(replace(packing, prepares=tuple(sizes[number] for number in full)))
-        for product, packed, nbytes in zip(products, parts, sizes):
-            row_tiles = ceil_div(product.rows, self.tile.rows)
-            if nbytes and not together:
-                launches.append(replace(self._pack(product, packed, row_tiles), prepares=(nbytes,)))
-            launches.append(self._multiply(product, packed, row_tiles, source, target))
+        rows = self.row_tiles * self.tile.rows
+        nbytes = self.problem.groups * rows * product.grid.taps * self.channels * self.size
+        packed = layout.take(nbytes, self.size)
+        if nbytes:
+            launches.append(replace(self._pack(product.grid, packed), prepares=(nbytes,)))
+        launches.append(self._multiply(product, packed, source, target))
         if target != Buffer(self.target):
             launches.append(self._spread(target))
         return Launches(tuple(launches), layout.nbytes)
 
-    def _packed_bytes(self, product: _GridProduct) -> int:
-        """Return the bytes of a product's packed weights."""
-        rows = round_up(product.rows, self.tile.rows)
-        return self.problem.groups * rows * product.grid.taps * self.channels * self.size
-
     def _kernel(self, grid: Grid, name: str, **more_defines: int) -> Any:
         file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
         defines = {**STRUCTS, **self.tile.defines()}
-        if name in ("pack_weights", "pack_rows", "pack_four"):
+        if name in ("pack_weights", "pack_rows"):
             file = "conv/gemm_cpu/pack.cl"
         else:
             defines = {**defines, **epilogue_defines(self.epilogue), **more_defines}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
 
-    def _pack(self, product: _GridProduct, packed: Workspace, row_tiles: int) -> Launch:
-        problem, grid = self.problem, product.grid
+    def _pack(self, grid: Grid, packed: Workspace) -> Launch:
+        problem = self.problem
         kernel = in_3d(problem.kernel, 1)
-        if product.phases > 1:
-            return Launch(
-                self._kernel(grid, "pack_phases"),
-                (self.channels, row_tiles, problem.groups),
-                (1, 1, 1),
-                (
-                    *(Buffer("w"), packed),
-                    *ints(self.channels, self.outputs),
-                    PHASE_TAPS.pack(
-                        {
-                            **{"kernel": kernel, "taps": grid.values("taps"), "stride": grid.values("target_stride")},
-                            **{"pad": in_3d(problem.pad_begin, 0), "begin": grid.values("begin")},
-                            "dilate": in_3d(problem.dilate, 1),
-                        }
-                    ),
-                ),
-                (self.target,),
-            )
         if problem.direction == "backward_data" and prod(kernel) == 1:
             return Launch(
                 self._kernel(grid, "pack_rows"),
-                (ceil_div(self.channels, PACK_CHANNELS), ceil_div(row_tiles, NEIGHBOURS), problem.groups),
+                (ceil_div(self.channels, PACK_CHANNELS), ceil_div(self.row_tiles, NEIGHBOURS), problem.groups),
                 (1, 1, 1),
                 (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
                 (self.target,),
             )
-        return self._pack_taps("pack_weights", [grid], [packed], row_tiles)
-
-    def _pack_four(self, products: list[_GridProduct], packed: list[Workspace]) -> Launch:
-        """Return the launch that packs the weights of several products; the missing ones are the first without taps."""
-        grids = [product.grid for product in products]
-        nothing = replace(grids[0], axes=tuple(replace(axis, taps=0) for axis in grids[0].axes))
-        missing = TOGETHER - len(products)
-        row_tiles = ceil_div(products[0].rows, self.tile.rows)
-        return self._pack_taps("pack_four", grids + [nothing] * missing, packed + [packed[0]] * missing, row_tiles)
-
-    def _pack_taps(self, name: str, grids: list[Grid], packed: list[Workspace], row_tiles: int) -> Launch:
-        kernel = in_3d(self.problem.kernel, 1)
         pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
         return Launch(
-            self._kernel(grids[0], name),
-            (ceil_div(self.channels, pack_range), row_tiles, self.problem.groups),
+            self._kernel(grid, "pack_weights"),
+            (ceil_div(self.channels, pack_range), self.row_tiles, problem.groups),
             (1, 1, 1),
             (
-                *(Buffer("w"), *packed),
+                *(Buffer("w"), packed),
                 *ints(self.channels, self.outputs),
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), *(grid.taps_argument(kernel) for grid in grids)),
+                *(*ints(pack_range), grid.taps_argument(kernel)),
             ),
             (self.target,),
         )
@@ -319,16 +263,15 @@ class _Builder:
 
     def _multiply(
         self,
-        product: _GridProduct,
+        product: _Product,
         packed: Workspace,
-        row_tiles: int,
         source: Buffer | Workspace,
         target: Buffer | Workspace,
     ) -> Launch:
         problem, grid, blocking = self.problem, product.grid, product.blocking
         blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
-        row_blocks = ceil_div(row_tiles, blocking.row_tiles)
+        row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
         # what is spread later is still in the caches then
         dense = target != Buffer(self.target)
         past = {} if dense else past_caches(self.planner, problem, self.tile.columns, PAST_FROM)
@@ -344,7 +287,7 @@ class _Builder:
                     *(source, packed, bias, target),
                     *ints(problem.bias),
                     *((Accumulate(self.target),) if target == Buffer(self.target) else ints(0)),
-                    *ints(grid.batch, self.channels, product.rows),
+                    *ints(grid.batch, self.channels, self.outputs),
                     Constant(np.int64(prod(grid.values("size")))),
                     *ints(item_tiles, blocking.tiles, blocking.row_tiles, blocking.part),
                     *map(Local, (panel, tile_out, kept)),
@@ -360,8 +303,8 @@ class _Builder:
                 *(source, packed, bias, target),
                 *ints(problem.bias),
                 Accumulate(self.target),
-                *ints(self.channels, product.rows, self.outputs),
-                *(grid.argument(), grid.target_argument()),
+                *ints(self.channels, self.outputs),
+                grid.argument(),
                 *ints(blocking.tiles, blocking.row_tiles, blocking.part),
                 *map(Local, blocking.local_bytes),
                 *epilogue_arguments(self.epilogue, problem.dtype),

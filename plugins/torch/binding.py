@@ -1,4 +1,4 @@
-"""Runs a region on a device with memory of its own: binds tensors to the arguments of its plan."""
+"""Runs a region's graph: binds the memory of tensors to the arguments of its plan."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ FIELDS = ("size", "kind", "dtype", "mode", "handle", "offset", "bytes")
 BUFFER = np.dtype([(name, np.uint32 if i < 4 else np.uint64) for i, name in enumerate(FIELDS)])  # clg_buffer
 
 
-class Staged:
+class Binding:
     """A compiled graph whose inputs come from tensors, and whose results go to tensors or stay on the device.
+
+    What does not change from run to run is bound once: a net has hundreds of arguments, and PyTorch waits.
 
     Parameters
     ----------
@@ -30,25 +32,27 @@ class Staged:
     read : mapping of str to int
         Which argument of a call is which input of the graph.
     stays : collection of str
-        Outputs that stay on the device.
+        Outputs that stay on the device, which has memory of its own then.
     """
 
     def __init__(self, context: Context, compiled: Any, read: Mapping[str, int], stays: Collection[str]) -> None:
         self._ffi, self._copies, self._arrays = context.ffi, compiled.copies, arrays_of(context)
+        self._may_hold = context.device.host_access == "staged"
         self.plan, self._constants = compiled.prepared(compiled.graph.outputs)
         places = {argument.name: i for i, argument in enumerate(self.plan.arguments)}
         self._inputs = [(name, read[name], places[name]) for name in read if name in places]
         arguments = [self.plan.arguments[i] for i in sorted(places.values())]
         outputs = [argument for argument in arguments if argument.role == "out"]
-        self._made = [(a.name, a.shape, a.dtype, places[a.name]) for a in outputs if a.name not in stays]
-        self._stay = [(a.name, a.shape, a.dtype, places[a.name]) for a in outputs if a.name in stays]
-        self._layout = Layout([(shape, dtype) for _, shape, dtype, _ in self._stay])
+        self._made = [(a.name, a.shape, a.dtype) for a in outputs if a.name not in stays]
+        self._stay = [(a.name, a.shape, a.dtype) for a in outputs if a.name in stays]
+        self._layout = Layout([(shape, dtype) for _, shape, dtype in self._stay])
         self._template = np.zeros(len(arguments), BUFFER)
         for i, argument in enumerate(arguments):
             bound = self.plan.bind([_buffer(argument, self._constants.get(argument.name))])
             self._template[i] = np.frombuffer(self._ffi.buffer(bound), BUFFER)[0]
-        self._host = np.array([place for *_, place in self._made], np.intp)
-        self._device = np.array([place for *_, place in self._stay], np.intp)
+        self._given = np.array([place for *_, place in self._inputs], np.intp)
+        self._host = np.array([places[name] for name, *_ in self._made], np.intp)
+        self._device = np.array([places[name] for name, *_ in self._stay], np.intp)
         self._offsets = np.array(self._layout.offsets, np.uint64)
 
     def run(
@@ -67,8 +71,7 @@ class Staged:
         """
         buffers = self._template.copy()
         sent, keep = self._bind_inputs(buffers, arguments, versions)
-        made = [BLOCKS.empty(shape, dtype) for _, shape, dtype, _ in self._made]
-        buffers["kind"][self._host] = ON_HOST
+        made = [BLOCKS.empty(shape, dtype) for _, shape, dtype in self._made]
         buffers["handle"][self._host] = [tensor.data_ptr() for tensor in made]
         names = [name for name, *_ in self._made]
         lease = None
@@ -78,8 +81,7 @@ class Staged:
             buffers["handle"][self._device] = lease.address
             buffers["offset"][self._device] = self._offsets
         elif self._stay:
-            made += [BLOCKS.empty(shape, dtype) for _, shape, dtype, _ in self._stay]
-            buffers["kind"][self._device] = ON_HOST
+            made += [BLOCKS.empty(shape, dtype) for _, shape, dtype in self._stay]
             buffers["handle"][self._device] = [tensor.data_ptr() for tensor in made[len(names) :]]
             names += [name for name, *_ in self._stay]
         bound = self._ffi.from_buffer("clg_buffer[]", buffers)
@@ -94,7 +96,7 @@ class Staged:
         del keep
         results = dict(zip(names, made))
         if lease is not None:
-            shapes = [shape for _, shape, *_ in self._stay]
+            shapes = [shape for _, shape, _ in self._stay]
             results.update(zip((name for name, *_ in self._stay), self._layout.hold(lease, shapes)))
         return results
 
@@ -102,37 +104,32 @@ class Staged:
         self, buffers: np.ndarray, arguments: Sequence[Any], versions: Mapping[str, int]
     ) -> tuple[dict[str, int], list[Any]]:
         """Bind the inputs, and return the versions of those in host memory, and what has to live during the run."""
-        kinds, handles, offsets, places = [], [], [], []
+        handles = []
         sent: dict[str, int] = {}
         keep: list[Any] = []
         for name, argument, place in self._inputs:
             tensor = arguments[argument]
-            value = held(tensor)
-            places.append(place)
+            value = held(tensor) if self._may_hold else None
             if value is not None:
                 keep.append(value)
-                kinds.append(ARRAY)
                 handles.append(value.lease.address)
-                offsets.append(value.offset)
+                buffers["kind"][place] = ARRAY
+                buffers["offset"][place] = value.offset
                 continue
             if not tensor.is_contiguous():
                 tensor = in_memory(tensor.detach())
                 keep.append(tensor)
             if versions.get(name):
                 sent[name] = versions[name]
-            kinds.append(ON_HOST)
             handles.append(tensor.data_ptr())
-            offsets.append(0)
-        buffers["kind"][places] = kinds
-        buffers["handle"][places] = handles
-        buffers["offset"][places] = offsets
+        buffers["handle"][self._given] = handles
         return sent, keep
 
 
 def _buffer(argument: Argument, constant: Any) -> BoundBuffer:
-    """Return a constant's buffer; without one, what runs fill in."""
+    """Return a constant's buffer; without one, host memory whose address runs fill in."""
     if constant is None or not argument.nbytes:
-        return BoundBuffer(0, argument.nbytes, argument.dtype)
+        return BoundBuffer(0, argument.nbytes, argument.dtype, kind=ON_HOST)
     if isinstance(constant, np.ndarray):
         return BoundBuffer(constant.ctypes.data, argument.nbytes, argument.dtype)
     handle = constant.base_data.int_ptr

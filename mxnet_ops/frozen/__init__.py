@@ -1,0 +1,1 @@
+"""Inference with frozen parameters of regions."""
