@@ -106,14 +106,7 @@ uint high_of(const float x) {
 #endif
 #define A_HALF (TILE_K * TILE_M)
 #define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
-#if HALO
-// conv/gemm_gpu/halo.cl has the pixels there instead. Of A, 64 rows are warps' 16 rows, of those the slices of 8 of the
-// depth, and of those vectors of what a work-item feeds: rows g and g + 8 at depths t and t + 4, for its g and t.
-#define A_ELEMENT(k, m) \
-    ((m) / 16 * 512 + (k) / 8 * 128 + (m) % 8 * 16 + (k) % 4 * 4 + (k) % 8 / 4 * 2 + (m) % 16 / 8)
-#else
 #define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
-#endif
 #define A_TRANSPOSED 1
 // Whether A lies in memory as its tiles lie in local memory, one after the other: conv/gemm_gpu/pack.cl puts it there.
 #define A_IMAGES (LOADER == 1)

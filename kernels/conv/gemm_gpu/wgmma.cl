@@ -56,10 +56,8 @@ int column_of(const Place *place, const int j) { return place->n + j; }
 
 #if EMULATED
 #define WGMMA_LOOP _Pragma("unroll 1")
-#define MICRO_LOCALS local uint operands[THREADS * 4]
-#define MICRO_OPERANDS , operands
-#define MICRO_PARAMETERS , local uint *operands
 #define FENCE_TILES
+#define WARPGROUP_BARRIER
 #define WGMMA_BEGIN
 #define WGMMA_COMMIT
 #define WGMMA_WAIT(sums)
@@ -70,6 +68,19 @@ typedef struct {
 } TileAddress;
 #define TILE_ADDRESS(tile) TILE_ROW_ADDRESS(tile, 0)
 #define TILE_ROW_ADDRESS(tile, row) ((TileAddress){tile, row})
+#define AT_SLOT(address, slot, m) as_float(as_uint((address).tile[A_SLOT(slot, (address).row + (m))]) & 0xffffe000u)
+#if HALO
+void WGMMA(float *sums, const TileAddress a, const TileAddress b, const int slice) {
+    const int id = get_local_id(0), g = id % 32 / 4, t = id % 4;
+    for (int e = 0; e < SUMS; e++) {
+        const int row = id % 128 / 32 * 16 + e / 2 % 2 * 8 + g, column = e / 4 * 8 + 2 * t + e % 2;
+        float sum = sums[e];
+        for (int k = 8 * slice; k < 8 * slice + 8; k++) sum += AT_SLOT(a, k, row) * AT_SLOT(b, k, column);
+        sums[e] = sum;
+    }
+}
+#else
+#define MICRO_LOCALS local uint operands[THREADS * 4]
 #define WGMMA(sums, b, tile, slice, add) wgmma(sums, b, tile, slice, add, operands)
 
 void wgmma(float *sums, const uint *b, const TileAddress address, const int slice, const int add,
@@ -82,19 +93,18 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
         float sum = add ? sums[e] : 0;
         for (int k = 0; k < 8; k++) {
             const uint fed = operands[(warp + g * 4 + k % 4) * 4 + k / 4 * 2 + e / 2 % 2];
-            const uint a = as_uint(address.tile[A_SLOT(8 * slice + k, address.row + row)]);
-            sum += as_float(a & 0xffffe000u) * as_float(fed & 0xffffe000u);
+            sum += AT_SLOT(address, 8 * slice + k, row) * as_float(fed & 0xffffe000u);
         }
         sums[e] = sum;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
+#endif
 #else
 #define WGMMA_LOOP _Pragma("unroll")
-#define MICRO_LOCALS
-#define MICRO_OPERANDS
-#define MICRO_PARAMETERS
 #define FENCE_TILES asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+// Waits for the work-items of a warpgroup.
+#define WARPGROUP_BARRIER asm volatile("bar.sync %0, 128;" ::"r"(1 + (int)get_local_id(0) / 128) : "memory")
 #define WGMMA_BEGIN asm volatile("//sm_90a: wgmma.fence.sync.aligned;" ::: "memory")
 #define WGMMA_COMMIT asm volatile("//sm_90a: wgmma.commit_group.sync.aligned;" ::: "memory")
 #define SUMS4(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
@@ -107,10 +117,17 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
 #define SUMS_5 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SUMS_6 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// The instruction: sums, what work-items feed, the tile's address, and whether there are sums to add to.
+// The instruction: sums, what work-items feed or the address of that side's tile, the address of the other side's tile,
+// and whether there are sums to add to.
+#if HALO
+#define WGMMA_OF(size, sums, a, b, c, d, tile, add) \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" c ", 0; wgmma.mma_async.sync.aligned.m64n" size \
+    "k8.f32.tf32.tf32 {" sums "}, %" a ", %" b ", p, 1, 1;}"
+#else
 #define WGMMA_OF(size, sums, a, b, c, d, tile, add) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
+#endif
 #if UNITS_N == 64
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16)
@@ -164,11 +181,19 @@ typedef ulong TileAddress;
     (((ulong)1 << 62) | ((ulong)64 << 32) | ((ulong)1 << 16) | (ulong)(((uint)(size_t)(tile) & 0x3ffffu) >> 4))
 // From another row of the tile on: the swizzle goes by addresses.
 #define TILE_ROW_ADDRESS(tile, row) (TILE_ADDRESS(tile) + (ulong)(8 * (row)))
+#if HALO
+#define WGMMA(s, a, b, slice)                                                                                \
+    asm volatile(WGMMA_TEXT                                                                                  \
+                 : ALL_SUMS(s)                                                                               \
+                 : "l"((a) + 2 * (slice)), "l"((b) + 2 * (slice)), "r"(1)                                    \
+                 : "memory")
+#else
 #define WGMMA(s, b, tile, slice, add)                   \
     asm volatile(WGMMA_TEXT                             \
                  : ALL_SUMS(s)                          \
                  : "r"((b)[0]), "r"((b)[1]), "r"((b)[2]), "r"((b)[3]), "l"((tile) + 2 * (slice)), "r"(add) \
                  : "memory")
+#endif
 #endif
 
 // What a work-item feeds of a tile of B: two columns, of four slices of the depth the elements at t and t + 4.

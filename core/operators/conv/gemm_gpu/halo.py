@@ -9,9 +9,11 @@ from clgraft.core.operators.conv.grid import Grid, GridAxis
 from clgraft.core.problem import ceil_div, round_up
 
 CHUNK = 32  # channels in local memory at the same time, the kernel's TILE_K
-BUFFERS = 2  # chunks in local memory
+BUFFERS = 2  # chunks in local memory; one more where there is one tap
+STAGES = 4  # steps' weights in local memory, the kernel's STAGES
 MOST_LOADS = 8  # vectors that a work-item loads for a chunk where there is one tap
 MOST_PIECES = 4  # vectors that a work-item loads while a tap is multiplied
+FAR_TAPS = 6  # taps from which a piece is stored two steps after it is loaded, instead of one
 
 
 def _virtual(axis: GridAxis) -> int:
@@ -44,19 +46,25 @@ class Halo:
         distance = (rows.taps - 1) * rows.step * self.sizes[1] + (columns.taps - 1) * columns.step
         return round_up(pixels + distance, 8)
 
-    def local_bytes(self, pixels: int) -> int:
-        """Return the local memory for a tile of so many virtual pixels."""
-        rows = self.rows(pixels)
-        return BUFFERS * rows * CHUNK * 4 + (rows + pixels) * 8
+    @property
+    def distance(self) -> int:
+        """Return the steps from loading a piece of a chunk to storing it."""
+        return 2 if self.grid.taps >= FAR_TAPS else 1
+
+    def local_bytes(self, rows: int, pixels: int) -> int:
+        """Return the local memory for a tile of so many rows and virtual pixels."""
+        held, buffers = self.rows(pixels), BUFFERS + (self.grid.taps == 1)
+        return (buffers * held + STAGES * rows) * CHUNK * 4 + (held + pixels) * 8
 
     def serves(self, pixels: int, threads: int) -> bool:
         """Return whether a work-group loads a chunk fast enough for a tile of so many virtual pixels."""
         loads = ceil_div(self.rows(pixels) * CHUNK // 4, threads)
-        return loads <= MOST_LOADS if self.grid.taps == 1 else ceil_div(loads, self.grid.taps - 1) <= MOST_PIECES
+        return loads <= MOST_LOADS if self.grid.taps == 1 else ceil_div(loads, self.grid.taps - self.distance) <= MOST_PIECES
 
     def defines(self, pixels: int) -> dict[str, Any]:
         """Return the kernel's macros for a tile of so many virtual pixels."""
-        return {"HALO": 1, "HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps}
+        taps = {"HALO_TAPS": self.grid.taps, "HALO_DISTANCE": self.distance}
+        return {"HALO": 1, "HALO_ROWS": self.rows(pixels), **taps}
 
 
 def halo_of(grids: list[Grid], channels: int) -> Halo | None:

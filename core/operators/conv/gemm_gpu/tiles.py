@@ -82,7 +82,7 @@ class GroupTile:
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
         if self.halo:  # the least, see `serves`
-            return 2 * self.k * self.n * self.bytes + 1024
+            return self.k * (2 * self.n + STAGES * self.m) * self.bytes + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -198,7 +198,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
         halo = product.halo
         if halo is None or product.depth > SUMMED_DEPTH or not halo.serves(tile.n, tile.threads):
             return False
-        return halo.local_bytes(tile.n) + 1024 <= HOPPER_LOCAL_MEMORY
+        return halo.local_bytes(tile.m, tile.n) + 1024 <= HOPPER_LOCAL_MEMORY
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
