@@ -11,7 +11,7 @@
 // program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
 
 #if HALO
-#if TILE_K != 32 || TILE_M % 64 || TILE_N % 32 || TILE_N > 256 || ITEM_M != 2 || ITEM_N * 4 != TILE_N || !TF32
+#if TILE_K != 32 || TILE_M % 64 || TILE_N % (ITEM_N * 4) || ITEM_N % 8 || ITEM_N > 64 || ITEM_M != 2 || !TF32
 #error a warpgroup makes 64 rows and up to 256 columns, 32 elements of the depth at a time
 #endif
 #elif TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128 && TILE_M != 256)
@@ -44,9 +44,10 @@ int row_of(const Place *place, const int i) { return place->m + i / 2 * 8 + i % 
 
 int column_of(const Place *place, const int j) { return place->n + j; }
 
-// The size of the products' side that is in local memory: columns with conv/gemm_gpu/halo.cl, else rows.
+// The size of a product's second side, which is in local memory: with conv/gemm_gpu/halo.cl the columns of a
+// warpgroup, else the tile's rows.
 #if HALO
-#define UNITS_N TILE_N
+#define UNITS_N (4 * ITEM_N)
 #else
 #define UNITS_N TILE_M
 #endif
@@ -58,6 +59,8 @@ int column_of(const Place *place, const int j) { return place->n + j; }
 #define WGMMA_LOOP _Pragma("unroll 1")
 #define FENCE_TILES
 #define WARPGROUP_BARRIER
+#define WARP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)
+#define COPY_WAIT(arrived, phase)
 #define WGMMA_BEGIN
 #define WGMMA_COMMIT
 #define WGMMA_WAIT(sums)
@@ -69,8 +72,8 @@ typedef struct {
 #define TILE_ADDRESS(tile) TILE_ROW_ADDRESS(tile, 0)
 #define TILE_ROW_ADDRESS(tile, row) ((TileAddress){tile, row})
 #define AT_SLOT(address, slot, m) as_float(as_uint((address).tile[A_SLOT(slot, (address).row + (m))]) & 0xffffe000u)
-#if HALO
-void WGMMA(float *sums, const TileAddress a, const TileAddress b, const int slice) {
+
+void WGMMA_TILES(float *sums, const TileAddress a, const TileAddress b, const int slice) {
     const int id = get_local_id(0), g = id % 32 / 4, t = id % 4;
     for (int e = 0; e < SUMS; e++) {
         const int row = id % 128 / 32 * 16 + e / 2 % 2 * 8 + g, column = e / 4 * 8 + 2 * t + e % 2;
@@ -79,7 +82,7 @@ void WGMMA(float *sums, const TileAddress a, const TileAddress b, const int slic
         sums[e] = sum;
     }
 }
-#else
+
 #define MICRO_LOCALS local uint operands[THREADS * 4]
 #define WGMMA(sums, b, tile, slice, add) wgmma(sums, b, tile, slice, add, operands)
 
@@ -99,10 +102,26 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
-#endif
 #else
 #define WGMMA_LOOP _Pragma("unroll")
+#define MICRO_LOCALS
 #define FENCE_TILES asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+// Copies that one work-item starts: the address of a number in local memory, which COPY_OPEN prepares, says when all bytes
+// are there. COPY_WAIT waits for the first copy with phase 0, for the second one with phase 1, for the third one with 0.
+#define LOCAL_ADDRESS(pointer) "r"((uint)(size_t)(pointer))
+#define COPY_OPEN(arrived) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::LOCAL_ADDRESS(arrived) : "memory")
+#define COPY_BYTES(to, from, bytes, arrived)                                                                        \
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%3], %2; "                                          \
+                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::       \
+                     LOCAL_ADDRESS(to), "l"(from), "r"(bytes), LOCAL_ADDRESS(arrived)                               \
+                 : "memory")
+#define COPY_WAIT(arrived, phase)                                                                                   \
+    for (uint done = 0; !done;)                                                                                     \
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"      \
+                 : "=r"(done)                                                                                       \
+                 : LOCAL_ADDRESS(arrived), "r"(phase)                                                               \
+                 : "memory")
+#define WARP_BARRIER asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
 // Waits for the work-items of a warpgroup.
 #define WARPGROUP_BARRIER asm volatile("bar.sync %0, 128;" ::"r"(1 + (int)get_local_id(0) / 128) : "memory")
 #define WGMMA_BEGIN asm volatile("//sm_90a: wgmma.fence.sync.aligned;" ::: "memory")
@@ -117,59 +136,56 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
 #define SUMS_5 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SUMS_6 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// The instruction: sums, what work-items feed or the address of that side's tile, the address of the other side's tile,
-// and whether there are sums to add to.
-#if HALO
-#define WGMMA_OF(size, sums, a, b, c, d, tile, add) \
-    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" c ", 0; wgmma.mma_async.sync.aligned.m64n" size \
-    "k8.f32.tf32.tf32 {" sums "}, %" a ", %" b ", p, 1, 1;}"
-#else
-#define WGMMA_OF(size, sums, a, b, c, d, tile, add) \
+// The instruction with numbers of operands: sums, what work-items feed, the address of the tile, and whether there are sums
+// to add to; or sums and the addresses of both sides' tiles.
+#define FED_PRODUCT(size, sums, a, b, c, d, tile, add) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
-#endif
+#define TILES_PRODUCT(size, sums, a, b, add, ...) \
+    "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
+    "k8.f32.tf32.tf32 {" sums "}, %" a ", %" b ", p, 1, 1;}"
 #if UNITS_N == 64
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16)
-#define WGMMA_TEXT \
-    WGMMA_OF("64", SUMS_0 ", " SUMS_1, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("64", SUMS_0 ", " SUMS_1, \
              "32", "33", "34", "35", "36", "37")
 #elif UNITS_N == 96
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32)
-#define WGMMA_TEXT \
-    WGMMA_OF("96", SUMS_0 ", " SUMS_1 ", " SUMS_2, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("96", SUMS_0 ", " SUMS_1 ", " SUMS_2, \
              "48", "49", "50", "51", "52", "53")
 #elif UNITS_N == 128
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48)
-#define WGMMA_TEXT \
-    WGMMA_OF("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("128", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3, \
              "64", "65", "66", "67", "68", "69")
 #elif UNITS_N == 160
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64)
-#define WGMMA_TEXT \
-    WGMMA_OF("160", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("160", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4, \
              "80", "81", "82", "83", "84", "85")
 #elif UNITS_N == 192
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80)
-#define WGMMA_TEXT \
-    WGMMA_OF("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("192", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5, \
              "96", "97", "98", "99", "100", "101")
 #elif UNITS_N == 224
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96)
-#define WGMMA_TEXT \
-    WGMMA_OF("224", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("224", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6, \
              "112", "113", "114", "115", "116", "117")
 #elif UNITS_N == 256
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16), SUMS16(s, 32), SUMS16(s, 48), \
     SUMS16(s, 64), SUMS16(s, 80), SUMS16(s, 96), SUMS16(s, 112)
-#define WGMMA_TEXT \
-    WGMMA_OF("256", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6 ", " SUMS_7, \
+#define PRODUCT_OF(TEXT) \
+    TEXT("256", SUMS_0 ", " SUMS_1 ", " SUMS_2 ", " SUMS_3 ", " SUMS_4 ", " SUMS_5 ", " SUMS_6 ", " SUMS_7, \
              "128", "129", "130", "131", "132", "133")
 #endif
 #define WGMMA_WAIT(s) asm volatile("//sm_90a: wgmma.wait_group.sync.aligned 0;" : ALL_SUMS(s)::"memory")
@@ -181,19 +197,17 @@ typedef ulong TileAddress;
     (((ulong)1 << 62) | ((ulong)64 << 32) | ((ulong)1 << 16) | (ulong)(((uint)(size_t)(tile) & 0x3ffffu) >> 4))
 // From another row of the tile on: the swizzle goes by addresses.
 #define TILE_ROW_ADDRESS(tile, row) (TILE_ADDRESS(tile) + (ulong)(8 * (row)))
-#if HALO
-#define WGMMA(s, a, b, slice)                                                                                \
-    asm volatile(WGMMA_TEXT                                                                                  \
-                 : ALL_SUMS(s)                                                                               \
-                 : "l"((a) + 2 * (slice)), "l"((b) + 2 * (slice)), "r"(1)                                    \
-                 : "memory")
-#else
 #define WGMMA(s, b, tile, slice, add)                   \
-    asm volatile(WGMMA_TEXT                             \
+    asm volatile(PRODUCT_OF(FED_PRODUCT)                \
                  : ALL_SUMS(s)                          \
                  : "r"((b)[0]), "r"((b)[1]), "r"((b)[2]), "r"((b)[3]), "l"((tile) + 2 * (slice)), "r"(add) \
                  : "memory")
-#endif
+// Adds the product of 64 rows of a tile and UNITS_N columns of another one, a slice of 8 of the depth.
+#define WGMMA_TILES(s, a, b, slice)                                       \
+    asm volatile(PRODUCT_OF(TILES_PRODUCT)                                \
+                 : ALL_SUMS(s)                                            \
+                 : "l"((a) + 2 * (slice)), "l"((b) + 2 * (slice)), "r"(1) \
+                 : "memory")
 #endif
 
 // What a work-item feeds of a tile of B: two columns, of four slices of the depth the elements at t and t + 4.

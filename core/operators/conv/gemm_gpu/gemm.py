@@ -206,7 +206,7 @@ class _Builder:
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
             **({"PIXEL_VECTORS": 1} if all(self._vectors(grid, tile, channels) for grid in grids) else {}),
-            **(halo.defines(tile.n) if halo and tile.halo else {}),
+            **(halo.defines(tile.m, tile.n) if halo and tile.halo else {}),
         }
         if not tile.halo and tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
             defines["STAGES"] = 2  # nothing is fetched while products run: more work-groups at the same time

@@ -9,11 +9,14 @@ from clgraft.core.operators.conv.grid import Grid, GridAxis
 from clgraft.core.problem import ceil_div, round_up
 
 CHUNK = 32  # channels in local memory at the same time, the kernel's TILE_K
-BUFFERS = 2  # chunks in local memory; one more where there is one tap
-STAGES = 4  # steps' weights in local memory, the kernel's STAGES
-MOST_LOADS = 8  # vectors that a work-item loads for a chunk where there is one tap
+BUFFERS = 2  # chunks in local memory
+FEWEST_TAPS = 6  # of a kernel: with fewer, pixels are not met often enough
+DISTANCE = 2  # taps from loading vectors to storing them, the kernel's HALO_DISTANCE
 MOST_PIECES = 4  # vectors that a work-item loads while a tap is multiplied
-FAR_TAPS = 6  # taps from which a piece is stored two steps after it is loaded, instead of one
+STAGES = (4, 3)  # steps' weights in local memory, the kernel's STAGES: the fewer where that makes room for GROUPS
+GROUPS = 2  # work-groups that a compute unit has room for
+LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
+RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 
 
 def _virtual(axis: GridAxis) -> int:
@@ -46,30 +49,33 @@ class Halo:
         distance = (rows.taps - 1) * rows.step * self.sizes[1] + (columns.taps - 1) * columns.step
         return round_up(pixels + distance, 8)
 
-    @property
-    def distance(self) -> int:
-        """Return the steps from loading a piece of a chunk to storing it."""
-        return 2 if self.grid.taps >= FAR_TAPS else 1
+    def stages(self, rows: int, pixels: int) -> int:
+        """Return how many steps' weights are in local memory for a tile of so many rows and virtual pixels."""
+        return max(STAGES, key=lambda stages: min(self._groups(rows, pixels, stages), GROUPS))
 
-    def local_bytes(self, rows: int, pixels: int) -> int:
-        """Return the local memory for a tile of so many rows and virtual pixels."""
-        held, buffers = self.rows(pixels), BUFFERS + (self.grid.taps == 1)
-        return (buffers * held + STAGES * rows) * CHUNK * 4 + (held + pixels) * 8
+    def groups(self, rows: int, pixels: int) -> int:
+        """Return the work-groups with such a tile that have room in the local memory of a compute unit."""
+        return self._groups(rows, pixels, self.stages(rows, pixels))
 
-    def serves(self, pixels: int, threads: int) -> bool:
-        """Return whether a work-group loads a chunk fast enough for a tile of so many virtual pixels."""
+    def _groups(self, rows: int, pixels: int, stages: int) -> int:
+        held = self.rows(pixels)
+        nbytes = (BUFFERS * held + stages * rows) * CHUNK * 4 + (held + pixels) * 8
+        return LOCAL_MEMORY // (nbytes + RESERVED)
+
+    def serves(self, rows: int, pixels: int, threads: int) -> bool:
+        """Return whether a tile of so many rows and virtual pixels has room, and its work-items load it fast enough."""
         loads = ceil_div(self.rows(pixels) * CHUNK // 4, threads)
-        return loads <= MOST_LOADS if self.grid.taps == 1 else ceil_div(loads, self.grid.taps - self.distance) <= MOST_PIECES
+        return self.groups(rows, pixels) > 0 and ceil_div(loads, self.grid.taps - DISTANCE) <= MOST_PIECES
 
-    def defines(self, pixels: int) -> dict[str, Any]:
-        """Return the kernel's macros for a tile of so many virtual pixels."""
-        taps = {"HALO_TAPS": self.grid.taps, "HALO_DISTANCE": self.distance}
-        return {"HALO": 1, "HALO_ROWS": self.rows(pixels), **taps}
+    def defines(self, rows: int, pixels: int) -> dict[str, Any]:
+        """Return the kernel's macros for a tile of so many rows and virtual pixels."""
+        stages = self.stages(rows, pixels)
+        return {"HALO": 1, "HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps, "STAGES": stages}
 
 
 def halo_of(grids: list[Grid], channels: int) -> Halo | None:
     """Return the sizes for the only grid of a product, or None where the kernel does not serve it."""
-    if len(grids) != 1 or channels % CHUNK or not grids[0].taps:
+    if len(grids) != 1 or channels % CHUNK or grids[0].taps < FEWEST_TAPS:
         return None
     outer, *axes = grids[0].axes
     flat = (outer.size, outer.source, outer.begin, outer.taps) == (1, 1, 0, 1)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halo import Halo
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, Halo
+from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
@@ -82,7 +83,7 @@ class GroupTile:
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
         if self.halo:  # the least, see `serves`
-            return self.k * (2 * self.n + STAGES * self.m) * self.bytes + 1024
+            return self.k * (BUFFERS * self.n + min(HALO_STAGES) * self.m) * self.bytes + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -90,6 +91,8 @@ class GroupTile:
 
     def load(self, product: ProductShape) -> tuple[int, float]:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
+        if self.halo and product.halo:
+            return min(self.busy_whole, product.halo.groups(self.m, self.n)), self.whole
         if not product.channels:
             return self.busy_pixels, self.pixels
         if product.channels % self.k:
@@ -196,9 +199,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
         return False
     if tile.halo:
         halo = product.halo
-        if halo is None or product.depth > SUMMED_DEPTH or not halo.serves(tile.n, tile.threads):
-            return False
-        return halo.local_bytes(tile.m, tile.n) + 1024 <= HOPPER_LOCAL_MEMORY
+        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads)
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
