@@ -10,11 +10,12 @@ from clgraft.core.problem import ceil_div, round_up
 
 CHUNK = 32  # channels in local memory at the same time, the kernel's TILE_K
 BUFFERS = 2  # chunks in local memory
-FEWEST_TAPS = 6  # of a kernel: with fewer, pixels are not met often enough
+FEWEST_TAPS = 6  # of a kernel: one tap is slower in this way, and kernels between the two were not measured
 DISTANCE = 2  # taps from loading vectors to storing them, the kernel's HALO_DISTANCE
 MOST_PIECES = 4  # vectors that a work-item loads while a tap is multiplied
+MOST_ROWS = 2  # rows in local memory for each pixel of a tile: with more, loading them costs too much
 STAGES = (4, 3)  # steps' weights in local memory, the kernel's STAGES: the fewer where that makes room for GROUPS
-GROUPS = 2  # work-groups that a compute unit has room for
+GROUPS = 2  # most work-groups that tiles want on a compute unit
 LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 
@@ -62,10 +63,10 @@ class Halo:
         nbytes = (BUFFERS * held + stages * rows) * CHUNK * 4 + (held + pixels) * 8
         return LOCAL_MEMORY // (nbytes + RESERVED)
 
-    def serves(self, rows: int, pixels: int, threads: int) -> bool:
-        """Return whether a tile of so many rows and virtual pixels has room, and its work-items load it fast enough."""
-        loads = ceil_div(self.rows(pixels) * CHUNK // 4, threads)
-        return self.groups(rows, pixels) > 0 and ceil_div(loads, self.grid.taps - DISTANCE) <= MOST_PIECES
+    def serves(self, rows: int, pixels: int, threads: int, busy: int) -> bool:
+        """Return whether a tile of so many rows and virtual pixels suits, of which `busy` keep a compute unit busy."""
+        pieces = ceil_div(ceil_div(self.rows(pixels) * CHUNK // 4, threads), self.grid.taps - DISTANCE)
+        return self.groups(rows, pixels) >= busy and pieces <= MOST_PIECES and self.rows(pixels) <= MOST_ROWS * pixels
 
     def defines(self, rows: int, pixels: int) -> dict[str, Any]:
         """Return the kernel's macros for a tile of so many rows and virtual pixels."""

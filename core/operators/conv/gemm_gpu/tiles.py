@@ -91,8 +91,6 @@ class GroupTile:
 
     def load(self, product: ProductShape) -> tuple[int, float]:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
-        if self.halo and product.halo:
-            return min(self.busy_whole, product.halo.groups(self.m, self.n)), self.whole
         if not product.channels:
             return self.busy_pixels, self.pixels
         if product.channels % self.k:
@@ -198,8 +196,8 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.halo:
-        halo = product.halo
-        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads)
+        halo, busy = product.halo, tile.busy_whole
+        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads, busy)
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
