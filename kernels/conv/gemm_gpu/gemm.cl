@@ -7,6 +7,7 @@
 // backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
 // The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
+// conv/gemm_gpu/halo.cl is another kernel for forward and backward data on Hopper's matrix units in TF32.
 //
 // A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
 // keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
@@ -63,6 +64,11 @@
 #define TARGET 1
 #endif
 
+// 1: conv/gemm_gpu/halo.cl is the product, with tiles of TILE_M rows and TILE_N virtual pixels.
+#ifndef HALO
+#define HALO 0
+#endif
+
 // 1: a work-group leaves its sums in the workspace for conv_sum.
 #ifndef SPLIT
 #define SPLIT 0
@@ -91,7 +97,7 @@
 #define THREADS (TILE_M / ITEM_M * (TILE_N / ITEM_N))
 
 // Neighbouring columns that are stored at once.
-#if ITEM_N % 4
+#if HALO || ITEM_N % 4
 #define COLUMNS_AT_ONCE 2
 #else
 #define COLUMNS_AT_ONCE 4
@@ -102,7 +108,7 @@
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
 
-#if LOADER == 1 || LOADER == 3
+#if (LOADER == 1 && !HALO) || LOADER == 3
 #include "conv/gemm_gpu/vectors_of_rows.cl"
 #endif
 
@@ -115,7 +121,9 @@
 
 #if LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
+#if !HALO
 #include "conv/gemm_gpu/gather.cl"
+#endif
 #elif LOADER > 2
 #include "conv/gemm_gpu/matrices.cl"
 #else
@@ -150,7 +158,9 @@
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
 
-#if PRODUCT
+#if PRODUCT && HALO
+#include "conv/gemm_gpu/halo.cl"
+#elif PRODUCT
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))
 #endif

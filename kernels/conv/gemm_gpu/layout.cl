@@ -6,6 +6,11 @@
 //
 // A_PUT stores an element of A. What a work-item of the gather loader fetches of A is four neighbours in m.
 
+// 1: the product is conv/gemm_gpu/halo.cl.
+#ifndef HALO
+#define HALO 0
+#endif
+
 // Whether a loader writes columns, neighbours of the depth: the pixels loader, and that of matrices with the depth inside.
 #define COLUMN_LOADER (LOADER == 2 || LOADER == 4)
 

@@ -17,13 +17,16 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu.halo import halo_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
     MMA_CAPABILITY,
+    SUMMED_DEPTH,
     GroupTile,
     ProductShape,
     TileChoice,
     choose,
+    counts,
     insist,
 )
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
@@ -44,7 +47,6 @@ FOR_GPUS = True  # a search on a CPU device does not try it
 TAPS_OF_ITEM = 5  # taps that a work-item packs
 PACKED_DEPTH, PACKED_ROWS = 32, 8  # work-group that packs weights as tiles lie in local memory
 ROWS_OF_ITEM = 4  # rows that a work-item packs then, the kernel's ROWS_OF_ITEM
-SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round towards zero, add up
 PHASE_TAPS = 64  # most taps of a phase where all phases are one launch
 LONG_DEPTH = 1024  # depth from which a phase by itself is split where it has too few tiles for the device
 OUTSIDE = 2**30  # a distance outside of every source, the kernels' OUTSIDE
@@ -188,8 +190,9 @@ class _Builder:
         grids = [grid for grid in grids if grid.pixels]
         if not grids:
             return
+        halo = halo_of(grids, channels)
         products = [
-            ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels) for grid in grids
+            ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo) for grid in grids
         ]
         tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
         choices = [self.choose(product, tile=tile) for product in products]
@@ -203,8 +206,9 @@ class _Builder:
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
             **({"PIXEL_VECTORS": 1} if all(self._vectors(grid, tile, channels) for grid in grids) else {}),
+            **(halo.defines(tile.m, tile.n) if halo and tile.halo else {}),
         }
-        if tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
+        if not tile.halo and tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
             defines["STAGES"] = 2  # nothing is fetched while products run: more work-groups at the same time
         defines.update(_promotion(tile, max(choice.chunks for choice in choices)))
         for grid, product, choice in zip(grids, products, choices):
@@ -347,12 +351,12 @@ class _Builder:
         if split:
             sums = (self.layout.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
             parts = parts if product.depth else 0
-        tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n)
+        tiles, *_ = counts(product, tile)
         if parts:
             self.launches.append(
                 Launch(
                     self._kernel("conv_gemm", defines, tile),
-                    (tiles * parts * product.groups * tile.threads,),
+                    (tiles * parts * tile.threads,),
                     (tile.threads,),
                     operands
                     + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)
@@ -360,6 +364,7 @@ class _Builder:
                     + groups
                     + (grid.argument(),)
                     + where
+                    + (ints(*product.halo.sizes) if product.halo and tile.halo else ())
                     + (() if split else last),
                     (target,),
                     precision=TF32 if tile.tf32 else "",

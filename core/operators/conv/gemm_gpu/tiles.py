@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, Halo
+from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
+HALO = "halo"
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
 MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 STAGES = 4  # tiles of a work-group in local memory, at most
+SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round towards zero, add up
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
@@ -56,11 +60,13 @@ class GroupTile:
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
+    halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
+        words += [HALO if self.halo else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -76,6 +82,8 @@ class GroupTile:
     @property
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
+        if self.halo:  # the least, see `serves`
+            return self.k * (BUFFERS * self.n + min(HALO_STAGES) * self.m) * self.bytes + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -110,7 +118,8 @@ class GroupTile:
 class ProductShape:
     """The size of `groups` products of matrices, (rows, depth) by (depth, columns).
 
-    `channels` says how many of them a tap has in the depth; 0: the depth is pixels.
+    `channels` says how many of them a tap has in the depth; 0: the depth is pixels. `halo` says what tiles of columns
+    meet, where they are pixels whose taps meet much of it again.
     """
 
     rows: int
@@ -118,6 +127,7 @@ class ProductShape:
     depth: int
     groups: int
     channels: int = 0
+    halo: Halo | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +164,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 micro=micro,
                 tf32=mode == TF32,
                 taps="taps" in words[15:],
+                halo=HALO in words[15:],
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
@@ -184,7 +195,19 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     """Return whether a tile is meant for a product and computes it with the accuracy of its dtype."""
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
+    if tile.halo:
+        halo, busy = product.halo, tile.busy_whole
+        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads, busy)
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
+
+
+def counts(product: ProductShape, tile: GroupTile) -> tuple[int, int, int]:
+    """Return a product's number of tiles, the pieces that its depth can be split into, and their tiles' depths."""
+    columns, unit = (
+        (product.halo.columns, product.halo.grid.taps) if tile.halo and product.halo else (product.columns, 1)
+    )
+    tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n) * product.groups
+    return tiles, ceil_div(product.depth, tile.k * unit), unit
 
 
 def splits(chunks: int, tiles: int, units: int, busy: int) -> list[int]:
@@ -213,11 +236,10 @@ def choose(
     for tile in (only,) if only else candidates(device, size):
         if not (only or serves(tile, product)):
             continue
-        tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-        chunks = ceil_div(product.depth, tile.k)
+        tiles, chunks, unit = counts(product, tile)
         (busy, speed), area = tile.load(product), tile.m * tile.n
         for parts in splits(chunks, tiles, device.compute_units, busy) if split else (1,):
-            length = ceil_div(chunks, parts) if chunks else 0
+            length = ceil_div(chunks, parts) * unit if chunks else 0
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
@@ -244,12 +266,11 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
     tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
     if tile is None or parts < 1 or not serves(tile, product):
         raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
-    tiles = ceil_div(product.rows, tile.m) * ceil_div(product.columns, tile.n) * product.groups
-    chunks = ceil_div(product.depth, tile.k)
+    tiles, chunks, unit = counts(product, tile)
     length = ceil_div(chunks, parts) if chunks else 0
     parts = ceil_div(chunks, length) if chunks else 1
     if tiles * parts > LARGEST:
         raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
     if parts > 1 and parts * product.rows * product.columns * product.groups * size > SPLIT_BYTES:
         raise Declined(f"the sums of {parts} parts are more than {SPLIT_BYTES} bytes")
-    return TileChoice(tile, parts, length)
+    return TileChoice(tile, parts, length * unit)

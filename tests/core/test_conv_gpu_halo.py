@@ -1,0 +1,212 @@
+"""Convolutions on Hopper's units from pixels that lie in local memory once, computed through local memory here.
+
+Data are small whole numbers, whose products and sums are exact in TF32 and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu.halo import Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    LAUNCH_CYCLES,
+    GroupTile,
+    ProductShape,
+    TileChoice,
+    choose,
+    counts,
+    rows,
+    serves,
+)
+from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
+from clgraft.core.operators.conv.winograd_gpu.costs import direct_cost
+from clgraft.core.problem import ceil_div
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, reference
+from tests.core.test_epilogues import BOTH
+
+WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
+# problem: rows and pixels of a tile, warpgroups that share its pixels, parts of the depth
+PROBLEMS = {
+    "conv forward n2 ic64 ih8 iw9 oc70 kh3 kw3 ph1 pw1 b1": (64, 64, 1, 1),
+    "conv forward g2 n2 ic128 ih10 iw6 oc60 kh3 kw3 ph2 pw2": (64, 64, 2, 2),
+    "conv backward_data n5 ic130 ih7 iw7 oc32 kh3 kw3 ph1 pw1": (128, 128, 1, 1),
+    "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1, 1),
+    "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 3),
+}
+MORE = {
+    "conv forward n2 ic64 ih10 iw10 oc20 kh5 kw5": (64, 64, 1, 2),
+    "conv forward n40 ic32 ih2 iw2 oc70 kh3 kw3 ph1 pw1 b1": (64, 128, 2, 1),
+    "conv forward n1 ic32 ih9 iw11 oc12 kh5 kw3 ph4 pw2": (64, 224, 1, 1),
+    "conv backward_data n1 ic12 ih20 iw21 oc64 kh1 kw7": (256, 128, 1, 2),
+    "conv backward_data n2 ic20 ih9 iw12 oc96 kh3 kw3 ph1 pw1": (64, 192, 2, 1),
+    "conv forward n2 ic32 ih6 iw120 oc9 kh3 kw3 ph1 pw1": (128, 256, 2, 1),
+    "conv forward n2 ic128 ih8 iw9 oc70 kh3 kw3 ph1 pw1": (64, 128, 1, 1),
+}
+
+
+def tile_of(m: int, n: int, shared: int = 1) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, item_m=2, item_n=n // 4 // shared, halo=True, taps=False)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """A tile in three numbers and a number of parts, which are then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        *numbers, parts = wanted
+        tile = tile_of(*numbers)
+        assert serves(tile, product)
+        _, chunks, unit = counts(product, tile)
+        length = ceil_div(chunks, parts)
+        return TileChoice(tile, ceil_div(chunks, length), length * unit)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    yield wanted
+
+
+def whole_numbers(problem: core.ConvProblem, most: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    inputs = (argument for argument in problem.arguments() if argument.role == "in")
+    return {a.name: rng.integers(-most, most + 1, a.shape).astype(problem.dtype) for a in inputs}
+
+
+def check(text: str, forced: list, tile: tuple[int, int, int, int]) -> None:
+    forced[:] = tile
+    problem, context = core.parse(text), Context.on(None)
+    arrays = whole_numbers(problem, 1 if problem.dtype == "float16" else 9)
+    exact = reference(problem, arrays)
+    plan = context.plan(problem, algorithm="gpu_gemm")
+    assert plan.precision == "tf32"
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    output = OUTPUTS[problem.direction]
+    plan.run(**arrays, **{output: result})
+    np.testing.assert_array_equal(result, exact)
+    plan.run(**arrays, **{output: core.accumulate(result)})
+    np.testing.assert_array_equal(result, 2 * exact)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_results_are_exact(text: str, forced: list) -> None:
+    check(text, forced, PROBLEMS[text])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("text", MORE)
+def test_more_results_are_exact(text: str, forced: list) -> None:
+    check(text, forced, MORE[text])
+
+
+def test_what_follows_is_computed(forced: list) -> None:
+    forced[:] = 64, 64, 1, 1
+    context = Context.on(None)
+    problem = core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}")
+    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    rng, scalars = np.random.default_rng(3), problem.trial_scalars()
+    arrays = {
+        name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()
+    }
+    expected = problem.reference(arrays, scalars)["y"]
+    result = np.full(expected.shape, np.nan, problem.dtype)
+    context.plan_launches(problem, launches, "gpu_gemm").run(scalars=scalars, **arrays, y=result)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
+
+
+def test_nan_reaches_only_the_pixels_that_meet_it(forced: list) -> None:
+    """The zeros after a row are those in front of the next one."""
+    text = next(iter(PROBLEMS))
+    forced[:] = PROBLEMS[text]
+    problem = core.parse(text)
+    arrays = whole_numbers(problem, 9)
+    arrays["x"][0, 5, 3, 8] = arrays["x"][1, 40, 0, 0] = np.nan
+    exact = reference(problem, arrays)
+    result = np.zeros(exact.shape, np.float32)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, y=result)
+    np.testing.assert_array_equal(result, exact)
+
+
+def halo(text: str) -> Halo | None:
+    problem = core.parse(text)
+    grids = [forward_grid(problem)] if problem.direction == "forward" else backward_data_grids(problem)
+    return halo_of(grids, problem.in_channels if problem.direction == "forward" else problem.out_channels)
+
+
+def test_zeros_between_rows_and_images_are_shared() -> None:
+    for text, sizes in (
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph1 pw1", (15, 13)),
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3", (14, 12)),
+        ("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph2 pw2", (16, 14)),
+        ("conv backward_data n2 ic8 ih14 iw12 oc32 kh5 kw5 ph2 pw2", (16, 14)),
+    ):
+        found = halo(text)
+        assert found is not None and found.sizes == sizes
+    found = halo("conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 ph1 pw1")
+    assert found is not None and found.rows(64) == 96  # and 2 * 13 + 2 more pixels, up to a multiple of 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward n2 ic33 ih14 iw12 oc8 kh3 kw3",
+        "conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 sh2 sw2",
+        "conv backward_data n2 ic8 ih14 iw12 oc32 kh3 kw3 sh2 sw2",
+        "conv forward n2 ic32 ih14 iw14 oc8 kh2 kw2",
+        "conv forward n2 ic32 id3 ih4 iw5 oc8 kd2 kh2 kw2",
+        "conv backward_data n2 ic8 ih4 iw4 oc32 kh3 kw3 ph3 pw3",
+    ],
+)
+def test_other_problems_are_left_to_other_kernels(text: str) -> None:
+    assert halo(text) is None
+
+
+def test_tiles_that_do_not_fit_serve_not() -> None:
+    def product(width: int, channels: int) -> ProductShape:
+        found = halo(f"conv forward n1 ic{channels} ih64 iw{width} oc64 kh3 kw3 ph1 pw1")
+        return ProductShape(64, 64 * width, 9 * channels, 1, channels, found)
+
+    assert serves(tile_of(128, 256), product(64, 64))
+    assert not serves(tile_of(128, 256), product(64, 1024))  # too many products for the units' sums
+    assert not serves(tile_of(128, 256), product(800, 64))  # too much local memory
+    assert not serves(tile_of(64, 256), product(100, 64))  # too much to load for the work-items
+    assert serves(tile_of(64, 192, 2), product(80, 64))
+    assert not serves(replace(tile_of(64, 192, 2), busy_whole=2), product(80, 64))  # no room for another work-group
+    assert not serves(tile_of(64, 192, 2), product(100, 64))  # too many rows for its pixels
+    assert not serves(tile_of(128, 256), replace(product(64, 64), halo=None))
+
+
+def test_stages_leave_room_for_two_work_groups() -> None:
+    found = halo("conv forward n1 ic32 ih14 iw14 oc8 kh3 kw3 ph1 pw1")
+    wide = halo("conv forward n1 ic32 ih56 iw56 oc8 kh3 kw3 ph1 pw1")
+    assert found is not None and wide is not None
+    assert (found.stages(64, 192), found.groups(64, 192)) == (4, 2)
+    assert (wide.stages(64, 192), wide.groups(64, 192)) == (3, 2)
+    assert (wide.stages(64, 256), wide.groups(64, 256)) == (4, 1)
+
+
+def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward data on an H200; Winograd's convolution is compared with them."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    device = replace(
+        core.context().device,
+        device_class="nvidia",
+        compute_capability=90,
+        has_wgmma=True,
+        compute_units=132,
+        local_memory=48 * 1024,
+        max_work_group_size=1024,
+    )
+    for channels, size, tile in ((64, 56, "64x192"), (128, 28, "128x224"), (256, 14, "128x224"), (512, 7, "128x128")):
+        for direction in ("forward", "backward_data"):
+            text = f"conv {direction} n64 ic{channels} ih{size} iw{size} oc{channels} kh3 kw3 ph1 pw1"
+            product = ProductShape(channels, 64 * size**2, 9 * channels, 1, channels, halo(text))
+            choice = choose(product, device, 4)
+            assert choice.tile.name == f"{tile}x32-wgmma-tf32-halo"
+            cycles = direct_cost(core.parse(text), device)
+            assert cycles == choice.cycles + 2 * LAUNCH_CYCLES
