@@ -32,6 +32,7 @@ GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
 SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
 MOST_ELEMENTS = 2**31  # elements of a channel
+SMALL = 2**32  # elements of a tensor whose places are counted in 32 bits
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
@@ -67,6 +68,7 @@ class _Norm(TrainingKernels):
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
         self.defines["WIDE"] = self.wide
+        self.defines["INDEX"] = "uint" if problem.channels * problem.batch * problem.pixels < SMALL else "ulong"
 
     def launch(
         self,
