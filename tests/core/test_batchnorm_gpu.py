@@ -30,6 +30,7 @@ LINES = (
     "n1 c3 s9",
     "f16 n4 c6 s36",
     "f64 n4 c3 s35",
+    "n13 c2 s49",
 )
 GPU = MACHINES[1]
 
