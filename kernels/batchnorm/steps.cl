@@ -3,12 +3,16 @@
 // A channel is `batch` rows of `pixels` elements; a step is WIDE neighbours of a row. Rounds of a work-group are EACH *
 // GROUP steps, of which a work-item takes every GROUP-th.
 //
+// INDEX    the type of a place in a tensor: uint or ulong
 // Macros of an activation are described in batchnorm/activation.cl.
 #include "batchnorm/activation.cl"
 #include "common/wide.cl"
 
 #ifndef GROUP
 #define GROUP 256  // work-items of a work-group; a power of 2
+#endif
+#ifndef INDEX
+#define INDEX ulong
 #endif
 #ifndef EACH
 #define EACH 4  // steps of a work-item that are on their way at once
@@ -18,15 +22,15 @@
 // elements of the row and `place_step` of the tensor; where that leaves the row, `next_row` more.
 #define OPEN_ROWS                                                                         \
     const uint per_row = (uint)pixels / WIDE, column_step = GROUP % per_row * WIDE;       \
-    const ulong image = (ulong)channels * (uint)pixels, next_row = image - (uint)pixels;  \
-    const ulong place_step = GROUP / per_row * image + column_step;
+    const INDEX image = (INDEX)channels * (uint)pixels, next_row = image - (uint)pixels;  \
+    const INDEX place_step = GROUP / per_row * image + column_step;
 #define STEPS _Pragma("unroll") for (int i = 0; i < EACH; i++)
 // A work-item's steps of the round from `start` on, where they lie, and the values that it takes there.
 #define STEP(start) const uint step = (start) + get_local_id(0) + i * GROUP;
 #define FIRST_PLACE(start)                                                                \
     const uint first_step = (start) + get_local_id(0);                                    \
     uint column = first_step % per_row * WIDE;                                            \
-    ulong place = first_step / per_row * image + (ulong)channel * (uint)pixels + column;
+    INDEX place = first_step / per_row * image + (INDEX)channel * (uint)pixels + column;
 #define NEXT_PLACE                                                                        \
     column += column_step;                                                                \
     place += place_step;                                                                  \

@@ -19,9 +19,9 @@ LINES = (
     "dense n1 i36 o53",
     "dense n8 i1028 o129",
     "dense n3 i131 o17",
-    "dense n16 i520 o67",
+    "dense n32 i520 o67",
     "dense n8 i257 o132 t1",
-    "dense f64 n4 i60 o35",
+    "dense f64 n16 i60 o35",
     "dense f16 n5 i61 o36 t1",
 )
 
@@ -80,15 +80,15 @@ def test_any_address(gpu: Context, dtype: str) -> None:
 
 
 def test_gpus_prefer_it_for_small_batches(gpu: Context) -> None:
-    assert gpu.choose(gradient("dense n16 i64 o64")).algorithm == "outer_gpu"
-    assert gpu.choose(gradient("dense n17 i64 o64")).algorithm == "through_convolution"
+    assert gpu.choose(gradient("dense n32 i64 o64")).algorithm == "outer_gpu"
+    assert gpu.choose(gradient("dense n33 i64 o64")).algorithm == "through_convolution"
     assert gpu.choose(gradient("dense n0 i64 o64")).algorithm == "through_convolution"
 
 
 def test_what_is_declined(gpu: Context) -> None:
     cpu = planning_for(is_cpu=True)
-    with pytest.raises(Declined, match="batches of 1 to 16"):
-        outer_gpu.plan(gradient("dense n17 i4 o4"), gpu.planner)
+    with pytest.raises(Declined, match="batches of 1 to 32"):
+        outer_gpu.plan(gradient("dense n33 i4 o4"), gpu.planner)
     with pytest.raises(Declined, match="has no forward"):
         outer_gpu.plan(core.parse("dense forward n4 i4 o4"), gpu.planner)
     with pytest.raises(Declined, match="made for GPUs"):

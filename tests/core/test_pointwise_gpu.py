@@ -52,6 +52,9 @@ def test_maps_of_one_input(length: int, dtype: str) -> None:
         (launch,) = context.choose(problem).launches.launches
         assert launch.global_size == (-(-length // 2048) * 256,)
         results = run(context, problem, {"x0": x})
+        large = core.parse(f"pointwise x0[{context.device.kept_in_caches // 4}] : y0 = x0 * x0")
+        (launch,) = context.choose(large).launches.launches
+        assert launch.global_size == (context.device.kept_in_caches // 16,), "results past the caches gain nothing"
     np.testing.assert_array_equal(results["y0"], np.maximum(x, 0))
 
 

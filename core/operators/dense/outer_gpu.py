@@ -8,12 +8,13 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.dense.matrices import product_of
 from clgraft.core.operators.dense.problem import DenseProblem
 from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches
 from clgraft.core.problem import ceil_div
 
 NAME = "outer_gpu"
 FOR_GPUS = True  # a search on a CPU device does not try it
-MOST_BATCH = 16  # larger batches take registers, and are worth matrix units
+MOST_BATCH = {4: 32, 8: 16}  # by bytes of an element: larger ones take registers, and are worth tiles of products
 GROUP = 128
 ROWS = (16, 4)  # rows of a work-group: few where there would be fewer than GROUPS_PER_UNIT work-groups
 GROUPS_PER_UNIT = 8
@@ -26,8 +27,9 @@ def plan(problem: DenseProblem, planner: Planner) -> Launches:
         raise Declined("made for GPUs")
     if problem.direction != "backward_weight":
         raise Declined(f"has no {problem.direction}")
-    if not 0 < problem.batch <= MOST_BATCH:
-        raise Declined(f"is for batches of 1 to {MOST_BATCH}, got {problem.batch}")
+    most = MOST_BATCH[arithmetic_bytes(problem.dtype)]
+    if not 0 < problem.batch <= most:
+        raise Declined(f"is for batches of 1 to {most}, got {problem.batch}")
     product = product_of(problem)
     wide = 4 if product.t % 4 == 0 else 1
     tiles = ceil_div(product.t, GROUP * wide)
