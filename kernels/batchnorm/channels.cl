@@ -17,7 +17,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     OUTPUT_OF(stored, var), KEPT_OUTPUTS const int channels, const int pixels, const uint steps, const real share,
     const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
-    const uint channel = get_group_id(0), per_row = (uint)pixels / WIDE;
+    const uint channel = get_group_id(0);
+    OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
     real values[WIDE * EACH], sums[WIDE], squares[WIDE];
     WIDTH sums[e] = squares[e] = 0;
@@ -52,14 +53,16 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
         PUT_KEPT(middle, factor, level)
     }
     if (!y_base) return;
+    FIRST_PLACE(0)
     STEPS {
         STEP(0)
         if (step < steps) {
             real results[WIDE];
             WIDTH results[e] =
                 activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR));
-            write_wide(OPEN(y) + PLACE(step), results, quads, accumulate_y);
+            write_wide(OPEN(y) + place, results, quads, accumulate_y);
         }
+        NEXT_PLACE
     }
 }
 
@@ -69,7 +72,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), const int channels, const int pixels,
     const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     local real firsts[GROUP], seconds[GROUP];
-    const uint channel = get_group_id(0), per_row = (uint)pixels / WIDE;
+    const uint channel = get_group_id(0);
+    OPEN_ROWS
     const bool quads =
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
@@ -100,13 +104,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;
     const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    FIRST_PLACE(0)
     STEPS {
         STEP(0)
         if (step < steps) {
             real results[WIDE];
             WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain;
-            write_wide(OPEN(dx) + PLACE(step), results, quads, accumulate_dx);
+            write_wide(OPEN(dx) + place, results, quads, accumulate_dx);
         }
+        NEXT_PLACE
     }
 }
 #endif

@@ -20,7 +20,8 @@
 #define OPEN_PART(group)                                                                   \
     local real firsts[GROUP], seconds[GROUP];                                              \
     const uint channel = (group) % (uint)channels, part = (group) / (uint)channels;        \
-    const uint per_row = (uint)pixels / WIDE, begin = part * part_steps, end = min(begin + part_steps, steps);
+    const uint begin = part * part_steps, end = min(begin + part_steps, steps);            \
+    OPEN_ROWS
 #define LAST_FIRST (get_num_groups(0) - 1 - get_group_id(0))
 #define ROUNDS for (uint start = begin; start < end; start += EACH * GROUP)
 
@@ -108,14 +109,16 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
         if (start > begin) {
             READ_ROUND(values, x, start, end)
         }
+        FIRST_PLACE(start)
         STEPS {
             STEP(start)
             if (step < end) {
                 real results[WIDE];
                 WIDTH results[e] =
                     activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR));
-                write_wide(OPEN(y) + PLACE(step), results, quads, accumulate_y);
+                write_wide(OPEN(y) + place, results, quads, accumulate_y);
             }
+            NEXT_PLACE
         }
     }
 }
@@ -190,6 +193,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
             READ_ROUND(values, x, start, end)
             READ_ROUND(gradients, dy, start, end)
         }
+        FIRST_PLACE(start)
         STEPS {
             STEP(start)
             if (step < end) {
@@ -198,8 +202,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
                     const real value = values[WIDE * i + e], gradient = FLOWING(gradients[WIDE * i + e], value);
                     results[e] = (gradient - mean_flow - (value - mean_of_x) * slope) * gain;
                 }
-                write_wide(OPEN(dx) + PLACE(step), results, quads, accumulate_dx);
+                write_wide(OPEN(dx) + place, results, quads, accumulate_dx);
             }
+            NEXT_PLACE
         }
     }
 }

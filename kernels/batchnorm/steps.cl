@@ -3,51 +3,50 @@
 // A channel is `batch` rows of `pixels` elements; a step is WIDE neighbours of a row. Rounds of a work-group are EACH *
 // GROUP steps, of which a work-item takes every GROUP-th.
 //
+// INDEX    the type of a place in a tensor: uint or ulong
 // Macros of an activation are described in batchnorm/activation.cl.
 #include "batchnorm/activation.cl"
-#include "pointwise/quads.cl"
+#include "common/wide.cl"
 
 #ifndef GROUP
 #define GROUP 256  // work-items of a work-group; a power of 2
 #endif
+#ifndef INDEX
+#define INDEX ulong
+#endif
 #ifndef EACH
 #define EACH 4  // steps of a work-item that are on their way at once
 #endif
-#ifndef WIDE
-#define WIDE 4  // 4 or 1
-#endif
 
-// Where step `step` of a channel lies: rows of `per_row` steps, one row in each image.
-#define PLACE(step) ((ulong)((step) / per_row * (uint)channels + channel) * (uint)pixels + (step) % per_row * WIDE)
+// How a channel lies in its tensor: a row in each image, of `per_row` steps. GROUP steps further on are `column_step`
+// elements of the row and `place_step` of the tensor; where that leaves the row, `next_row` more.
+#define OPEN_ROWS                                                                         \
+    const uint per_row = (uint)pixels / WIDE, column_step = GROUP % per_row * WIDE;       \
+    const INDEX image = (INDEX)channels * (uint)pixels, next_row = image - (uint)pixels;  \
+    const INDEX place_step = GROUP / per_row * image + column_step;
 #define STEPS _Pragma("unroll") for (int i = 0; i < EACH; i++)
-#define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
-// A work-item's steps of the round from `start` on, and the values that it takes there.
+// A work-item's steps of the round from `start` on, where they lie, and the values that it takes there.
 #define STEP(start) const uint step = (start) + get_local_id(0) + i * GROUP;
-#define READ_ROUND(to, tensor, start, end)                                                      \
-    STEPS {                                                                                     \
-        STEP(start)                                                                             \
-        if (step < (end)) read_wide(to + WIDE * i, OPEN(tensor) + PLACE(step), quads);          \
+#define FIRST_PLACE(start)                                                                \
+    const uint first_step = (start) + get_local_id(0);                                    \
+    uint column = first_step % per_row * WIDE;                                            \
+    INDEX place = first_step / per_row * image + (INDEX)channel * (uint)pixels + column;
+#define NEXT_PLACE                                                                        \
+    column += column_step;                                                                \
+    place += place_step;                                                                  \
+    if (column >= (uint)pixels) {                                                         \
+        column -= (uint)pixels;                                                           \
+        place += next_row;                                                                \
     }
-
-void read_wide(real *to, global const stored *from, const bool quads) {
-#if WIDE == 4
-    if (quads) {
-        READ_QUAD_stored(to, from)
-        return;
+#define READ_ROUND(to, tensor, start, end)                                                \
+    {                                                                                     \
+        FIRST_PLACE(start)                                                                \
+        STEPS {                                                                           \
+            STEP(start)                                                                   \
+            if (step < (end)) read_wide(to + WIDE * i, OPEN(tensor) + place, quads);      \
+            NEXT_PLACE                                                                    \
+        }                                                                                 \
     }
-#endif
-    WIDTH to[e] = LOAD(from, e);
-}
-
-void write_wide(global stored *to, const real *from, const bool quads, const int accumulate) {
-#if WIDE == 4
-    if (quads && !accumulate) {
-        WRITE_QUAD_stored(to, from)
-        return;
-    }
-#endif
-    WIDTH STORE(to, e, accumulate ? LOAD(to, e) + from[e] : from[e]);
-}
 
 // The sums of all work-items' first and second, in a fixed order.
 void sum_group(real *first, real *second, local real *firsts, local real *seconds) {

@@ -3,6 +3,9 @@
 // w  (groups * out_channels, CHANNELS, KH, KW)    dy  (batch, groups * out_channels, oh, ow)
 // dx  (batch, groups * CHANNELS, ih, iw)
 //
+// FORWARD: forward for few output channels at stride 1, which is the same: dy is x and dx is y. The weights (groups *
+// CHANNELS, out_channels, KH, KW) are taken backwards.
+//
 // Pixel (u, v) of the grid stands for the positions (u * SH + a, v * SW + b) of dx, one for each phase (a, b) of the
 // stride. Every tap belongs to one phase and one distance in dy, which are constants here: nothing is multiplied that
 // is not a part of the result. A work-group passes STEP output channels at a time through local memory, double
@@ -12,8 +15,13 @@
 // With PARTS 1 a work-item makes all phases. With PARTS SH it makes those of one row, whose taps are TAP_STEP apart:
 // all rows run the same code, with zeros as the weights of taps that a row lacks.
 
+#include "common/epilogue.cl"
+
 #ifndef CHANNELS
 #define CHANNELS 3  // input channels of a group
+#endif
+#ifndef FORWARD
+#define FORWARD 0
 #endif
 #ifndef KH
 #define KH 7  // kernel
@@ -76,7 +84,16 @@
 #define QUADS ((WEIGHTS + 3) / 4)
 #define STEP_WEIGHTS (STEP * PARTS * QUADS * 4)
 #define WEIGHT_FETCHES ((STEP_WEIGHTS + THREADS - 1) / THREADS)
+// Where a weight stands, and the weights from one channel of dy to the next.
+#if FORWARD
+#define CHANNEL_WEIGHTS (KH * KW)
+#define WEIGHT_AT(channel, c, h, v) ((((c) * out_channels + (channel)) * KH + KH - 1 - (h)) * KW + KW - 1 - (v))
+#else
 #define CHANNEL_WEIGHTS (KH * KW * CHANNELS)
+#define WEIGHT_AT(channel, c, h, v) ((((channel) * CHANNELS + (c)) * KH + (h)) * KW + (v))
+#endif
+// The channel, within its step, of a weight that a work-item reads.
+#define CHANNEL_OF(i) ((id + (i) * THREADS) / (QUADS * 4) / PARTS)
 #define SUMS (SH / PARTS * SW * CHANNELS * ITEM_PIXELS)
 #define SUM_OF(a, b, c, pixel) ((((a) * SW + (b)) * CHANNELS + (c)) * ITEM_PIXELS + (pixel))
 // Sums of a work-item that the tiles of dy have room for.
@@ -98,7 +115,7 @@
             fetched[s][i] = there && places[i] >= 0 ? LOAD(plane, places[i]) : 0;                                      \
     }                                                                                                                  \
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++) {                                                       \
-        const bool there = weight_places[i] >= 0 && weight_places[i] + (next) * CHANNEL_WEIGHTS < all_weights; \
+        const bool there = weight_places[i] >= 0 && (next) + CHANNEL_OF(i) < out_channels;                             \
         fetched_weights[i] = there ? LOAD(weights, weight_places[i] + (next) * CHANNEL_WEIGHTS) : 0;                   \
     }
 #define KEEP(half)                                                                                                     \
@@ -121,8 +138,10 @@ int first_tap(const int phase) {
 __attribute__((intel_vec_len_hint(1)))
 #endif
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channels(
-    CONST_TENSOR(w), CONST_TENSOR(dy), TENSOR(dx), const int accumulate, const int groups, const int out_channels,
-    const int ih, const int iw, const int oh, const int ow, const int tiles_h, const int tiles_w) {
+    CONST_TENSOR(w), CONST_TENSOR(dy), CONST_TENSOR(b), TENSOR(dx), const int has_bias, const int accumulate,
+    const int groups, const int out_channels, const int ih, const int iw, const int oh, const int ow,
+    const int tiles_h, const int tiles_w EPILOGUE_PARAMETERS) {
+    OPEN_EPILOGUE
     local real tiles[2 * STEP * TILE];
     local realv quads[2 * STEP * PARTS * QUADS];
     uint number = get_group_id(0);
@@ -133,8 +152,8 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
     const int id = get_local_id(0), item = id % ITEMS, part = id / ITEMS % PARTS, slice = id / (ITEMS * PARTS);
     const int item_v = item % TILE_W, item_u = item / TILE_W * ITEM_PIXELS;
     global const stored *gradients = OPEN(dy) + (ulong)number * out_channels * oh * ow;
-    global const stored *weights = OPEN(w) + (ulong)(number % groups) * out_channels * CHANNEL_WEIGHTS;
-    const int all_weights = out_channels * CHANNEL_WEIGHTS;
+    const int group = number % groups;
+    global const stored *weights = OPEN(w) + (ulong)group * out_channels * (KH * KW * CHANNELS);
 
     // where this work-item's elements of a tile stand in a plane of dy, and its weights in a step's; -1 for none
     int places[TILE_FETCHES], weight_places[WEIGHT_FETCHES];
@@ -145,11 +164,10 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
     }
 #pragma unroll
     for (int i = 0; i < WEIGHT_FETCHES; i++) {
-        const int weight = (id + i * THREADS) % (QUADS * 4), other = (id + i * THREADS) / (QUADS * 4);
-        const int channel = other / PARTS, c = weight % CHANNELS, row = weight / CHANNELS / KW;
-        const int h = PARTS > 1 ? first_tap(other % PARTS) + row * TAP_STEP : row;
-        const int at = ((channel * CHANNELS + c) * KH + h) * KW + weight / CHANNELS % KW;
-        weight_places[i] = weight < WEIGHTS && h < KH ? at : -1;
+        const int weight = (id + i * THREADS) % (QUADS * 4), part_of = (id + i * THREADS) / (QUADS * 4) % PARTS;
+        const int c = weight % CHANNELS, row = weight / CHANNELS / KW;
+        const int h = PARTS > 1 ? first_tap(part_of) + row * TAP_STEP : row;
+        weight_places[i] = weight < WEIGHTS && h < KH ? WEIGHT_AT(CHANNEL_OF(i), c, h, weight / CHANNELS % KW) : -1;
     }
 #if PARTS > 1
     const int begin = first_tap(part);
@@ -252,7 +270,12 @@ kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void conv_few_channe
 #pragma unroll
                 for (int b = 0; b < SW; b++) {
                     if (column + b >= iw) continue;
-                    const real sum = sums[SUM_OF(a, b, c, pixel)];
+                    real sum = sums[SUM_OF(a, b, c, pixel)];
+#if FORWARD
+                    const int channel = group * CHANNELS + c;
+                    if (has_bias) sum += LOAD(OPEN(b), channel);
+                    sum = EPILOGUE_ELEMENT(sum, channel, to + b - OPEN(dx));
+#endif
                     STORE(to, b, accumulate ? sum + LOAD(to, b) : sum);
                 }
             }

@@ -293,7 +293,8 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
     FLUSH_0(n, kind)
 #define JOIN_TWO_LEVELS(n, kind) VALUE y##n = COMBINE_##n(a2_##n, a1_##n);
 
-// team_size work-items share a result's part; a work-group has GROUP / team_size of such teams.
+// team_size work-items share a result's part; a work-group has GROUP / team_size of such teams. The parts of a result
+// take turns: teams that run at the same time read neighbours.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
     PARAMETERS INPUTS(WALKS_PARAMETER) const int team_size, const ulong kept, const ulong rows, const ulong length,
     const ulong parts) {
@@ -310,9 +311,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
     const bool quads = true INPUTS(ALIGNED_INPUT);
     const INDEX steps_of_row = (INDEX)length / WIDE;
     const ulong steps = rows * steps_of_row;
-    INDEX step = steps * part / parts + lane;
-    const INDEX end = part < parts ? steps * (part + 1) / parts : 0;
-    const INDEX row_step = team_size / steps_of_row, column_step = team_size % steps_of_row * WIDE;
+    const INDEX end = part < parts ? steps : 0, turn = team_size * (INDEX)parts;
+    INDEX step = part * team_size + lane;
+    const INDEX row_step = turn / steps_of_row, column_step = turn % steps_of_row * WIDE;
     INDEX row = step / steps_of_row, column = step % steps_of_row * WIDE;
     OUTPUTS(DECLARE_WIDE)
     int flushes = 0;
@@ -329,7 +330,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
                     ROW_STRIDES(ADVANCE)
                     INPUTS(READ)
                 }
-                step += team_size;
+                step += turn;
                 row += row_step;
                 column += column_step;
                 if (column >= length) {
@@ -339,7 +340,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void reduce_groups(
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                if (first + u * team_size < end) {
+                if (first + u * turn < end) {
 #pragma unroll
                     for (int e = 0; e < WIDE; e++) {
                         INPUTS(FETCH)

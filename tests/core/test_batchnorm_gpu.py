@@ -30,6 +30,7 @@ LINES = (
     "n1 c3 s9",
     "f16 n4 c6 s36",
     "f64 n4 c3 s35",
+    "n13 c2 s49",
 )
 GPU = MACHINES[1]
 
@@ -51,6 +52,21 @@ def test_matches_float64(line: str, direction: str) -> None:
     first = run_into_nan(problem, arrays)
     again = run_into_nan(problem, arrays)
     assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+
+
+@pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
+@pytest.mark.parametrize("line", ["n13 c2 s49", "n3 c2 s12544"])
+def test_places_in_64_bits(monkeypatch: pytest.MonkeyPatch, line: str, direction: str) -> None:
+    """What large tensors need gives the same bits."""
+    problem = parse(f"batchnorm {line}", direction)
+    arrays = random_arrays(problem, 3.0)
+    narrow = run_into_nan(problem, arrays)
+    monkeypatch.setattr(channels, "SMALL", 1)
+    with planning_for(GPU) as context:
+        wide = context.plan_launches(problem, channels.plan(problem, context), "channels")
+        results = {name: np.full_like(array, np.nan) for name, array in narrow.items()}
+        wide.run(scalars={"eps": EPS}, **arrays, **results)
+    assert all(results[name].tobytes() == narrow[name].tobytes() for name in narrow)
 
 
 @pytest.mark.parametrize("activation", ["relu", "clip"])

@@ -34,6 +34,7 @@ LAYERS = {
     "conv forward g6 n2 ic6 ih9 iw9 oc12 kh3 kw3 sh2 sw2 ph1 pw1": (
         *("depthwise_fixed", "grouped_planes", "depthwise_gpu"),
     ),
+    "conv forward g2 n2 ic10 ih17 iw33 oc6 kh3 kw3 ph1 pw1 b1": ("few_channels_gpu", "gpu_gemm"),
     "conv forward g5 n2 ic5 ih40 iw37 oc5 kh3 kw3 sh2 sw2 ph1 pw1 b1": ("depthwise_rows", "depthwise"),
     "conv forward n2 ic19 ih9 iw7 oc21 kh3 kw3 sh2 sw2 ph1 pw1 b1 layout=nhwc": ("transposes",),
     "dense forward n5 i4130 o37 b1": ("cpu",),

@@ -1,4 +1,4 @@
-"""Backward data for few input channels on GPUs: every tile against float64, and what is declined."""
+"""Few input channels backward, few output channels forward, on GPUs: against float64, and what is declined."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ PROBLEMS = (
     "conv f16 n2 ic3 ih7 iw9 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
     "conv f64 n2 ic3 ih7 iw9 oc6 kh3 kw3 sh2 sw2 ph1 pw1",
 )
+# forward at stride 1: groups, a bias, asymmetric padding, dilation, one axis, a rest of every step
+FORWARD = (
+    "conv g2 n3 ic6 ih9 iw40 oc4 kh3 kw3 ph1 pw1",
+    "conv g16 n2 ic64 ih14 iw14 oc64 kh3 kw3 ph1 pw1 b1",
+    "conv n2 ic7 ih12 iw13 oc3 kh5 kw4 ph2 pw1 qh0 qw2 dh2",
+    "conv n2 ic9 ih14 iw9 oc1 kh3 kw2 b1",
+    "conv n2 ic9 iw149 oc4 kw7 pw3",
+    "conv n0 ic3 ih5 iw5 oc4 kh3 kw3 ph1 pw1",
+    "conv f16 n2 ic3 ih7 iw9 oc2 kh3 kw3 ph1 pw1 b1",
+    "conv f64 n2 ic3 ih7 iw9 oc3 kh3 kw3 ph1 pw1",
+)
 
 
 def gradient(text: str) -> core.ConvProblem:
@@ -35,10 +46,12 @@ def gradient(text: str) -> core.ConvProblem:
     return problem
 
 
-@pytest.mark.parametrize("text", PROBLEMS)
-def test_matches_float64(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("direction", "text"), [("backward_data", text) for text in PROBLEMS] + [("forward", text) for text in FORWARD]
+)
+def test_matches_float64(direction: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_channels_gpu, "PADDED_SPEED", 1e-9)  # small planes are served, too
-    problem = gradient(text)
+    problem = core.parse(text).with_direction(direction)
     if problem.dtype == "float64" and not core.context().device.has_fp64:
         pytest.skip("the device has no float64")
     check(core.context(), problem, "few_channels_gpu")
@@ -71,7 +84,20 @@ def test_every_shape_of_a_tile(tile: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_declined(text: str, message: str) -> None:
     with pytest.raises(Declined, match=message):
         few_channels_gpu.plan(gradient(text), core.context())
-    with pytest.raises(Declined, match="is for backward_data"):
+    with pytest.raises(Declined, match="is for forward and backward_data"):
+        few_channels_gpu.plan(core.parse(text).with_direction("backward_filter"), core.context())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conv n1 ic4 ih8 iw8 oc9 kh3 kw3", "at most 4 output channels"),
+        ("conv n1 ic4 ih8 iw8 oc3 kh3 kw3 sw2", "forward at stride 1"),
+        ("conv n1 ic4 ih8 iw8 oc3 kh3 kw3 ph2 pw2 qw3", "beyond the kernel's reach"),
+    ],
+)
+def test_what_is_declined_forward(text: str, message: str) -> None:
+    with pytest.raises(Declined, match=message):
         few_channels_gpu.plan(core.parse(text), core.context())
 
 
@@ -82,3 +108,6 @@ def test_gpus_prefer_it_where_tiles_are_full() -> None:
         context.choose(gradient("conv n8 ic3 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "few_channels_gpu"
     )
     assert context.choose(gradient("conv n8 ic16 ih64 iw64 oc16 kh7 kw7 sh2 sw2 ph3 pw3")).algorithm == "gpu_gemm"
+    for text in ("conv g32 n8 ic128 ih28 iw28 oc128 kh3 kw3 ph1 pw1", "conv n8 ic16 ih64 iw64 oc3 kh3 kw3 ph1 pw1"):
+        assert context.choose(core.parse(text)).algorithm == "few_channels_gpu"
+    assert context.choose(core.parse("conv n8 ic16 ih64 iw64 oc16 kh3 kw3 ph1 pw1")).algorithm != "few_channels_gpu"

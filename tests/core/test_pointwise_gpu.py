@@ -43,6 +43,33 @@ def test_maps(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])
+@pytest.mark.parametrize("length", [1021, 2048, 2052, 5001])
+def test_maps_of_one_input(length: int, dtype: str) -> None:
+    """A work-item has two quads, of which the last ones are not whole or not there."""
+    problem = core.parse(f"pointwise {dtype}x0[{length}] : y0 = x0 > 0 ? x0 : 0")
+    x = np.random.default_rng(2).standard_normal(length).astype(problem.dtype)
+    with planning_for(GPU) as context:
+        (launch,) = context.choose(problem).launches.launches
+        assert launch.global_size == (-(-length // 2048) * 256,)
+        results = run(context, problem, {"x0": x})
+        large = core.parse(f"pointwise x0[{context.device.kept_in_caches // 4}] : y0 = x0 * x0")
+        (launch,) = context.choose(large).launches.launches
+        assert launch.global_size == (context.device.kept_in_caches // 16,), "results past the caches gain nothing"
+    np.testing.assert_array_equal(results["y0"], np.maximum(x, 0))
+
+
+def test_a_long_sum_has_few_parts() -> None:
+    """As many as a device's units run at once: a second launch reads them one after the other."""
+    problem = core.parse("pointwise x0[300001] y0=sum[0] : y0 = x0")
+    x = np.random.default_rng(2).standard_normal(300001).astype(np.float32)
+    with planning_for(GPU) as context:
+        first, second = context.choose(problem).launches.launches
+        assert (first.global_size, second.kernel.function_name) == ((4 * 256,), "reduce_finish")
+        results = run(context, problem, {"x0": x})
+    np.testing.assert_allclose(results["y0"], x.sum(dtype=np.float64), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["", "f16 ", "f64 "])
 @pytest.mark.parametrize("length", [400, 403])
 def test_maps_at_every_address(length: int, dtype: str) -> None:
     """Nothing next to the output is written, wherever operands begin."""

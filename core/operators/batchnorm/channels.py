@@ -23,15 +23,16 @@ from clgraft.core.problem import ceil_div
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
 WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
-GROUPS = (128, 256, 512, 1024)  # work-items of a work-group that takes a whole channel
-# reads of a tensor that such a work-item keeps, by elements of a read: more take too many registers
-MOST_HELD = {"forward_training": {4: 8, 1: 8}, "backward_training": {4: 4, 1: 4}}
+# work-items of a work-group that takes a whole channel; backward holds two tensors, for which 1024 lack registers
+GROUPS = {"forward_training": (128, 256, 512, 1024), "backward_training": (128, 256, 512)}
+MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too many registers
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
 SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
 MOST_ELEMENTS = 2**31  # elements of a channel
+SMALL = 2**32  # fewer elements of a tensor are counted in 32 bits
 
 
 def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
@@ -44,18 +45,17 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     """
     if planner.device.is_cpu:
         raise Declined("made for GPUs")
-    if problem.direction not in MOST_HELD:
+    if problem.direction not in GROUPS:
         raise Declined(f"has no {problem.direction}")
     if problem.pixels < FEWEST_PIXELS:
         raise Declined(f"{problem.pixels} pixels, fewer than {FEWEST_PIXELS}, do not fill what memory returns at once")
     if not 0 < problem.batch * problem.pixels < MOST_ELEMENTS:
         raise Declined(f"channels of {problem.batch * problem.pixels} elements, not of 1 to {MOST_ELEMENTS}")
-    groups = [group for group in GROUPS if group <= planner.device.max_work_group_size]
+    groups = [group for group in GROUPS[problem.direction] if group <= planner.device.max_work_group_size]
     if PART_GROUP not in groups:
         raise Declined(f"work-groups of {planner.device.max_work_group_size} are too small")
     norm = _Norm(problem, planner)
-    most = MOST_HELD[problem.direction][norm.wide]
-    group = next((group for group in groups if group * most >= norm.steps), 0)
+    group = next((group for group in groups if group * MOST_HELD >= norm.steps), 0)
     return norm.whole(group) if group else norm.parts()
 
 
@@ -67,6 +67,7 @@ class _Norm(TrainingKernels):
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
         self.defines["WIDE"] = self.wide
+        self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
 
     def launch(
         self,
@@ -91,12 +92,9 @@ class _Norm(TrainingKernels):
 
     def whole(self, group: int) -> Launches:
         """Plan a work-group for each channel."""
-        each = 1
-        while each * group < self.steps:
-            each *= 2
         kernel = ("batchnorm_channels_forward", 1) if self.forward else ("batchnorm_channels_backward", 2)
         arguments = self.result(Constant(np.uint32(self.steps)))
-        defines = {"GROUP": group, "EACH": each}
+        defines = {"GROUP": group, "EACH": ceil_div(self.steps, group)}
         return Launches((self.launch(WHOLE_FILE, kernel, defines, self.problem.channels, arguments, self.outputs),))
 
     def parts(self) -> Launches:

@@ -2,7 +2,7 @@
 
 A product of matrices would have as many rows as there are input channels, 3 for the first convolution of a net, and
 pad them up to a tile's. Here the taps are unrolled, so that each finds its phase, and a work-item multiplies what it
-has read of ``dy`` by the weights of all of them.
+has read of ``dy`` by the weights of all of them. At stride 1 forward for few output channels is the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.problem import ConvProblem
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, ints
@@ -117,41 +118,103 @@ Axes = tuple[Axis, Axis]
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
     """Return the settings to search: the heuristic's (none), then every ``tile`` that a work-item has registers for."""
     yield {}
-    if problem.direction == "backward_data" and problem.ndim <= 2:
-        for tile in _fitting(problem, planner):
-            yield {"tile": tile.name}
+    try:
+        tiles = _fitting(_as_gradient(problem), planner)
+    except Declined:
+        return
+    for tile in tiles:
+        yield {"tile": tile.name}
 
 
-def plan(problem: ConvProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
+def fuses(problem: ConvProblem, epilogue: Epilogue) -> bool:
+    """Return whether an epilogue is served: all of them, forward."""
+    return problem.direction == "forward"
+
+
+def plan(
+    problem: ConvProblem,
+    planner: Planner,
+    settings: Mapping[str, int | str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> Launches:
     """Plan one launch."""
-    channels = problem.in_channels // problem.groups
-    if problem.direction != "backward_data":
-        raise Declined("is for backward_data")
-    if problem.ndim > 2:
-        raise Declined("has one or two spatial axes")
-    if prod(problem.kernel) == 1:
+    gradient = _as_gradient(problem)
+    channels = gradient.in_channels // gradient.groups
+    if prod(gradient.kernel) == 1:
         raise Declined("shares nothing between taps where there is one")
-    weights = prod(problem.kernel) * channels
+    weights = prod(gradient.kernel) * channels
     if channels > MOST_CHANNELS or weights > MOST_WEIGHTS:
-        raise Declined(f"is for at most {MOST_CHANNELS} input channels, and unrolls {MOST_WEIGHTS} weights")
-    most = max(weights, prod(problem.out_size))
-    image = max(problem.in_channels * prod(problem.in_size), problem.out_channels * most)
+        kind = "output" if problem.direction == "forward" else "input"
+        raise Declined(f"is for at most {MOST_CHANNELS} {kind} channels, and unrolls {MOST_WEIGHTS} weights")
+    most = max(weights, prod(gradient.out_size))
+    image = max(gradient.in_channels * prod(gradient.in_size), gradient.out_channels * most)
     if image > LARGEST:
         raise Declined(f"counts an image in 32 bits, got {image} elements")
-    fitting = _fitting(problem, planner)
+    fitting = _fitting(gradient, planner)
     if settings:
         fitting = {tile: axes for tile, axes in fitting.items() if {"tile": tile.name} == dict(settings)}
     if settings and not fitting:
         raise Declined(f"got settings {dict(settings)}, expected one of the tiles that `candidates` lists")
     if not fitting:
         raise Declined("a work-item has too few registers for all phases")
-    times = {tile: _time(tile, problem, axes, planner) for tile, axes in fitting.items()}
+    times = {tile: _time(tile, gradient, axes, planner) for tile, axes in fitting.items()}
     tile = min(times, key=lambda each: times[each])
-    useful = problem.batch * problem.groups * prod(axis.size for axis in fitting[tile]) * weights
+    useful = gradient.batch * gradient.groups * prod(axis.size for axis in fitting[tile]) * weights
     padded = useful * PADDED_ROWS / channels / PADDED_SPEED / planner.device.compute_units
     if not settings and times[tile] / SPEED > padded:
         raise Declined("would leave most work-items outside of such small planes")
-    return _launch(problem, planner, tile, fitting[tile])
+    macros, bound = _kernel_of(gradient, planner, tile, fitting[tile])
+    work_groups = prod(_groups(tile, gradient, fitting[tile]))
+    if work_groups > LARGEST:
+        raise Declined(f"{work_groups} work-groups are more than {LARGEST}")
+    macros.update(FORWARD=int(problem.direction == "forward"), **epilogue_defines(epilogue))
+    source, target = ("x", "y") if problem.direction == "forward" else ("dy", "dx")
+    tensors = (Buffer("w"), Buffer(source), Buffer("b" if problem.bias else "w"), Buffer(target))
+    launch = Launch(
+        planner.kernel("conv/few_channels_gpu.cl", "conv_few_channels", macros, problem.dtype),
+        (work_groups * tile.threads,),
+        (tile.threads,),
+        (
+            *(*tensors, *ints(problem.bias), Accumulate(target)),
+            *(*bound, *epilogue_arguments(epilogue, problem.dtype)),
+        ),
+        (target,),
+    )
+    return Launches((launch,))
+
+
+def _as_gradient(problem: ConvProblem) -> ConvProblem:
+    """Return the backward data that a problem is; forward at stride 1 is that of y, with the weights backwards.
+
+    Raises
+    ------
+    Declined
+        If it is none.
+    """
+    if problem.direction not in ("forward", "backward_data"):
+        raise Declined("is for forward and backward_data")
+    if problem.ndim > 2:
+        raise Declined("has one or two spatial axes")
+    if problem.direction == "backward_data":
+        return problem
+    if set(problem.stride) != {1}:
+        raise Declined("serves forward at stride 1")
+    pads = [
+        tuple(d * (k - 1) - p for k, d, p in zip(problem.kernel, problem.dilate, pad))
+        for pad in (problem.pad_begin, problem.pad_end)
+    ]
+    if min(min(pad) for pad in pads) < 0:
+        raise Declined("serves no padding beyond the kernel's reach")
+    return replace(
+        problem,
+        direction="backward_data",
+        in_channels=problem.out_channels,
+        out_channels=problem.in_channels,
+        in_size=problem.out_size,
+        pad_begin=pads[0],
+        pad_end=pads[1],
+        bias=False,
+    )
 
 
 def _fitting(problem: ConvProblem, planner: Planner) -> dict[Tile, Axes]:
@@ -236,11 +299,11 @@ def _time(tile: Tile, problem: ConvProblem, axes: Axes, planner: Planner) -> flo
     return each * items * tile.pixels * work / busy
 
 
-def _launch(problem: ConvProblem, planner: Planner, tile: Tile, axes: Axes) -> Launches:
-    images, tiles_h, tiles_w = _groups(tile, problem, axes)
-    work_groups, threads = images * tiles_h * tiles_w, tile.threads
-    if work_groups > LARGEST:
-        raise Declined(f"{work_groups} work-groups are more than {LARGEST}")
+def _kernel_of(
+    problem: ConvProblem, planner: Planner, tile: Tile, axes: Axes
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return a kernel's macros, and its arguments that are numbers."""
+    _, tiles_h, tiles_w = _groups(tile, problem, axes)
     device = planner.device
     macros: dict[str, Any] = {
         "VL": 4,
@@ -260,11 +323,6 @@ def _launch(problem: ConvProblem, planner: Planner, tile: Tile, axes: Axes) -> L
     for letter, axis in zip("HW", axes):
         macros |= {f"K{letter}": axis.kernel, f"S{letter}": axis.stride, f"P{letter}": axis.pad}
         macros[f"D{letter}"] = axis.dilate
-    kernel = planner.kernel("conv/few_channels_gpu.cl", "conv_few_channels", macros, problem.dtype)
     ih, iw = (1, *problem.in_size)[-2:]
     oh, ow = (1, *problem.out_size)[-2:]
-    bound = (
-        *(Buffer("w"), Buffer("dy"), Buffer("dx"), Accumulate("dx")),
-        *ints(problem.groups, problem.out_channels // problem.groups, ih, iw, oh, ow, tiles_h, tiles_w),
-    )
-    return Launches((Launch(kernel, (work_groups * threads,), (threads,), bound, ("dx",)),))
+    return macros, ints(problem.groups, problem.out_channels // problem.groups, ih, iw, oh, ow, tiles_h, tiles_w)

@@ -15,7 +15,7 @@ from clgraft.core.problem import ceil_div, round_up
 
 GROUP = 256  # work-items per work-group on GPUs
 QUAD = 4  # neighbouring elements that a work-item there reads and writes at once
-MAP_QUADS = 1  # of which it has so many
+MAP_READS = 2  # of which it has so many on their way at once, in all inputs, where caches hold the result
 READS_AHEAD = 4  # most loads of a work-item there that are on their way at once, in folds
 SINGLES_AHEAD = 8  # the same, of loads of one element
 LEAST_OF_GROUPS = 32  # values that make a result there, from which on work-items share it
@@ -23,7 +23,7 @@ FEWEST_LANES = 8  # work-items that share a result there, at least
 # is_cpu -> work-items wanted per compute unit, and the least values per part that are worth one
 ITEMS_PER_UNIT = {True: 4, False: 2048}
 LEAST_PER_ITEM = {True: 16384, False: 64}
-GROUPS_PER_UNIT = 16  # work-groups wanted per compute unit of a GPU
+GROUPS_PER_UNIT = 4  # work-groups wanted per compute unit of a GPU: as many as run at once
 VALUES_PER_ITEM = 8192  # a CPU's work-item is worth its start from about here on
 VALUES_PER_PART = 16384
 MOST_PARTS = 1024
@@ -243,8 +243,9 @@ class _Generator:
             ways = [FLAT if f and not in_rows else walks for f, walks in zip(flat, self.inner.strides)]
             defines = {**self.defines(outer, unit=2), "BROADCASTS": 1}
             arguments = [*self.arguments(outer), *ints(*ways, in_rows)]
-        defines["UNROLL"] = MAP_QUADS
-        size = ceil_div(total, QUAD * MAP_QUADS * GROUP) * GROUP
+        past_caches = outgrows_caches(self.planner, total * np.dtype(self.loop.dtype).itemsize)
+        defines["UNROLL"] = unroll = 1 if past_caches else max(1, MAP_READS // max(1, len(self.inputs)))
+        size = ceil_div(total, QUAD * unroll * GROUP) * GROUP
         arguments += _ulongs(length, total)
         return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)
 

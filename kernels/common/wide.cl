@@ -1,0 +1,28 @@
+// WIDE neighbouring elements of a tensor, on GPUs; `quads` says whether the address allows one load or store.
+#include "pointwise/value.cl"
+#include "pointwise/quads.cl"
+
+#ifndef WIDE
+#define WIDE 4  // 4 or 1
+#endif
+#define WIDTH _Pragma("unroll") for (int e = 0; e < WIDE; e++)
+
+void read_wide(real *to, global const stored *from, const bool quads) {
+#if WIDE == 4
+    if (quads) {
+        READ_QUAD_stored(to, from)
+        return;
+    }
+#endif
+    WIDTH to[e] = LOAD(from, e);
+}
+
+void write_wide(global stored *to, const real *from, const bool quads, const int accumulate) {
+#if WIDE == 4
+    if (quads && !accumulate) {
+        WRITE_QUAD_stored(to, from)
+        return;
+    }
+#endif
+    WIDTH STORE(to, e, accumulate ? LOAD(to, e) + from[e] : from[e]);
+}
