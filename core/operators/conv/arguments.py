@@ -31,6 +31,6 @@ FFT_PART = Struct(
     "FftPart",
     (
         *("first", "count", "filled", "rows", "pitch", "imaginary", "negative", "conjugate"),
-        *("step_h", "step_w", "extent_h", "extent_w"),
+        *("step_h", "step_w", "extent_h", "extent_w", "down", "across"),
     ),
 )

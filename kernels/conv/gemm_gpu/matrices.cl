@@ -21,15 +21,16 @@
 #error the work-items do not divide the tiles
 #endif
 
-// INTERLEAVED   1: four matrices lie together: [row][column / 8][4 matrices][8 columns], also those of the products. What
-//               is a column here is the depth with LOADER 4.
+// INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0: none.
+//               What is a column here is the depth with LOADER 4.
 #ifndef INTERLEAVED
 #define INTERLEAVED 0
 #endif
 #if INTERLEAVED
-#define TOGETHER 4
-#define MATRIX_AT(matrix, size, column) \
-    ((long)((matrix) / 4) * 4 * (size) + (matrix) % 4 * 8 + (column) / 8 * 32 + (column) % 8)
+#define TOGETHER INTERLEAVED
+#define MATRIX_AT(matrix, size, column)                                                          \
+    ((long)((matrix) / TOGETHER) * TOGETHER * (size) + (matrix) % TOGETHER * 8 + (column) / 8 * (8 * TOGETHER) + \
+     (column) % 8)
 #else
 #define TOGETHER 1
 #define MATRIX_AT(matrix, size, column) ((long)(matrix) * (size) + (column))

@@ -34,6 +34,7 @@ PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
 PLANES = (8, 4, 2)  # planes of a work-group
 TOGETHER = 4  # matrices of points that are interleaved in memory
+FEW = 8  # taps along an axis for which the transforms of weights are shorter
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
 
@@ -57,7 +58,7 @@ def _planes(side: int, planner: Planner) -> int:
     """Return how many planes a work-group transforms; as many as the device has local memory and work-items for."""
     device = planner.device
     for planes in PLANES:
-        nbytes = planes * (side * (side + 1) + SKEW) * 4
+        nbytes = planes * (side * (side + 1) + SKEW) * 4 + side * 8  # and the angles
         if nbytes <= device.local_memory and planes * side // 2 <= device.max_work_group_size:
             return planes
     raise Declined(f"{device.local_memory} bytes of local memory hold no planes of {side} x {side}")
@@ -132,6 +133,7 @@ class _Builder:
         self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
         self.count = ceil_div(shape.tiles, chunks)  # tiles of a chunk, the last one may have fewer
         self.planes = _planes(shape.side, planner)
+        self.together = min(TOGETHER, shape.side // 2)
         self.layout = WorkspaceLayout()
         self.source, self.target = OPERANDS[problem.direction]
         product, tile = shape.product(self.count), choice.tile
@@ -144,8 +146,8 @@ class _Builder:
         a_twins, b_twins = shape.twins("rows"), shape.twins("columns")
         self.a_rows, self.a_depth = self.rows // a_twins, self.depth * (1 + a_twins) // 2
         self.b_columns, self.b_depth = self.columns // b_twins, self.depth * (1 + b_twins) // 2
-        if TOGETHER * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
-            raise Declined(f"{TOGETHER} matrices have more than 2**31 elements")
+        if self.together * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
+            raise Declined(f"{self.together} matrices have more than 2**31 elements")
 
     def take(self, rows: int, columns: int, parts: int = 1) -> Workspace:
         """Reserve a part of the workspace for matrices."""
@@ -153,7 +155,7 @@ class _Builder:
 
     def nbytes(self, rows: int, columns: int) -> int:
         """Return the bytes of the matrices of all points."""
-        return round_up(self.shape.points, TOGETHER) * rows * columns * 4
+        return round_up(self.shape.points, self.together) * rows * columns * 4
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Return each chunk's first tile and its number of tiles."""
@@ -187,11 +189,12 @@ class _Builder:
             {
                 **{"first": first, "count": count, "filled": filled, "rows": matrix[0], "pitch": matrix[1]},
                 **{
-                    "imaginary": TOGETHER * imaginary,
-                    "negative": TOGETHER * negative,
+                    "imaginary": self.together * imaginary,
+                    "negative": self.together * negative,
                     "conjugate": int(self.shape.twin == "rows"),
                 },
                 **{"step_h": step[0], "step_w": step[1], "extent_h": extent[0], "extent_w": extent[1]},
+                **dict(zip(("down", "across"), map(ceil_div, self.shape.target_size, step))),
             }
         )
 
@@ -202,7 +205,10 @@ class _Builder:
 
     def transform(self, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()) -> Launch:
         """Return the launch of a transform over `size` planes: those of a row of a matrix, and rows."""
-        defines = {"SIDE": self.shape.side, "PLANES": self.planes, **GRID.defines(), **FFT_PART.defines()}
+        side, together = self.shape.side, self.together
+        defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": together, **GRID.defines(), **FFT_PART.defines()}
+        if name in ("fft_weights", "fft_filter"):
+            defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
         if name == "fft_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel("conv/fft/gpu.cl", name, defines, self.problem.dtype)
@@ -213,7 +219,7 @@ class _Builder:
     def product(self, a: Workspace, b: Workspace, c: Workspace) -> Launch:
         """Return the launch of the products."""
         shape, sizes = self.shape, (self.rows, self.columns, self.depth, self.shape.points)
-        defines = {"INTERLEAVED": 1, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
+        defines = {"INTERLEAVED": self.together, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
         parts = self.parts, self.steps
         return launch_products(
             self.planner, self.choice.tile, (a, b, c), sizes, parts, self.target, shape.gradient, defines
