@@ -21,7 +21,7 @@
 // Where planes and their points are. The fields are the table in core/operators/conv/arguments.py.
 //     first, count, filled   the tiles of this part; `filled` of them are written, zeros from `count` on
 //     rows, pitch            of a matrix
-//     imaginary, negative    elements from a real part to its imaginary part and to its negative (0: there is none)
+//     imaginary              elements from a real part to its imaginary part
 //     conjugate              1: imaginary parts of the products are negative
 //     step_h, step_w         outputs of a tile
 //     extent_h, extent_w     elements of a tile that are not zero anyway
@@ -46,7 +46,6 @@ FftPlace place_of_tile(const int tile, const FftPart part) {
 void put(global real *to, const Complex v, const FftPart part) {
     to[0] = v.x;
     to[part.imaginary] = v.y;
-    if (part.negative) to[part.negative] = -v.x;
 }
 
 // Where a row's plane number `column` and a line have their number 0, and elements from number to number.

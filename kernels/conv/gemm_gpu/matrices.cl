@@ -3,9 +3,9 @@
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
-// TWINS    1: rows, 2: columns. The second half of these are twins of the first half, with the depth's second half as
-//          their first one: they are not in memory themselves. Instead, memory has half of the depth more, and a twin
-//          begins in the middle (complex matrices, conv/fft).
+// TWINS    1: rows, 2: columns. The second half of these are twins of the first half, which are not in memory themselves:
+//          a twin has the depth's second half, then the first one with its sign changed (complex matrices, conv/fft).
+//          Halves of the depth are whole steps.
 #ifndef TWINS
 #define TWINS 0
 #endif
@@ -42,17 +42,25 @@
 typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
-#if TWINS && LOADER == 4
+#if TWINS
+    int depth, left;  // of all steps; steps until twins go on with the depth's first half
+    real sign;       // of a twin
     int twins_from;  // rows or columns from the first vector to the first twin
-    long twins_at;   // elements by which memory of a twin differs from where rows or columns go on
+#if LOADER == 4
+    long twins_at;  // elements by which memory of a twin differs from where rows or columns go on
+#endif
 #endif
 } Loader;
 
 // Whether vectors of B go to local memory without passing registers: 5 to 8 % faster where they are of the depth, not
-// elsewhere (H200).
-#define ASYNC_VECTORS (ASYNC && LOADER == 4)
+// elsewhere (H200). Signs are changed in registers.
+#define ASYNC_VECTORS (ASYNC && LOADER == 4 && TWINS != 2)
 
 typedef struct {
+#if TWINS
+    int twins_from;
+    real sign;
+#endif
     realv a[A_FETCHES];
 #if !ASYNC_VECTORS
     realv b[B_FETCHES];
@@ -80,20 +88,25 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
                  const int depth, const int first, const int row_tile, const int column_tile, const int group) {
     const int id = get_local_id(0);
     const int a_rows = TWINS == 1 ? rows / 2 : rows, b_columns = TWINS == 2 ? columns / 2 : columns;  // in memory
-    const int a_depth = TWINS == 1 ? depth / 2 * 3 : depth, b_depth = TWINS == 2 ? depth / 2 * 3 : depth;
-    const long a_size = (long)a_rows * a_depth, b_size = (long)b_columns * b_depth;
+    const long a_size = (long)a_rows * depth, b_size = (long)b_columns * depth;
+#if TWINS
+    const int to_twin = 2 * first < depth ? depth / 2 : -depth / 2;  // in the depth
+    loader->depth = depth;
+    loader->left = (depth / 2 - first) / TILE_K;
+    loader->sign = 2 * first < depth ? 1 : -1;
+#endif
 #if LOADER == 4
     const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
-    loader->a_pitch = TOGETHER * a_depth;
-    loader->b_pitch = TOGETHER * b_depth;
+    loader->a_pitch = TOGETHER * depth;
+    loader->b_pitch = TOGETHER * depth;
     loader->a = a + MATRIX_AT(group, a_size, first + A_FIRST_DEPTH(id)) + (long)row * loader->a_pitch;
     loader->b = b + MATRIX_AT(group, b_size, first + id % (TILE_K / 4) * 4) + (long)column * loader->b_pitch;
 #if TWINS == 1
     loader->twins_from = a_rows - row;
-    loader->twins_at = TOGETHER * (depth / 2 - a_size);
+    loader->twins_at = TOGETHER * (to_twin - a_size);
 #elif TWINS == 2
     loader->twins_from = b_columns - column;
-    loader->twins_at = TOGETHER * (depth / 2 - b_size);
+    loader->twins_at = TOGETHER * (to_twin - b_size);
 #endif
 #else
     int row = row_tile + A_FIRST_ROW(id), column = column_tile + id % (TILE_N / 4) * 4;
@@ -102,14 +115,16 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 #if A_TRANSPOSED && A_FETCHES != 4
 #error a work-item fetches from several rows, of which some may be twins
 #endif
+    loader->twins_from = a_rows - row;
     if (row >= a_rows) {
         row -= a_rows;
-        a_first += depth / 2;
+        a_first += to_twin;
     }
 #elif TWINS == 2
+    loader->twins_from = b_columns - column;
     if (column >= b_columns) {
         column -= b_columns;
-        b_first += depth / 2;
+        b_first += to_twin;
     }
 #endif
 #if INTERLEAVED && A_TRANSPOSED && A_FETCHES != 4
@@ -163,10 +178,35 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
     loader->a += TILE_K * (long)loader->a_pitch;
     loader->b += TILE_K * (long)loader->b_pitch;
 #endif
+#if TWINS
+    fetched->twins_from = loader->twins_from;
+    fetched->sign = loader->sign;
+    if (--loader->left == 0) {
+        loader->sign = -1;
+#if LOADER == 4
+        loader->twins_at -= TOGETHER * loader->depth;
+#elif TWINS == 1
+        if (loader->twins_from <= 0) loader->a -= loader->depth * (long)loader->a_pitch;
+#else
+        if (loader->twins_from <= 0) loader->b -= loader->depth * (long)loader->b_pitch;
+#endif
+    }
+#endif
 }
 
-IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+// Changes the signs of vectors of twins: `distance` is that of vector i in rows or columns.
+#if TWINS
+#define CHANGE_SIGNS(vectors, count, distance)                                                             \
+    _Pragma("unroll") for (int i = 0; i < (count); i++) (vectors)[i] *= (distance) >= fetched->twins_from ? fetched->sign : 1;
+#endif
+
+IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
+#if TWINS == 1
+    CHANGE_SIGNS(fetched->a, A_FETCHES, LOADER == 4 ? i * (THREADS / (TILE_K / 4)) : 0)
+#elif TWINS == 2
+    CHANGE_SIGNS(fetched->b, B_FETCHES, LOADER == 4 ? B_DISTANCE(i) : 0)
+#endif
 #if LOADER == 4
     const int k = id % (TILE_K / 4) * 4;
     local real *to_a = (local real *)a, *to_b = (local real *)b;

@@ -138,14 +138,12 @@ class _Builder:
         self.source, self.target = OPERANDS[problem.direction]
         product, tile = shape.product(self.count), choice.tile
         self.rows, self.columns = round_up(product.rows, tile.m), round_up(product.columns, tile.n)
-        self.depth = round_up(product.depth, max(tile.k, 16))  # half of it is whole vectors that are interleaved
+        self.depth = round_up(product.depth, 2 * max(tile.k, 8))  # halves are whole steps, in whole vectors
         steps = self.depth // tile.k
         self.steps = ceil_div(steps, choice.parts)  # steps of a part
         self.parts = ceil_div(steps, self.steps)
-        # rows, columns and depths of A and B in memory: twins are half of the depth more
-        a_twins, b_twins = shape.twins("rows"), shape.twins("columns")
-        self.a_rows, self.a_depth = self.rows // a_twins, self.depth * (1 + a_twins) // 2
-        self.b_columns, self.b_depth = self.columns // b_twins, self.depth * (1 + b_twins) // 2
+        # rows of A and columns of B in memory
+        self.a_rows, self.b_columns = self.rows // shape.twins("rows"), self.columns // shape.twins("columns")
         if self.together * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
             raise Declined(f"{self.together} matrices have more than 2**31 elements")
 
@@ -177,7 +175,6 @@ class _Builder:
         self,
         matrix: tuple[int, int],
         imaginary: int,
-        negative: int = 0,
         tiles: tuple[int, int, int] = (0, 0, 0),
         extent: tuple[int, ...] | None = None,
     ) -> StructConstant:
@@ -190,7 +187,6 @@ class _Builder:
                 **{"first": first, "count": count, "filled": filled, "rows": matrix[0], "pitch": matrix[1]},
                 **{
                     "imaginary": self.together * imaginary,
-                    "negative": self.together * negative,
                     "conjugate": int(self.shape.twin == "rows"),
                 },
                 **{"step_h": step[0], "step_w": step[1], "extent_h": extent[0], "extent_w": extent[1]},
@@ -201,7 +197,7 @@ class _Builder:
     def product_part(self, tiles: tuple[int, int, int] = (0, 0, 0)) -> StructConstant:
         """Return the kernels' FftPart of products: their imaginary parts are the second half of rows or columns."""
         imaginary = self.a_rows * self.columns if self.shape.twin == "rows" else self.b_columns
-        return self.part((self.rows, self.columns), imaginary, 0, tiles)
+        return self.part((self.rows, self.columns), imaginary, tiles)
 
     def transform(self, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()) -> Launch:
         """Return the launch of a transform over `size` planes: those of a row of a matrix, and rows."""
@@ -228,7 +224,7 @@ class _Builder:
     def pixels(self) -> Launches:
         """Return forward or backward data: rows are the target's channels, columns tiles, the depth is channels."""
         shape, problem, channels = self.shape, self.problem, self.depth // 2
-        of_a, of_b = (self.a_depth, self.a_rows), (self.b_depth, self.b_columns)
+        of_a, of_b = (self.depth, self.a_rows), (self.depth, self.b_columns)
         weights, source, products = self.take(*of_a), self.take(*of_b), self.take(self.rows, self.columns)
         a_half, b_half = channels * self.a_rows, channels * self.b_columns  # elements of half of the depth
         flip = problem.direction == "backward_data"
@@ -239,7 +235,7 @@ class _Builder:
                 "fft_weights",
                 (shape.outputs, channels),
                 *(Buffer("w"), weights, *ints(shape.channels, shape.outputs, flip), self.grid()),
-                self.part(of_a, a_half, 2 * a_half if shape.twin == "rows" else 0),
+                self.part(of_a, a_half),
                 prepares=(self.nbytes(*of_a),),
             )
         ]
@@ -250,7 +246,7 @@ class _Builder:
                     "fft_pixels",
                     (count, channels),
                     *(Buffer(self.source), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, b_half, 2 * b_half if shape.twin == "columns" else 0, tiles),
+                    self.part(of_b, b_half, tiles),
                 ),
                 self.product(weights, source, products),
                 self.transform(
@@ -266,7 +262,7 @@ class _Builder:
     def filters(self) -> Launches:
         """Return backward filter: rows are output channels, columns input channels, the depth is tiles."""
         shape, parts, half = self.shape, self.parts, self.depth // 2
-        of_a, of_b = (self.a_rows, self.a_depth), (self.b_columns, self.b_depth)
+        of_a, of_b = (self.a_rows, self.depth), (self.b_columns, self.depth)
         gradient, source = self.take(*of_a), self.take(*of_b)
         # every part of every chunk has products of its own
         chunks = list(self.chunks())
@@ -280,13 +276,13 @@ class _Builder:
                     "fft_pixels",
                     (half, shape.channels),
                     *(Buffer("x"), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, half, 2 * half if shape.twin == "columns" else 0, tiles),
+                    self.part(of_b, half, tiles),
                 ),
                 self.transform(
                     "fft_pixels",
                     (half, shape.outputs),
                     *(Buffer("dy"), gradient, *ints(shape.outputs), self.grid(of_gradient=True)),
-                    self.part(of_a, half, 2 * half if shape.twin == "rows" else 0, tiles, shape.step),
+                    self.part(of_a, half, tiles, shape.step),
                 ),
                 self.product(gradient, source, own),
             ]
