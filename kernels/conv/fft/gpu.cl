@@ -12,6 +12,7 @@
 // A work-group transforms PLANES planes whose points are neighbours in a matrix: tiles, or channels of the weights.
 //
 // TOGETHER   points whose matrices are interleaved, a divisor of SIDE / 2
+// NEGATIVE   of products: 1 where their imaginary parts have the wrong sign
 // USED       of weights: an upper limit to the taps of a kernel along an axis, 8 or SIDE
 
 #include "conv/grid.cl"
@@ -22,7 +23,6 @@
 //     first, count, filled   the tiles of this part; `filled` of them are written, zeros from `count` on
 //     rows, pitch            of a matrix
 //     imaginary              elements from a real part to its imaginary part
-//     conjugate              1: imaginary parts of the products are negative
 //     step_h, step_w         outputs of a tile
 //     extent_h, extent_w     elements of a tile that are not zero anyway
 //     down, across           tiles of a plane
@@ -35,12 +35,20 @@ typedef struct {
 } FftPlace;
 
 FftPlace place_of_tile(const int tile, const FftPart part) {
+    if (part.across == 1 && part.down == 1) {
+        const FftPlace whole = {tile, 0, 0};
+        return whole;
+    }
     const int rest = tile / part.across;
     const FftPlace place = {rest / part.down, rest % part.down * part.step_h, tile % part.across * part.step_w};
     return place;
 }
 
+#ifdef FREE
+#define GROUP
+#else
 #define GROUP __attribute__((reqd_work_group_size(THREADS, 1, 1)))
+#endif
 
 // Writes a number of an operand.
 void put(global real *to, const Complex v, const FftPart part) {
@@ -61,7 +69,6 @@ void put(global real *to, const Complex v, const FftPart part) {
 IN_PLACE void get_line(Complex *z, Complex *last, global const real *from, const int line, const int parts,
                        const FftPart part) {
     const long next = BETWEEN_NUMBERS;
-    const real sign = part.conjugate ? -1 : 1;
 #pragma unroll
     for (int k = 0; k < SIDE; k++) z[k] = (Complex)(from[k * next], from[k * next + part.imaginary]);
     last[0] = last[1] = (Complex)(0, 0);
@@ -76,9 +83,11 @@ IN_PLACE void get_line(Complex *z, Complex *last, global const real *from, const
             for (int i = 0; i < 2; i++)
                 last[i] += (Complex)(from[SIDE * next + 8 * i], from[SIDE * next + 8 * i + part.imaginary]);
     }
+#if NEGATIVE
 #pragma unroll
-    for (int k = 0; k < SIDE; k++) z[k].y *= sign;
-    for (int i = 0; i < 2; i++) last[i].y *= sign;
+    for (int k = 0; k < SIDE; k++) z[k].y = -z[k].y;
+    for (int i = 0; i < 2; i++) last[i].y = -last[i].y;
+#endif
 }
 
 // Points of x, or of dy for the gradient of the weights. Global: work-items of blocks of tiles, channels, which are
@@ -166,7 +175,7 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
 }
 
 // Writes column x of a tile, elements .part_of of z.
-#define STORE_COLUMN(part_of, x)                                                                \
+#define STORE_COLUMN(part_of, x, ADD)                                                           \
     {                                                                                           \
         const int height = (x) < min(part.step_w, grid.size_w - place.w) ? rows : 0;            \
         UNROLLED                                                                                \
@@ -175,10 +184,12 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
                 const long at = origin + (long)y * grid.size_w + (x);                           \
                 real value = fma(z[PLACE(y)].part_of, SCALE, start);                            \
                 value = EPILOGUE_ELEMENT(value, channel, at);                                   \
-                if (accumulate) value += LOAD(target, at);                                      \
+                ADD(value, at);                                                                 \
                 STORE(target, at, value);                                                       \
             }                                                                                   \
     }
+#define ADD_NOTHING(value, at)
+#define ADD_TARGET(value, at) value += LOAD(target, at)
 #define SCALE (1.0f / (SIDE * SIDE))
 
 // y of the products. Global: work-items of blocks of tiles, outputs.
@@ -204,8 +215,13 @@ kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias)
     const FftPlace place = place_of_tile(part.first + tile, part);
     const int rows = tile < part.count ? min(part.step_h, grid.size_h - place.h) : 0;
     const long origin = (((long)place.image * outputs + channel) * grid.size_h + place.h) * grid.size_w + place.w;
-    STORE_COLUMN(y, x)
-    STORE_COLUMN(x, x + HALF)
+    if (accumulate) {
+        STORE_COLUMN(y, x, ADD_TARGET)
+        STORE_COLUMN(x, x + HALF, ADD_TARGET)
+    } else {
+        STORE_COLUMN(y, x, ADD_NOTHING)
+        STORE_COLUMN(x, x + HALF, ADD_NOTHING)
+    }
 }
 
 #define FILTER_ROW (USED + 1)

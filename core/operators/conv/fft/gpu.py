@@ -187,7 +187,6 @@ class _Builder:
                 **{"first": first, "count": count, "filled": filled, "rows": matrix[0], "pitch": matrix[1]},
                 **{
                     "imaginary": self.together * imaginary,
-                    "conjugate": int(self.shape.twin == "rows"),
                 },
                 **{"step_h": step[0], "step_w": step[1], "extent_h": extent[0], "extent_w": extent[1]},
                 **dict(zip(("down", "across"), map(ceil_div, self.shape.target_size, step))),
@@ -205,6 +204,8 @@ class _Builder:
         defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": together, **GRID.defines(), **FFT_PART.defines()}
         if name in ("fft_weights", "fft_filter"):
             defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
+        if name in ("fft_result", "fft_filter"):
+            defines["NEGATIVE"] = int(self.shape.twin == "rows")
         if name == "fft_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel("conv/fft/gpu.cl", name, defines, self.problem.dtype)
