@@ -12,6 +12,7 @@
 // A work-group transforms PLANES planes whose points are neighbours in a matrix: tiles, or channels of the weights.
 //
 // TOGETHER   points whose matrices are interleaved, a divisor of SIDE / 2
+// DEPTH_INSIDE   of operands: 1 where the products' depth is in rows of their matrices, 0 where it is the rows
 // NEGATIVE   of products: 1 where their imaginary parts have the wrong sign
 // USED       of weights: an upper limit to the taps of a kernel along an axis, 8 or SIDE
 
@@ -60,6 +61,13 @@ void put(global real *to, const Complex v, const FftPart part) {
 #define POINT_AT(row, column, line)                                                                         \
     (((long)((line) / TOGETHER) * part.rows + (row)) * TOGETHER * part.pitch + (column) / 8 * (8 * TOGETHER) + \
      (line) % TOGETHER * 8 + (column) % 8)
+// Where a plane is in a matrix of the products: `inner` of the depth if that is in a row, which has eight real parts, then
+// their imaginary ones.
+#if DEPTH_INSIDE
+#define PLANE_AT(outer, inner, line) POINT_AT(outer, (inner) / 8 * 16 + (inner) % 8, line)
+#else
+#define PLANE_AT(outer, inner, line) POINT_AT(2 * (outer), inner, line)
+#endif
 #define BETWEEN_NUMBERS ((long)HALF * part.rows * part.pitch)
 #define BETWEEN_PARTS ((long)(SIDE * HALF + TOGETHER) * part.rows * part.pitch)
 #define PUT(k, v) put(to + (k) * next, v, part);
@@ -120,7 +128,7 @@ kernel GROUP void fft_pixels(CONST_TENSOR(x), TENSOR_OF(real, points), const int
     const int at = id % PLANES, line = id / PLANES;
     if (first + at < part.filled) {
         const long next = BETWEEN_NUMBERS;
-        global real *to = OPEN(points) + POINT_AT(channel, first + at, line);
+        global real *to = OPEN(points) + PLANE_AT(channel, first + at, line);
         local const Complex *of_line = planes + at * PLANE + line * ROW;
         Complex z[SIDE];
         UNROLLED
@@ -159,7 +167,7 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
     const int at = id % PLANES, line = id / PLANES;
     if (first + at < outputs) {
         const long next = BETWEEN_NUMBERS;
-        global real *to = OPEN(points) + POINT_AT(channel, first + at, line);
+        global real *to = OPEN(points) + PLANE_AT(channel, first + at, line);
         Complex z[SIDE];
         UNROLLED
         for (int x = 0; x < SIDE; x++) z[x] = (Complex)(0, 0);

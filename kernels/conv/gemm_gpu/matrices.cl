@@ -3,9 +3,9 @@
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
-// TWINS    1: rows, 2: columns. The second half of these are twins of the first half, which are not in memory themselves:
-//          a twin has the depth's second half, then the first one with its sign changed (complex matrices, conv/fft).
-//          Halves of the depth are whole steps.
+// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft). The depth has a real part, then its imaginary one, or
+//          eight of each with LOADER 4. The second half of rows or columns are twins of the first half, which are not in
+//          memory themselves: a twin has the imaginary part, then the real one with its sign changed.
 #ifndef TWINS
 #define TWINS 0
 #endif
@@ -43,11 +43,12 @@ typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 #if TWINS
-    int depth, left;  // of all steps; steps until twins go on with the depth's first half
-    real sign;       // of a twin
-    int twins_from;  // rows or columns from the first vector to the first twin
+    real sign;  // of a twin's vectors; with A_TRANSPOSED, of those at odd depths
 #if LOADER == 4
-    long twins_at;  // elements by which memory of a twin differs from where rows or columns go on
+    int twins_from;  // rows or columns from the first vector to the first twin
+    long twins_at;   // elements by which memory of a twin differs from where rows or columns go on
+#elif TWINS == 1 && A_TRANSPOSED
+    global const real *odd_a;  // vectors at odd depths, where those of twins are in front of the others
 #endif
 #endif
 } Loader;
@@ -58,8 +59,10 @@ typedef struct {
 
 typedef struct {
 #if TWINS
-    int twins_from;
     real sign;
+#if LOADER == 4
+    int twins_from;
+#endif
 #endif
     realv a[A_FETCHES];
 #if !ASYNC_VECTORS
@@ -77,6 +80,9 @@ typedef struct {
 #if THREADS % (TILE_N / 4)
 #error a work-item fetches from the same columns of several rows
 #endif
+#if TWINS && (THREADS / (TILE_N / 4) % 2 || (!A_TRANSPOSED && THREADS / (TILE_M / 4) % 2))
+#error a work-item fetches real parts or imaginary ones
+#endif
 #endif
 
 #define LOADER_OPEN(loader) \
@@ -89,11 +95,11 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
     const int id = get_local_id(0);
     const int a_rows = TWINS == 1 ? rows / 2 : rows, b_columns = TWINS == 2 ? columns / 2 : columns;  // in memory
     const long a_size = (long)a_rows * depth, b_size = (long)b_columns * depth;
-#if TWINS
-    const int to_twin = 2 * first < depth ? depth / 2 : -depth / 2;  // in the depth
-    loader->depth = depth;
-    loader->left = (depth / 2 - first) / TILE_K;
-    loader->sign = 2 * first < depth ? 1 : -1;
+#if TWINS && LOADER == 4
+    const int to_twin = (first + A_FIRST_DEPTH(id)) / 8 % 2 ? -8 : 8;  // in the depth
+    loader->sign = to_twin > 0 ? 1 : -1;
+#elif TWINS
+    loader->sign = 1;
 #endif
 #if LOADER == 4
     const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
@@ -115,16 +121,17 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 #if A_TRANSPOSED && A_FETCHES != 4
 #error a work-item fetches from several rows, of which some may be twins
 #endif
-    loader->twins_from = a_rows - row;
-    if (row >= a_rows) {
+    const bool twin = row >= a_rows;
+    if (twin) {
         row -= a_rows;
-        a_first += to_twin;
+        loader->sign = a_first % 2 || A_TRANSPOSED ? -1 : 1;
+        a_first ^= 1;
     }
 #elif TWINS == 2
-    loader->twins_from = b_columns - column;
     if (column >= b_columns) {
         column -= b_columns;
-        b_first += to_twin;
+        loader->sign = b_first % 2 ? -1 : 1;
+        b_first ^= 1;
     }
 #endif
 #if INTERLEAVED && A_TRANSPOSED && A_FETCHES != 4
@@ -134,6 +141,9 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
     loader->b_pitch = TOGETHER * b_columns;
     loader->a = a + MATRIX_AT(group, a_size, row) + (long)a_first * loader->a_pitch;
     loader->b = b + MATRIX_AT(group, b_size, column) + (long)b_first * loader->b_pitch;
+#if TWINS == 1 && A_TRANSPOSED
+    loader->odd_a = loader->a + (twin ? -loader->a_pitch : loader->a_pitch);
+#endif
 #endif
 }
 
@@ -159,6 +169,13 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
         const int distance = i * (THREADS / (TILE_K / 4));
         fetched->a[i] = VECTOR_AT(loader->a + (long)distance * loader->a_pitch + A_TWINS_AT(distance));
     }
+#elif TWINS == 1 && A_TRANSPOSED
+    if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
+#pragma unroll
+        for (int i = 0; i < A_FETCHES; i++)
+            fetched->a[i] = VECTOR_AT((i % 2 ? loader->odd_a : loader->a) + i / 2 * 2 * loader->a_pitch);
+    }
+    loader->odd_a += TILE_K * (long)loader->a_pitch;
 #else
     fetch_rows(fetched->a, loader->a, loader->a_pitch);
 #endif
@@ -179,33 +196,34 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
     loader->b += TILE_K * (long)loader->b_pitch;
 #endif
 #if TWINS
-    fetched->twins_from = loader->twins_from;
     fetched->sign = loader->sign;
-    if (--loader->left == 0) {
-        loader->sign = -1;
 #if LOADER == 4
-        loader->twins_at -= TOGETHER * loader->depth;
-#elif TWINS == 1
-        if (loader->twins_from <= 0) loader->a -= loader->depth * (long)loader->a_pitch;
-#else
-        if (loader->twins_from <= 0) loader->b -= loader->depth * (long)loader->b_pitch;
+    fetched->twins_from = loader->twins_from;
+#if TILE_K == 8  // the next step has imaginary parts after real ones, or real ones after imaginary ones
+    loader->twins_at += TOGETHER * (loader->sign > 0 ? -16 : 16);
+    loader->sign = -loader->sign;
 #endif
-    }
+#endif
 #endif
 }
 
-// Changes the signs of vectors of twins: `distance` is that of vector i in rows or columns.
-#if TWINS
-#define CHANGE_SIGNS(vectors, count, distance)                                                             \
-    _Pragma("unroll") for (int i = 0; i < (count); i++) (vectors)[i] *= (distance) >= fetched->twins_from ? fetched->sign : 1;
+// Whether vector i, which is `distance` rows or columns after the first one, may have to change its sign.
+#if LOADER == 4
+#define CHANGES(i, distance) ((distance) >= fetched->twins_from)
+#else
+#define CHANGES(i, distance) (TWINS == 2 || !A_TRANSPOSED || (i) % 2)
 #endif
 
 IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
 #if TWINS == 1
-    CHANGE_SIGNS(fetched->a, A_FETCHES, LOADER == 4 ? i * (THREADS / (TILE_K / 4)) : 0)
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++)
+        if (CHANGES(i, i * (THREADS / (TILE_K / 4)))) fetched->a[i] *= fetched->sign;
 #elif TWINS == 2
-    CHANGE_SIGNS(fetched->b, B_FETCHES, LOADER == 4 ? B_DISTANCE(i) : 0)
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++)
+        if (CHANGES(i, B_DISTANCE(i))) fetched->b[i] *= fetched->sign;
 #endif
 #if LOADER == 4
     const int k = id % (TILE_K / 4) * 4;

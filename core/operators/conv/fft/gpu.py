@@ -34,6 +34,7 @@ PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
 PLANES = (8, 4, 2)  # planes of a work-group
 TOGETHER = 4  # matrices of points that are interleaved in memory
+RUN = 8  # planes whose points are neighbours in memory
 FEW = 8  # taps along an axis for which the transforms of weights are shorter
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
@@ -138,7 +139,7 @@ class _Builder:
         self.source, self.target = OPERANDS[problem.direction]
         product, tile = shape.product(self.count), choice.tile
         self.rows, self.columns = round_up(product.rows, tile.m), round_up(product.columns, tile.n)
-        self.depth = round_up(product.depth, 2 * max(tile.k, 8))  # halves are whole steps, in whole vectors
+        self.depth = round_up(product.depth, max(tile.k, 16))  # half of it is whole vectors that are interleaved
         steps = self.depth // tile.k
         self.steps = ceil_div(steps, choice.parts)  # steps of a part
         self.parts = ceil_div(steps, self.steps)
@@ -204,7 +205,9 @@ class _Builder:
         defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": together, **GRID.defines(), **FFT_PART.defines()}
         if name in ("fft_weights", "fft_filter"):
             defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
-        if name in ("fft_result", "fft_filter"):
+        if name in ("fft_pixels", "fft_weights"):
+            defines["DEPTH_INSIDE"] = int(self.shape.gradient)
+        else:
             defines["NEGATIVE"] = int(self.shape.twin == "rows")
         if name == "fft_result":
             defines.update(epilogue_defines(self.epilogue))
@@ -227,7 +230,6 @@ class _Builder:
         shape, problem, channels = self.shape, self.problem, self.depth // 2
         of_a, of_b = (self.depth, self.a_rows), (self.depth, self.b_columns)
         weights, source, products = self.take(*of_a), self.take(*of_b), self.take(self.rows, self.columns)
-        a_half, b_half = channels * self.a_rows, channels * self.b_columns  # elements of half of the depth
         flip = problem.direction == "backward_data"
         has_bias = problem.bias and not flip
         bias = Buffer("b" if has_bias else self.source)  # without a bias, this is never read
@@ -236,7 +238,7 @@ class _Builder:
                 "fft_weights",
                 (shape.outputs, channels),
                 *(Buffer("w"), weights, *ints(shape.channels, shape.outputs, flip), self.grid()),
-                self.part(of_a, a_half),
+                self.part(of_a, self.a_rows),
                 prepares=(self.nbytes(*of_a),),
             )
         ]
@@ -247,7 +249,7 @@ class _Builder:
                     "fft_pixels",
                     (count, channels),
                     *(Buffer(self.source), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, b_half, tiles),
+                    self.part(of_b, self.b_columns, tiles),
                 ),
                 self.product(weights, source, products),
                 self.transform(
@@ -277,13 +279,13 @@ class _Builder:
                     "fft_pixels",
                     (half, shape.channels),
                     *(Buffer("x"), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, half, tiles),
+                    self.part(of_b, RUN, tiles),
                 ),
                 self.transform(
                     "fft_pixels",
                     (half, shape.outputs),
                     *(Buffer("dy"), gradient, *ints(shape.outputs), self.grid(of_gradient=True)),
-                    self.part(of_a, half, tiles, shape.step),
+                    self.part(of_a, RUN, tiles, shape.step),
                 ),
                 self.product(gradient, source, own),
             ]
