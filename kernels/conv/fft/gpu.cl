@@ -12,8 +12,7 @@
 // A work-group transforms PLANES planes whose points are neighbours in a matrix: tiles, or channels of the weights.
 //
 // TOGETHER   points whose matrices are interleaved, a divisor of SIDE / 2
-// DEPTH_INSIDE   of operands: 1 where the products' depth is in rows of their matrices, 0 where it is the rows
-// NEGATIVE   of products: 1 where their imaginary parts have the wrong sign
+// TWIN_ROWS  of products: 1 where rows have twins, so that imaginary parts have the wrong sign; 0: columns have
 // USED       of weights: an upper limit to the taps of a kernel along an axis, 8 or SIDE
 
 #include "conv/grid.cl"
@@ -23,7 +22,6 @@
 // Where planes and their points are. The fields are the table in core/operators/conv/arguments.py.
 //     first, count, filled   the tiles of this part; `filled` of them are written, zeros from `count` on
 //     rows, pitch            of a matrix
-//     imaginary              elements from a real part to its imaginary part
 //     step_h, step_w         outputs of a tile
 //     extent_h, extent_w     elements of a tile that are not zero anyway
 //     down, across           tiles of a plane
@@ -51,47 +49,51 @@ FftPlace place_of_tile(const int tile, const FftPart part) {
 #define GROUP __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif
 
-// Writes a number of an operand.
-void put(global real *to, const Complex v, const FftPart part) {
-    to[0] = v.x;
-    to[part.imaginary] = v.y;
-}
-
 // Where a row's plane number `column` and a line have their number 0, and elements from number to number.
 #define POINT_AT(row, column, line)                                                                         \
     (((long)((line) / TOGETHER) * part.rows + (row)) * TOGETHER * part.pitch + (column) / 8 * (8 * TOGETHER) + \
      (line) % TOGETHER * 8 + (column) % 8)
-// Where a plane is in a matrix of the products: `inner` of the depth if that is in a row, which has eight real parts, then
-// their imaginary ones.
-#if DEPTH_INSIDE
-#define PLANE_AT(outer, inner, line) POINT_AT(outer, (inner) / 8 * 16 + (inner) % 8, line)
+// Eight planes' real parts are neighbours, then their imaginary parts follow: in rows of matrices, except for products
+// with TWIN_ROWS.
+#define COMPLEX(i) ((i) / 8 * 16 + (i) % 8)
+#define IMAGINARY (8 * TOGETHER)
+#if TWIN_ROWS
+#define PRODUCT_AT(row, column, line) POINT_AT(COMPLEX(row), column, line)
+#define IMAGINARY_PRODUCT (8 * TOGETHER * part.pitch)
 #else
-#define PLANE_AT(outer, inner, line) POINT_AT(2 * (outer), inner, line)
+#define PRODUCT_AT(row, column, line) POINT_AT(row, COMPLEX(column), line)
+#define IMAGINARY_PRODUCT IMAGINARY
 #endif
 #define BETWEEN_NUMBERS ((long)HALF * part.rows * part.pitch)
 #define BETWEEN_PARTS ((long)(SIDE * HALF + TOGETHER) * part.rows * part.pitch)
-#define PUT(k, v) put(to + (k) * next, v, part);
-#define PUT_LAST(i, v) put(to + SIDE * next + 8 * (i), v, part);
+#define PUT(k, v) put(to + (k) * next, v);
+#define PUT_LAST(i, v) put(to + SIDE * next + 8 * (i), v);
+
+// Writes a number of an operand.
+void put(global real *to, const Complex v) {
+    to[0] = v.x;
+    to[IMAGINARY] = v.y;
+}
 
 // Reads a line's points of the products and the last two points, which are the sums of parts, added in order.
 IN_PLACE void get_line(Complex *z, Complex *last, global const real *from, const int line, const int parts,
                        const FftPart part) {
     const long next = BETWEEN_NUMBERS;
 #pragma unroll
-    for (int k = 0; k < SIDE; k++) z[k] = (Complex)(from[k * next], from[k * next + part.imaginary]);
+    for (int k = 0; k < SIDE; k++) z[k] = (Complex)(from[k * next], from[k * next + IMAGINARY_PRODUCT]);
     last[0] = last[1] = (Complex)(0, 0);
     if (line == 0)
         for (int i = 0; i < 2; i++)
-            last[i] = (Complex)(from[SIDE * next + 8 * i], from[SIDE * next + 8 * i + part.imaginary]);
+            last[i] = (Complex)(from[SIDE * next + 8 * i], from[SIDE * next + 8 * i + IMAGINARY_PRODUCT]);
     for (int p = 1; p < parts; p++) {
         from += BETWEEN_PARTS;
 #pragma unroll
-        for (int k = 0; k < SIDE; k++) z[k] += (Complex)(from[k * next], from[k * next + part.imaginary]);
+        for (int k = 0; k < SIDE; k++) z[k] += (Complex)(from[k * next], from[k * next + IMAGINARY_PRODUCT]);
         if (line == 0)
             for (int i = 0; i < 2; i++)
-                last[i] += (Complex)(from[SIDE * next + 8 * i], from[SIDE * next + 8 * i + part.imaginary]);
+                last[i] += (Complex)(from[SIDE * next + 8 * i], from[SIDE * next + 8 * i + IMAGINARY_PRODUCT]);
     }
-#if NEGATIVE
+#if TWIN_ROWS
 #pragma unroll
     for (int k = 0; k < SIDE; k++) z[k].y = -z[k].y;
     for (int i = 0; i < 2; i++) last[i].y = -last[i].y;
@@ -128,7 +130,7 @@ kernel GROUP void fft_pixels(CONST_TENSOR(x), TENSOR_OF(real, points), const int
     const int at = id % PLANES, line = id / PLANES;
     if (first + at < part.filled) {
         const long next = BETWEEN_NUMBERS;
-        global real *to = OPEN(points) + PLANE_AT(channel, first + at, line);
+        global real *to = OPEN(points) + POINT_AT(channel, COMPLEX(first + at), line);
         local const Complex *of_line = planes + at * PLANE + line * ROW;
         Complex z[SIDE];
         UNROLLED
@@ -167,7 +169,7 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
     const int at = id % PLANES, line = id / PLANES;
     if (first + at < outputs) {
         const long next = BETWEEN_NUMBERS;
-        global real *to = OPEN(points) + PLANE_AT(channel, first + at, line);
+        global real *to = OPEN(points) + POINT_AT(channel, COMPLEX(first + at), line);
         Complex z[SIDE];
         UNROLLED
         for (int x = 0; x < SIDE; x++) z[x] = (Complex)(0, 0);
@@ -211,7 +213,7 @@ kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias)
         const int at = id % PLANES, line = id / PLANES;
         Complex z[SIDE], last[2];
         // planes after the last tile are that tile's, and not stored
-        get_line(z, last, OPEN(products) + POINT_AT(channel, min(first + at, part.count - 1), line), line, 1, part);
+        get_line(z, last, OPEN(products) + PRODUCT_AT(channel, min(first + at, part.count - 1), line), line, 1, part);
         line_back(z, last, line, planes + at * PLANE + line * ROW, SIDE);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -245,7 +247,7 @@ kernel GROUP void fft_filter(TENSOR_OF(const real, products), TENSOR(dw), const 
     {
         const int at = id % PLANES, line = id / PLANES;
         Complex z[SIDE], last[2];
-        get_line(z, last, OPEN(products) + POINT_AT(output, min(first + at, channels - 1), line), line, parts, part);
+        get_line(z, last, OPEN(products) + PRODUCT_AT(output, min(first + at, channels - 1), line), line, parts, part);
         line_back(z, last, line, planes + at * FILTER_PLANE + line * FILTER_ROW, USED);
     }
     barrier(CLK_LOCAL_MEM_FENCE);

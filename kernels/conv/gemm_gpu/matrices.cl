@@ -3,9 +3,10 @@
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
-// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft). The depth has a real part, then its imaginary one, or
-//          eight of each with LOADER 4. The second half of rows or columns are twins of the first half, which are not in
-//          memory themselves: a twin has the imaginary part, then the real one with its sign changed.
+// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft), with TILE_K, rows and columns of a tile as multiples of 8.
+//          The depth has a real part, then its imaginary one; with LOADER 4 eight of each. These have twins: eight rows
+//          or columns, then their eight twins, which are not in memory themselves. A twin has the imaginary part, then
+//          the real one with its sign changed. In memory, eight real parts are followed by their imaginary ones.
 #ifndef TWINS
 #define TWINS 0
 #endif
@@ -43,13 +44,8 @@ typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 #if TWINS
-    real sign;  // of a twin's vectors; with A_TRANSPOSED, of those at odd depths
-#if LOADER == 4
-    int twins_from;  // rows or columns from the first vector to the first twin
-    long twins_at;   // elements by which memory of a twin differs from where rows or columns go on
-#elif TWINS == 1 && A_TRANSPOSED
-    global const real *odd_a;  // vectors at odd depths, where those of twins are in front of the others
-#endif
+    real sign;  // of the vectors of twins; with A_TRANSPOSED, of those at odd depths
+    int other;  // with A_TRANSPOSED elements to odd depths; with eight elements of the depth elements to skip or go back
 #endif
 } Loader;
 
@@ -60,9 +56,6 @@ typedef struct {
 typedef struct {
 #if TWINS
     real sign;
-#if LOADER == 4
-    int twins_from;
-#endif
 #endif
     realv a[A_FETCHES];
 #if !ASYNC_VECTORS
@@ -70,10 +63,20 @@ typedef struct {
 #endif
 } Fetched;
 
+// Rows and columns come by sixteen where eight of them are twins.
+#define IN_MEMORY(i, twins) ((twins) ? (i) / 16 * 8 + (i) % 8 : (i))
+#define IS_TWIN(i) ((i) / 8 % 2)
+// Where one of the depth, or of rows or columns, is in a row that holds real and imaginary parts.
+#define COMPLEX_AT(i, imaginary) (TWINS ? (i) / 8 * 16 + (i) % 8 + 8 * (imaginary) : (i))
+
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
 #if LOADER == 4
 #define B_PLACE(id, i) (B_ELEMENT((id) % (TILE_K / 4) * 4, (id) / (TILE_K / 4) + (i) * (THREADS / (TILE_K / 4))) / 4)
-#define B_DISTANCE(i) ((i) * (THREADS / (TILE_K / 4)))
+#define B_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 2)
+#define A_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 1)
+#if TWINS && THREADS / (TILE_K / 4) % 16
+#error a work-item fetches twins or others
+#endif
 #else
 #define B_PLACE(id, i) (B_ELEMENT(((id) + (i) * THREADS) / (TILE_N / 4), ((id) + (i) * THREADS) % (TILE_N / 4) * 4) / 4)
 #define B_DISTANCE(i) ((i) * (THREADS / (TILE_N / 4)))
@@ -95,93 +98,75 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
     const int id = get_local_id(0);
     const int a_rows = TWINS == 1 ? rows / 2 : rows, b_columns = TWINS == 2 ? columns / 2 : columns;  // in memory
     const long a_size = (long)a_rows * depth, b_size = (long)b_columns * depth;
-#if TWINS && LOADER == 4
-    const int to_twin = (first + A_FIRST_DEPTH(id)) / 8 % 2 ? -8 : 8;  // in the depth
-    loader->sign = to_twin > 0 ? 1 : -1;
-#elif TWINS
+#if TWINS
     loader->sign = 1;
+    loader->other = 0;
 #endif
 #if LOADER == 4
     const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
+    int a_first = first + A_FIRST_DEPTH(id), b_first = a_first;
+#if TWINS
+    if (IS_TWIN(TWINS == 1 ? row : column)) {
+        loader->sign = a_first / 8 % 2 ? -1 : 1;
+        loader->other = TOGETHER * (a_first / 8 % 2 ? 16 : -16);
+        if (TWINS == 1)
+            a_first ^= 8;
+        else
+            b_first ^= 8;
+    }
+#endif
     loader->a_pitch = TOGETHER * depth;
     loader->b_pitch = TOGETHER * depth;
-    loader->a = a + MATRIX_AT(group, a_size, first + A_FIRST_DEPTH(id)) + (long)row * loader->a_pitch;
-    loader->b = b + MATRIX_AT(group, b_size, first + id % (TILE_K / 4) * 4) + (long)column * loader->b_pitch;
-#if TWINS == 1
-    loader->twins_from = a_rows - row;
-    loader->twins_at = TOGETHER * (to_twin - a_size);
-#elif TWINS == 2
-    loader->twins_from = b_columns - column;
-    loader->twins_at = TOGETHER * (to_twin - b_size);
-#endif
+    loader->a = a + MATRIX_AT(group, a_size, a_first) + (long)IN_MEMORY(row, TWINS == 1) * loader->a_pitch;
+    loader->b = b + MATRIX_AT(group, b_size, b_first) + (long)IN_MEMORY(column, TWINS == 2) * loader->b_pitch;
 #else
-    int row = row_tile + A_FIRST_ROW(id), column = column_tile + id % (TILE_N / 4) * 4;
+    const int row = IN_MEMORY(row_tile + A_FIRST_ROW(id), TWINS == 1);
+    const int column = IN_MEMORY(column_tile + id % (TILE_N / 4) * 4, TWINS == 2);
     int a_first = first + A_FIRST_DEPTH(id), b_first = first + id / (TILE_N / 4);
-#if TWINS == 1
-#if A_TRANSPOSED && A_FETCHES != 4
-#error a work-item fetches from several rows, of which some may be twins
+#if (TWINS || INTERLEAVED) && A_TRANSPOSED && A_FETCHES != 4
+#error a work-item fetches from several rows, of which some may be twins, and whose distance in memory is not theirs
 #endif
-    const bool twin = row >= a_rows;
-    if (twin) {
-        row -= a_rows;
+#if TWINS == 1
+    if (IS_TWIN(row_tile + A_FIRST_ROW(id))) {
         loader->sign = a_first % 2 || A_TRANSPOSED ? -1 : 1;
         a_first ^= 1;
     }
 #elif TWINS == 2
-    if (column >= b_columns) {
-        column -= b_columns;
+    if (IS_TWIN(column_tile + id % (TILE_N / 4) * 4)) {
         loader->sign = b_first % 2 ? -1 : 1;
         b_first ^= 1;
     }
 #endif
-#if INTERLEAVED && A_TRANSPOSED && A_FETCHES != 4
-#error a work-item fetches from several rows, whose distance in memory is not theirs
-#endif
     loader->a_pitch = TOGETHER * a_rows;
     loader->b_pitch = TOGETHER * b_columns;
+#if TWINS
+    loader->other = TOGETHER * (a_first % 2 ? -8 : 8);
+    loader->a = a + MATRIX_AT(group, a_size, COMPLEX_AT(row, a_first % 2)) + (long)(a_first / 2 * 2) * loader->a_pitch;
+    loader->b = b + MATRIX_AT(group, b_size, COMPLEX_AT(column, b_first % 2)) + (long)(b_first / 2 * 2) * loader->b_pitch;
+#else
     loader->a = a + MATRIX_AT(group, a_size, row) + (long)a_first * loader->a_pitch;
     loader->b = b + MATRIX_AT(group, b_size, column) + (long)b_first * loader->b_pitch;
-#if TWINS == 1 && A_TRANSPOSED
-    loader->odd_a = loader->a + (twin ? -loader->a_pitch : loader->a_pitch);
 #endif
 #endif
 }
 
-// Elements to add where a number of rows or columns after the first vector's may be twins.
-#if TWINS && LOADER == 4
-#define TWINS_AT(distance) ((distance) >= loader->twins_from ? loader->twins_at : 0)
-#endif
-#if TWINS == 1 && LOADER == 4
-#define A_TWINS_AT(distance) TWINS_AT(distance)
-#else
-#define A_TWINS_AT(distance) 0
-#endif
-#if TWINS == 2 && LOADER == 4
-#define B_TWINS_AT(distance) TWINS_AT(distance)
-#else
-#define B_TWINS_AT(distance) 0
-#endif
-
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == 4
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) {
-        const int distance = i * (THREADS / (TILE_K / 4));
-        fetched->a[i] = VECTOR_AT(loader->a + (long)distance * loader->a_pitch + A_TWINS_AT(distance));
-    }
-#elif TWINS == 1 && A_TRANSPOSED
+    for (int i = 0; i < A_FETCHES; i++)
+        fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
+#elif TWINS && A_TRANSPOSED
     if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
 #pragma unroll
         for (int i = 0; i < A_FETCHES; i++)
-            fetched->a[i] = VECTOR_AT((i % 2 ? loader->odd_a : loader->a) + i / 2 * 2 * loader->a_pitch);
+            fetched->a[i] = VECTOR_AT(loader->a + i / 2 * 2 * loader->a_pitch + (i % 2 ? loader->other : 0));
     }
-    loader->odd_a += TILE_K * (long)loader->a_pitch;
 #else
     fetch_rows(fetched->a, loader->a, loader->a_pitch);
 #endif
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
-        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch + B_TWINS_AT(B_DISTANCE(i));
+        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch;
 #if ASYNC_VECTORS
         COPY_VECTOR(b_tile + B_PLACE((int)get_local_id(0), i), from);
 #else
@@ -197,33 +182,28 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
 #endif
 #if TWINS
     fetched->sign = loader->sign;
-#if LOADER == 4
-    fetched->twins_from = loader->twins_from;
-#if TILE_K == 8  // the next step has imaginary parts after real ones, or real ones after imaginary ones
-    loader->twins_at += TOGETHER * (loader->sign > 0 ? -16 : 16);
-    loader->sign = -loader->sign;
-#endif
+#if LOADER == 4 && TILE_K == 8  // a step has real parts or imaginary ones
+    if (loader->other != 0) {
+        if (TWINS == 1)
+            loader->a += loader->other;
+        else
+            loader->b += loader->other;
+        loader->other = -loader->other;
+        loader->sign = -loader->sign;
+    }
 #endif
 #endif
 }
-
-// Whether vector i, which is `distance` rows or columns after the first one, may have to change its sign.
-#if LOADER == 4
-#define CHANGES(i, distance) ((distance) >= fetched->twins_from)
-#else
-#define CHANGES(i, distance) (TWINS == 2 || !A_TRANSPOSED || (i) % 2)
-#endif
 
 IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
 #if TWINS == 1
 #pragma unroll
     for (int i = 0; i < A_FETCHES; i++)
-        if (CHANGES(i, i * (THREADS / (TILE_K / 4)))) fetched->a[i] *= fetched->sign;
+        if (LOADER == 4 || !A_TRANSPOSED || i % 2) fetched->a[i] *= fetched->sign;
 #elif TWINS == 2
 #pragma unroll
-    for (int i = 0; i < B_FETCHES; i++)
-        if (CHANGES(i, B_DISTANCE(i))) fetched->b[i] *= fetched->sign;
+    for (int i = 0; i < B_FETCHES; i++) fetched->b[i] *= fetched->sign;
 #endif
 #if LOADER == 4
     const int k = id % (TILE_K / 4) * 4;

@@ -34,7 +34,6 @@ PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
 PLANES = (8, 4, 2)  # planes of a work-group
 TOGETHER = 4  # matrices of points that are interleaved in memory
-RUN = 8  # planes whose points are neighbours in memory
 FEW = 8  # taps along an axis for which the transforms of weights are shorter
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
@@ -175,7 +174,6 @@ class _Builder:
     def part(
         self,
         matrix: tuple[int, int],
-        imaginary: int,
         tiles: tuple[int, int, int] = (0, 0, 0),
         extent: tuple[int, ...] | None = None,
     ) -> StructConstant:
@@ -186,18 +184,14 @@ class _Builder:
         return FFT_PART.pack(
             {
                 **{"first": first, "count": count, "filled": filled, "rows": matrix[0], "pitch": matrix[1]},
-                **{
-                    "imaginary": self.together * imaginary,
-                },
                 **{"step_h": step[0], "step_w": step[1], "extent_h": extent[0], "extent_w": extent[1]},
                 **dict(zip(("down", "across"), map(ceil_div, self.shape.target_size, step))),
             }
         )
 
     def product_part(self, tiles: tuple[int, int, int] = (0, 0, 0)) -> StructConstant:
-        """Return the kernels' FftPart of products: their imaginary parts are the second half of rows or columns."""
-        imaginary = self.a_rows * self.columns if self.shape.twin == "rows" else self.b_columns
-        return self.part((self.rows, self.columns), imaginary, tiles)
+        """Return the kernels' FftPart of products."""
+        return self.part((self.rows, self.columns), tiles)
 
     def transform(self, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()) -> Launch:
         """Return the launch of a transform over `size` planes: those of a row of a matrix, and rows."""
@@ -205,10 +199,8 @@ class _Builder:
         defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": together, **GRID.defines(), **FFT_PART.defines()}
         if name in ("fft_weights", "fft_filter"):
             defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
-        if name in ("fft_pixels", "fft_weights"):
-            defines["DEPTH_INSIDE"] = int(self.shape.gradient)
-        else:
-            defines["NEGATIVE"] = int(self.shape.twin == "rows")
+        if name in ("fft_result", "fft_filter"):
+            defines["TWIN_ROWS"] = int(self.shape.twin == "rows")
         if name == "fft_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel("conv/fft/gpu.cl", name, defines, self.problem.dtype)
@@ -228,7 +220,7 @@ class _Builder:
     def pixels(self) -> Launches:
         """Return forward or backward data: rows are the target's channels, columns tiles, the depth is channels."""
         shape, problem, channels = self.shape, self.problem, self.depth // 2
-        of_a, of_b = (self.depth, self.a_rows), (self.depth, self.b_columns)
+        of_a, of_b = (channels, 2 * self.a_rows), (channels, 2 * self.b_columns)
         weights, source, products = self.take(*of_a), self.take(*of_b), self.take(self.rows, self.columns)
         flip = problem.direction == "backward_data"
         has_bias = problem.bias and not flip
@@ -238,7 +230,7 @@ class _Builder:
                 "fft_weights",
                 (shape.outputs, channels),
                 *(Buffer("w"), weights, *ints(shape.channels, shape.outputs, flip), self.grid()),
-                self.part(of_a, self.a_rows),
+                self.part(of_a),
                 prepares=(self.nbytes(*of_a),),
             )
         ]
@@ -249,7 +241,7 @@ class _Builder:
                     "fft_pixels",
                     (count, channels),
                     *(Buffer(self.source), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, self.b_columns, tiles),
+                    self.part(of_b, tiles),
                 ),
                 self.product(weights, source, products),
                 self.transform(
@@ -279,13 +271,13 @@ class _Builder:
                     "fft_pixels",
                     (half, shape.channels),
                     *(Buffer("x"), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, RUN, tiles),
+                    self.part(of_b, tiles),
                 ),
                 self.transform(
                     "fft_pixels",
                     (half, shape.outputs),
                     *(Buffer("dy"), gradient, *ints(shape.outputs), self.grid(of_gradient=True)),
-                    self.part(of_a, RUN, tiles, shape.step),
+                    self.part(of_a, tiles, shape.step),
                 ),
                 self.product(gradient, source, own),
             ]
