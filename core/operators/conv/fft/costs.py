@@ -141,9 +141,10 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     weights = shape.channels * shape.outputs
     of_weight = shape.point_bytes * (choice.parts * count if shape.gradient else 1)
     transforms = 4 * pixels + shape.tiles * shape.tile_bytes + weights * (4 * prod(problem.kernel) + of_weight)
-    # rows and columns are padded to whole tiles
+    # rows and columns are padded to whole tiles; twins are not in memory
     rows, columns = (ceil_div(n, m) * m for n, m in ((product.rows, choice.tile.m), (product.columns, choice.tile.n)))
-    matrices = 4 * shape.points * (product.depth // 2 * (rows + columns) + choice.parts * rows * columns)
+    in_memory = rows // shape.twins("rows") + columns // shape.twins("columns")
+    matrices = 4 * shape.points * (product.depth * in_memory + choice.parts * rows * columns)
     products = max(choice.cycles, matrices / rate)
     return count * (products + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + transforms / rate
 
