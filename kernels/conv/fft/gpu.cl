@@ -2,12 +2,15 @@
 //
 // A tile of SIDE x SIDE elements of the source gives `step` outputs along an axis, the others would meet its opposite
 // edge (overlap-save). Each point of the transforms is a product of complex matrices, conjugate(u) * v for u of A and v
-// of B. It is computed as one of real matrices, by the conv_gemm of conv/gemm_gpu/gemm.cl, whose depth has real parts,
-// then imaginary ones: (Re u, Im u) times (Re v, Im v) is the real part. One operand also has twins, (Im, -Re), which
-// give the imaginary part, where they are A's the negative one. Memory has (Re, Im, -Re), so a twin is the second and
-// third of these. Matrices have `rows` and `pitch`, padded to whole tiles of the product. What pads the depth is zero;
-// what pads rows and columns is never looked at. Those of TOGETHER points are interleaved, [row][pitch / 8][TOGETHER
-// points][8], so that a work-group writes and reads 8 planes of that many points side by side.
+// of B. It is computed as one of real matrices, by the conv_gemm of conv/gemm_gpu/gemm.cl, whose depth has real and
+// imaginary parts: (Re u, Im u) times (Re v, Im v) is the real part. One operand also has twins, (Im, -Re), which give
+// the imaginary part, where they are A's the negative one. Twins are not in memory: the product makes them.
+//
+// Matrices have `rows` and `pitch`, padded to whole tiles of the product. What pads the depth is zero; what pads rows
+// and columns is never looked at. Eight planes' real parts of a point are neighbours, their imaginary parts follow, and
+// TOGETHER points are interleaved: [row][pitch / 16][real, imaginary][TOGETHER points][8]. So a work-group writes and
+// reads 8 planes of that many points side by side. Products where rows have twins are
+// [row / 8][real, imaginary][8][pitch / 8][TOGETHER points][8].
 //
 // A work-group transforms PLANES planes whose points are neighbours in a matrix: tiles, or channels of the weights.
 //
@@ -43,18 +46,13 @@ FftPlace place_of_tile(const int tile, const FftPart part) {
     return place;
 }
 
-#ifdef FREE
-#define GROUP
-#else
 #define GROUP __attribute__((reqd_work_group_size(THREADS, 1, 1)))
-#endif
 
 // Where a row's plane number `column` and a line have their number 0, and elements from number to number.
 #define POINT_AT(row, column, line)                                                                         \
     (((long)((line) / TOGETHER) * part.rows + (row)) * TOGETHER * part.pitch + (column) / 8 * (8 * TOGETHER) + \
      (line) % TOGETHER * 8 + (column) % 8)
-// Eight planes' real parts are neighbours, then their imaginary parts follow: in rows of matrices, except for products
-// with TWIN_ROWS.
+// Where the real part of a plane is in a row; with TWIN_ROWS, of which row of products it is.
 #define COMPLEX(i) ((i) / 8 * 16 + (i) % 8)
 #define IMAGINARY (8 * TOGETHER)
 #if TWIN_ROWS
@@ -147,10 +145,10 @@ kernel GROUP void fft_pixels(CONST_TENSOR(x), TENSOR_OF(real, points), const int
 
 // Points of w. Global: work-items of blocks of outputs, channels: from `channels` on they are zeros. With `flip`, w is
 // (channels, outputs, taps) and its kernels are turned by 180 degrees, as backward data needs them; else it is
-// (outputs, channels, taps). There are few rows, whose sums are computed as they are written in formulas.
-kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const int channels, const int outputs, const int flip,
-                       const Grid grid, const FftPart part) {
-    local real kernels[PLANES * KERNEL];  // rows of USED taps
+// (outputs, channels, taps). Columns are short: their transforms are sums over the taps.
+kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const int channels, const int outputs,
+                              const int flip, const Grid grid, const FftPart part) {
+    local real kernels[PLANES * KERNEL];  // in rows of USED taps
     local Complex angles[SIDE];
     const int id = get_local_id(0), first = get_group_id(0) * PLANES, channel = get_group_id(1);
     const int taps_h = grid.taps_h, taps_w = grid.taps_w, taps = taps_h * taps_w;
@@ -184,7 +182,7 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
     }
 }
 
-// Writes column x of a tile, elements .part_of of z.
+// Writes column x of a tile, the elements .part_of of z. ADD adds what is there.
 #define STORE_COLUMN(part_of, x, ADD)                                                           \
     {                                                                                           \
         const int height = (x) < min(part.step_w, grid.size_w - place.w) ? rows : 0;            \
@@ -200,12 +198,14 @@ kernel GROUP void fft_weights(CONST_TENSOR(w), TENSOR_OF(real, points), const in
     }
 #define ADD_NOTHING(value, at)
 #define ADD_TARGET(value, at) value += LOAD(target, at)
+#define ADD_IF_ASKED(value, at) \
+    if (accumulate) value += LOAD(target, at)
 #define SCALE (1.0f / (SIDE * SIDE))
 
 // y of the products. Global: work-items of blocks of tiles, outputs.
 kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                      const int accumulate, const int outputs, const Grid grid, const FftPart part
-                      EPILOGUE_PARAMETERS) {
+                             const int accumulate, const int outputs, const Grid grid, const FftPart part
+                             EPILOGUE_PARAMETERS) {
     local Complex planes[PLANES * PLANE];
     OPEN_EPILOGUE
     const int id = get_local_id(0), first = get_group_id(0) * PLANES, channel = get_group_id(1);
@@ -225,6 +225,10 @@ kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias)
     const FftPlace place = place_of_tile(part.first + tile, part);
     const int rows = tile < part.count ? min(part.step_h, grid.size_h - place.h) : 0;
     const long origin = (((long)place.image * outputs + channel) * grid.size_h + place.h) * grid.size_w + place.w;
+#ifdef EPILOGUE  // its code is there for every element
+    STORE_COLUMN(y, x, ADD_IF_ASKED)
+    STORE_COLUMN(x, x + HALF, ADD_IF_ASKED)
+#else
     if (accumulate) {
         STORE_COLUMN(y, x, ADD_TARGET)
         STORE_COLUMN(x, x + HALF, ADD_TARGET)
@@ -232,15 +236,16 @@ kernel GROUP void fft_result(TENSOR_OF(const real, products), CONST_TENSOR(bias)
         STORE_COLUMN(y, x, ADD_NOTHING)
         STORE_COLUMN(x, x + HALF, ADD_NOTHING)
     }
+#endif
 }
 
 #define FILTER_ROW (USED + 1)
 #define FILTER_PLANE PLANE_OF(FILTER_ROW)
 
 // dw of the products, which are those of all points for each part; the parts are added in order. Global: work-items of
-// blocks of channels, outputs. There are few rows, whose sums are computed as they are written in formulas.
+// blocks of channels, outputs. Few elements of columns are wanted: they are sums over the lines.
 kernel GROUP void fft_filter(TENSOR_OF(const real, products), TENSOR(dw), const int accumulate, const int channels,
-                      const int parts, const Grid grid, const FftPart part) {
+                             const int parts, const Grid grid, const FftPart part) {
     local Complex planes[PLANES * FILTER_PLANE], angles[SIDE];
     const int id = get_local_id(0), first = get_group_id(0) * PLANES, output = get_group_id(1);
     FILL_ANGLES

@@ -1,14 +1,14 @@
 // Discrete Fourier transforms of real planes of SIDE x SIDE elements, PLANES of them in a work-group of THREADS.
 //
-// Work-item (plane, x) transforms columns x and x + SIDE / 2 as one complex column, in registers. Work-item (plane,
-// line) then transforms a line: number `line` of all columns. What passes from one to the other is in local memory: number y
-// of column x is at y * ROW + x, plane p at p * PLANE. Work-items that read or write at the same time use different
-// banks.
+// Work-item (plane, x) transforms columns x and x + SIDE / 2 as one complex column, in registers. Work-item
+// (plane, line) then transforms a line: number `line` of all columns. What passes from one to the other is in local
+// memory: number k of column x is at k * ROW + x, plane p at p * PLANE. Work-items that read or write at the same time
+// use different banks. Only elements of one plane are transformed together: a NaN reaches no other.
 //
-// The transform of a plane is Hermitian, so half of it is kept: POINTS complex numbers. Number k of line `line` is point
-// k * SIDE / 2 + line. Lines 0 and SIDE / 2 are transforms of real numbers, which are transformed as one complex line:
-// line SIDE / 2 is the imaginary part of line 0. Their numbers k and -k are conjugates, so they share the points of
-// line 0: first numbers 0 to SIDE / 2 of line 0, then numbers SIDE / 2 - 1 to 1 of line SIDE / 2. Its numbers 0 and
+// The transform of a plane is Hermitian, so half of it is kept: POINTS complex numbers. Number k of line `line` is
+// point k * SIDE / 2 + line. Lines 0 and SIDE / 2 are transforms of real numbers, which are transformed as one complex
+// line: line SIDE / 2 is the imaginary part of line 0. Their numbers k and -k are conjugates, so they share the points
+// of line 0: first numbers 0 to SIDE / 2 of line 0, then numbers SIDE / 2 - 1 to 1 of line SIDE / 2. Its numbers 0 and
 // SIDE / 2 are the last two points.
 //
 // Cooley and Tukey, An algorithm for the machine calculation of complex Fourier series (1965).

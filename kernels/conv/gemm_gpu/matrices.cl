@@ -3,10 +3,10 @@
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
-// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft), with TILE_K, rows and columns of a tile as multiples of 8.
-//          The depth has a real part, then its imaginary one; with LOADER 4 eight of each. These have twins: eight rows
-//          or columns, then their eight twins, which are not in memory themselves. A twin has the imaginary part, then
-//          the real one with its sign changed. In memory, eight real parts are followed by their imaginary ones.
+// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft). In memory, eight real parts of a row are followed by
+//          their imaginary ones. The depth has a real part, then its imaginary one; with LOADER 4 eight of each. Of
+//          sixteen rows or columns, the last eight are twins of the others and not in memory: a twin has the imaginary
+//          part, then the real one with its sign changed.
 #ifndef TWINS
 #define TWINS 0
 #endif
@@ -22,8 +22,8 @@
 #error the work-items do not divide the tiles
 #endif
 
-// INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0: none.
-//               What is a column here is the depth with LOADER 4.
+// INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0:
+//               none. What is a column here is the depth with LOADER 4.
 #ifndef INTERLEAVED
 #define INTERLEAVED 0
 #endif
@@ -44,8 +44,8 @@ typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
 #if TWINS
-    real sign;  // of the vectors of twins; with A_TRANSPOSED, of those at odd depths
-    int other;  // with A_TRANSPOSED elements to odd depths; with eight elements of the depth elements to skip or go back
+    real sign;  // of the work-item's vectors; with A_TRANSPOSED, of those at odd depths
+    int other;  // elements from even to odd depths with A_TRANSPOSED, with LOADER 4 to the other part of a twin, or 0
 #endif
 } Loader;
 
@@ -63,11 +63,11 @@ typedef struct {
 #endif
 } Fetched;
 
-// Rows and columns come by sixteen where eight of them are twins.
+// Which row or column in memory a product's row or column is, where some are twins.
 #define IN_MEMORY(i, twins) ((twins) ? (i) / 16 * 8 + (i) % 8 : (i))
 #define IS_TWIN(i) ((i) / 8 % 2)
-// Where one of the depth, or of rows or columns, is in a row that holds real and imaginary parts.
-#define COMPLEX_AT(i, imaginary) (TWINS ? (i) / 8 * 16 + (i) % 8 + 8 * (imaginary) : (i))
+// Where a real or imaginary part is in a row of complex numbers.
+#define COMPLEX_AT(i, imaginary) ((i) / 8 * 16 + (i) % 8 + 8 * (imaginary))
 
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
 #if LOADER == 4
@@ -88,8 +88,9 @@ typedef struct {
 #endif
 #endif
 
-#define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, column_tile, group)
+#define LOADER_OPEN(loader)                                                                                 \
+    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, \
+                column_tile, group)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 #define LOADER_COPY_A(loader, a_tile)
 
@@ -142,7 +143,8 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
 #if TWINS
     loader->other = TOGETHER * (a_first % 2 ? -8 : 8);
     loader->a = a + MATRIX_AT(group, a_size, COMPLEX_AT(row, a_first % 2)) + (long)(a_first / 2 * 2) * loader->a_pitch;
-    loader->b = b + MATRIX_AT(group, b_size, COMPLEX_AT(column, b_first % 2)) + (long)(b_first / 2 * 2) * loader->b_pitch;
+    loader->b =
+        b + MATRIX_AT(group, b_size, COMPLEX_AT(column, b_first % 2)) + (long)(b_first / 2 * 2) * loader->b_pitch;
 #else
     loader->a = a + MATRIX_AT(group, a_size, row) + (long)a_first * loader->a_pitch;
     loader->b = b + MATRIX_AT(group, b_size, column) + (long)b_first * loader->b_pitch;

@@ -17,7 +17,7 @@ from clgraft.core.problem import ceil_div
 
 ROWS = Path(__file__).with_name("costs.txt")
 SIDES = (32, 16)  # elements of a tile along an axis, the kernels' SIDE
-TWINS = ("columns", "rows")  # which operand of the products has twins
+TWINS = ("rows", "columns")  # which operand of the products has twins
 LEAST_TAPS = 25  # taps of a kernel from which the method may be the default choice
 
 
@@ -52,6 +52,11 @@ class Shape:
     def gradient(self) -> bool:
         """Whether the weights' gradient is what is computed; its geometry is that of the forward convolution."""
         return self.problem.direction == "backward_filter"
+
+    @property
+    def complex(self) -> bool:
+        """Whether the matrices of the products are complex."""
+        return True
 
     @property
     def _backward(self) -> bool:

@@ -33,7 +33,7 @@ SETTINGS = {"tile", "twin", "product", "parts", "chunks"}
 PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
 PLANES = (8, 4, 2)  # planes of a work-group
-TOGETHER = 4  # matrices of points that are interleaved in memory
+TOGETHER = 2  # matrices of points that are interleaved in memory
 FEW = 8  # taps along an axis for which the transforms of weights are shorter
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
@@ -117,8 +117,8 @@ def plan(
 class _Builder:
     """Lays out the workspace and makes the launches of one problem.
 
-    Rows, columns and depth of the matrices are padded to whole tiles of the product. Where a side of the products has
-    twins, these are its second half; the imaginary parts are the second half of the depth.
+    Rows, columns and depth of the matrices are padded to whole tiles of the product. Half of the depth are imaginary
+    parts; so are half of the rows or columns of the products, those of twins.
     """
 
     def __init__(
@@ -133,7 +133,6 @@ class _Builder:
         self.problem, self.planner, self.shape, self.choice, self.epilogue = problem, planner, shape, choice, epilogue
         self.count = ceil_div(shape.tiles, chunks)  # tiles of a chunk, the last one may have fewer
         self.planes = _planes(shape.side, planner)
-        self.together = min(TOGETHER, shape.side // 2)
         self.layout = WorkspaceLayout()
         self.source, self.target = OPERANDS[problem.direction]
         product, tile = shape.product(self.count), choice.tile
@@ -144,8 +143,8 @@ class _Builder:
         self.parts = ceil_div(steps, self.steps)
         # rows of A and columns of B in memory
         self.a_rows, self.b_columns = self.rows // shape.twins("rows"), self.columns // shape.twins("columns")
-        if self.together * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
-            raise Declined(f"{self.together} matrices have more than 2**31 elements")
+        if TOGETHER * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
+            raise Declined(f"{TOGETHER} matrices have more than 2**31 elements")
 
     def take(self, rows: int, columns: int, parts: int = 1) -> Workspace:
         """Reserve a part of the workspace for matrices."""
@@ -153,7 +152,7 @@ class _Builder:
 
     def nbytes(self, rows: int, columns: int) -> int:
         """Return the bytes of the matrices of all points."""
-        return round_up(self.shape.points, self.together) * rows * columns * 4
+        return round_up(self.shape.points, TOGETHER) * rows * columns * 4
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Return each chunk's first tile and its number of tiles."""
@@ -190,13 +189,13 @@ class _Builder:
         )
 
     def product_part(self, tiles: tuple[int, int, int] = (0, 0, 0)) -> StructConstant:
-        """Return the kernels' FftPart of products."""
+        """Return the kernels' FftPart of products, half of whose rows or columns are imaginary parts."""
         return self.part((self.rows, self.columns), tiles)
 
     def transform(self, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()) -> Launch:
         """Return the launch of a transform over `size` planes: those of a row of a matrix, and rows."""
-        side, together = self.shape.side, self.together
-        defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": together, **GRID.defines(), **FFT_PART.defines()}
+        side = self.shape.side
+        defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": TOGETHER, **GRID.defines(), **FFT_PART.defines()}
         if name in ("fft_weights", "fft_filter"):
             defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
         if name in ("fft_result", "fft_filter"):
@@ -211,7 +210,7 @@ class _Builder:
     def product(self, a: Workspace, b: Workspace, c: Workspace) -> Launch:
         """Return the launch of the products."""
         shape, sizes = self.shape, (self.rows, self.columns, self.depth, self.shape.points)
-        defines = {"INTERLEAVED": self.together, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
+        defines = {"INTERLEAVED": TOGETHER, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
         parts = self.parts, self.steps
         return launch_products(
             self.planner, self.choice.tile, (a, b, c), sizes, parts, self.target, shape.gradient, defines
