@@ -133,10 +133,34 @@ def test_products_on_every_micro_kernel(name: str, twin: str, monkeypatch: pytes
         run_with(gpu_context(), problem.with_direction(direction), settings)
 
 
+@pytest.mark.parametrize("twin", ["rows", "columns"])
+def test_memory_holds_complex_numbers_once(twin: str) -> None:
+    """What gives the imaginary part of a product, and negative numbers, is not in memory."""
+    context = gpu_context()
+    problem = core.parse("conv forward n32 ic32 ih14 iw14 oc64 kh5 kw5 ph2 pw2")
+    settings = {"tile": 16, "twin": twin, "product": "32x32x16", "parts": 1, "chunks": 1}
+    launches = gpu_fft.plan(problem, context.planner, settings)
+    points, numbers = 16 * 8 + 2, 64 * 32 + 32 * 32 + 64 * 32
+    assert launches.workspace_bytes == 8 * points * numbers
+
+
+@pytest.mark.parametrize("taps", [(1, 9), (9, 1), (8, 8), (16, 16)])
+def test_kernels_of_few_and_of_many_taps(context: Context, taps: tuple[int, int]) -> None:
+    """Up to 8 taps along both axes are transformed in another way than more."""
+    h, w = taps
+    for direction in DIRECTIONS:
+        problem = core.parse(f"conv {direction} n2 ic3 ih16 iw14 oc5 kh{h} kw{w} ph{h // 2} pw{w // 2}")
+        if max(taps) == 16 == costs.SIDES[0]:
+            with pytest.raises(Declined):
+                gpu_fft.plan(problem, context.planner)
+        else:
+            check(context, problem, "gpu_fft", spread=SPREAD)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_settings_of_a_search(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "SIDES", (32, 16))
-    monkeypatch.setattr(costs, "TWINS", ("columns", "rows"))
+    monkeypatch.setattr(costs, "TWINS", ("rows", "columns"))
     context = gpu_context()
     problem = core.parse("conv n2 ic19 ih9 iw33 oc40 kh5 kw5 ph2 pw2").with_direction(direction)
     listed = list(gpu_fft.candidates(problem, context.planner))
@@ -228,18 +252,22 @@ def test_epilogues(rng: np.random.Generator, storage: str, epilogue: str) -> Non
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_large_kernels_with_channels_choose_it(direction: str) -> None:
+def test_large_kernels_with_channels_choose_it(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates for an H200."""
+    monkeypatch.setattr(costs, "SIDES", (32, 16))
+    monkeypatch.setattr(costs, "TWINS", ("rows", "columns"))
     device = replace(
         core.context().device,
         **{"device_class": "nvidia", "compute_capability": 90, "compute_units": 132, "max_work_group_size": 1024},
         local_memory=48 * 1024,
         global_memory=140 * 2**30,
+        has_wgmma=True,
     )
     for text, chosen in (
         ("conv n64 ic64 ih27 iw27 oc192 kh5 kw5 ph2 pw2", True),
         ("conv n64 ic64 ih27 iw27 oc64 kh11 kw11 ph5 pw5", True),
         ("conv n1 ic3 ih8 iw8 oc2 kh5 kw5 ph2 pw2", False),
+        ("conv n8 ic64 ih27 iw27 oc192 kh5 kw5 ph2 pw2", direction == "backward_data"),
     ):
         problem = core.parse(text).with_direction(direction)
         best = min(costs.shapes(problem), key=lambda shape: costs.cost(shape, device))

@@ -30,7 +30,7 @@ TILE_PART = Struct("TilePart", ("first", "count", "pitch", "filled"))
 FFT_PART = Struct(
     "FftPart",
     (
-        *("first", "count", "filled", "rows", "pitch", "imaginary", "negative", "conjugate"),
-        *("step_h", "step_w", "extent_h", "extent_w"),
+        *("first", "count", "filled", "rows", "pitch"),
+        *("step_h", "step_w", "extent_h", "extent_w", "down", "across"),
     ),
 )

@@ -1,22 +1,26 @@
 // Discrete Fourier transforms of real planes of SIDE x SIDE elements, PLANES of them in a work-group of THREADS.
 //
-// A plane lies in local memory: row y is at y * ROW, plane p at p * PLANE. Its transform is Hermitian, so half of it is
-// kept: POINTS complex numbers. Work-item (plane, line) transforms two rows as one complex row, then a column. Number k
-// of column `line` is point k * SIDE / 2 + line. Columns 0 and SIDE / 2 are transforms of real columns, which are
-// transformed as one complex column; their numbers k and -k are conjugates, so they share the points of column 0: first
-// numbers 0 to SIDE / 2 of column 0, then numbers SIDE / 2 - 1 to 1 of column SIDE / 2. Its numbers 0 and SIDE / 2 are
-// the last two points.
-// In between, element y of column k is at row y, its imaginary part SIDE / 2 elements further; column SIDE / 2 is the
-// imaginary part of column 0. Rows of one plane are in different banks, and so are the planes of a column.
+// Work-item (plane, x) transforms columns x and x + SIDE / 2 as one complex column, in registers. Work-item
+// (plane, line) then transforms a line: number `line` of all columns. What passes from one to the other is in local
+// memory: number k of column x is at k * ROW + x, plane p at p * PLANE. Work-items that read or write at the same time
+// use different banks. Only elements of one plane are transformed together: a NaN reaches no other.
+//
+// The transform of a plane is Hermitian, so half of it is kept: POINTS complex numbers. Number k of line `line` is
+// point k * SIDE / 2 + line. Lines 0 and SIDE / 2 are transforms of real numbers, which are transformed as one complex
+// line: line SIDE / 2 is the imaginary part of line 0. Their numbers k and -k are conjugates, so they share the points
+// of line 0: first numbers 0 to SIDE / 2 of line 0, then numbers SIDE / 2 - 1 to 1 of line SIDE / 2. Its numbers 0 and
+// SIDE / 2 are the last two points.
+//
 // Cooley and Tukey, An algorithm for the machine calculation of complex Fourier series (1965).
 //
 // SIDE     16 or 32
-// PLANES   a divisor of 32
+// PLANES   a divisor of 16
 
 #define HALF (SIDE / 2)
 #define THREADS (PLANES * HALF)
 #define ROW (SIDE + 1)
-#define PLANE (SIDE * ROW + SIDE * ROW % 32 + 32 / PLANES)
+#define PLANE_OF(row) (HALF * (row) + (16 / PLANES + 16 - HALF * (row) % 16) % 16)
+#define PLANE PLANE_OF(ROW)
 #define POINTS (SIDE * HALF + 2)
 
 typedef float2 Complex;
@@ -26,7 +30,7 @@ typedef float2 Complex;
 #define MINUS_I(z) ((Complex)((z).y, -(z).x))
 
 // cos and sin of 2 * pi * j / 32
-constant Complex turns[22] = {
+constant Complex turns[32] = {
     {1.0f, 0.0f},
     {0.9807852804032304f, 0.19509032201612825f},
     {0.9238795325112867f, 0.3826834323650898f},
@@ -49,10 +53,21 @@ constant Complex turns[22] = {
     {-0.8314696123025455f, -0.555570233019602f},
     {-0.7071067811865477f, -0.7071067811865475f},
     {-0.5555702330196022f, -0.8314696123025452f},
+    {-0.38268343236509034f, -0.9238795325112865f},
+    {-0.19509032201612866f, -0.9807852804032303f},
+    {0.0f, -1.0f},
+    {0.1950903220161283f, -0.9807852804032304f},
+    {0.38268343236509f, -0.9238795325112866f},
+    {0.5555702330196018f, -0.8314696123025455f},
+    {0.7071067811865474f, -0.7071067811865477f},
+    {0.8314696123025452f, -0.5555702330196022f},
+    {0.9238795325112865f, -0.3826834323650904f},
+    {0.9807852804032303f, -0.19509032201612872f},
 };
 #define HALF_ROOT 0.7071067811865476f  // square root of 1 / 2
 
 #define IN_PLACE __attribute__((always_inline))
+#define UNROLLED _Pragma("unroll")
 
 // z turned back by the angle with this cosine and sine.
 IN_PLACE Complex turn_back(const Complex z, const Complex angle) {
@@ -87,11 +102,14 @@ IN_PLACE Complex turn_back(const Complex z, const Complex angle) {
 #endif
 
 // The transform of SIDE numbers, sum over n of z[n] * exp(-2 * pi * i * n * k / SIDE): COUNT transforms of 4 numbers,
-// turns, 4 transforms of COUNT numbers.
-IN_PLACE void fourier(Complex *z) {
+// turns, 4 transforms of COUNT numbers. Only the first `used` numbers are read, a constant; the others are zeros.
+IN_PLACE void fourier(Complex *z, const int used) {
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
-        FOUR(z[n], z[COUNT + n], z[2 * COUNT + n], z[3 * COUNT + n])
+        if (used > COUNT)
+            FOUR(z[n], z[COUNT + n], z[2 * COUNT + n], z[3 * COUNT + n])
+        else
+            z[COUNT + n] = z[2 * COUNT + n] = z[3 * COUNT + n] = z[n];
 #pragma unroll
         for (int k = 1; k < 4; k++)
             if (n > 0) z[k * COUNT + n] = turn_back(z[k * COUNT + n], turns[n * k * (32 / SIDE)]);
@@ -112,95 +130,73 @@ IN_PLACE void fourier(Complex *z) {
     }
 }
 
-// Rows `line` and `line` + SIDE / 2 of a plane: real elements in, columns' elements out.
-IN_PLACE void rows_forward(local real *plane, const int line) {
-    local real *a = plane + line * ROW, *b = a + HALF * ROW;
-    Complex z[SIDE];
-#pragma unroll
-    for (int i = 0; i < SIDE; i++) z[i] = (Complex)(a[i], b[i]);
-    fourier(z);
-    a[0] = z[PLACE(0)].x;
-    b[0] = z[PLACE(0)].y;
-    a[HALF] = z[PLACE(HALF)].x;
-    b[HALF] = z[PLACE(HALF)].y;
+// Two columns, in z as real and imaginary parts; `one` is where number 0 of the first one goes.
+IN_PLACE void columns_forward(Complex *z, local Complex *one) {
+    local Complex *other = one + HALF;
+    fourier(z, SIDE);
+    one[0] = (Complex)(z[PLACE(0)].x, z[PLACE(HALF)].x);
+    other[0] = (Complex)(z[PLACE(0)].y, z[PLACE(HALF)].y);
 #pragma unroll
     for (int k = 1; k < HALF; k++) {
-        const Complex one = z[PLACE(k)], other = CONJUGATE(z[PLACE(SIDE - k)]);
-        const Complex of_a = 0.5f * (one + other), of_b = 0.5f * MINUS_I(one - other);
-        a[k] = of_a.x;
-        a[HALF + k] = of_a.y;
-        b[k] = of_b.x;
-        b[HALF + k] = of_b.y;
+        const Complex plus = z[PLACE(k)], minus = CONJUGATE(z[PLACE(SIDE - k)]);
+        one[k * ROW] = 0.5f * (plus + minus);
+        other[k * ROW] = 0.5f * MINUS_I(plus - minus);
     }
 }
 
-// The inverse of rows_forward, times SIDE.
-IN_PLACE void rows_back(local real *plane, const int line) {
-    local real *a = plane + line * ROW, *b = a + HALF * ROW;
-    Complex z[SIDE];  // with real and imaginary parts swapped, which makes the transform its own inverse
-    z[0] = (Complex)(b[0], a[0]);
-    z[HALF] = (Complex)(b[HALF], a[HALF]);
+// The inverse of columns_forward, times SIDE: element y is left in z[PLACE(y)], the first column's as .y.
+IN_PLACE void columns_back(Complex *z, local const Complex *one) {
+    local const Complex *other = one + HALF;
+    const Complex ends = one[0], other_ends = other[0];
+    // real and imaginary parts are swapped, which makes the transform its own inverse
+    z[0] = (Complex)(other_ends.x, ends.x);
+    z[HALF] = (Complex)(other_ends.y, ends.y);
 #pragma unroll
     for (int k = 1; k < HALF; k++) {
-        const Complex of_a = (Complex)(a[k], a[HALF + k]), of_b = TIMES_I((Complex)(b[k], b[HALF + k]));
-        z[k] = (of_a + of_b).yx;
-        z[SIDE - k] = (CONJUGATE(of_a) - CONJUGATE(of_b)).yx;
+        const Complex a = one[k * ROW], b = TIMES_I(other[k * ROW]);
+        z[k] = (a + b).yx;
+        z[SIDE - k] = (CONJUGATE(a) - CONJUGATE(b)).yx;
     }
-    fourier(z);
-#pragma unroll
-    for (int i = 0; i < SIDE; i++) {
-        a[i] = z[PLACE(i)].y;
-        b[i] = z[PLACE(i)].x;
-    }
+    fourier(z, SIDE);
 }
 
-#define UNROLLED _Pragma("unroll")
-
-// Column `line` of a plane: PUT(k, value) takes its numbers, PUT_LAST(i, value) the last two points.
-#define COLUMN_FORWARD(plane, line, PUT, PUT_LAST)                                                 \
+// A line in z, of which `used` numbers are not zero: PUT(k, value) takes its numbers, PUT_LAST(i, value) the last two
+// points.
+#define LINE_FORWARD(z, line, used, PUT, PUT_LAST)                                                 \
     {                                                                                              \
-        Complex z[SIDE];                                                                           \
-        UNROLLED                                                                                   \
-        for (int y = 0; y < SIDE; y++)                                                             \
-            z[y] = (Complex)((plane)[y * ROW + (line)], (plane)[y * ROW + HALF + (line)]);         \
-        fourier(z);                                                                                \
+        fourier(z, used);                                                                          \
         if ((line) == 0) {                                                                         \
             PUT_LAST(0, (Complex)(z[PLACE(0)].y, 0))                                               \
             PUT_LAST(1, (Complex)(z[PLACE(HALF)].y, 0))                                            \
             z[PLACE(0)].y = z[PLACE(HALF)].y = 0;                                                  \
             UNROLLED                                                                               \
             for (int k = 1; k < HALF; k++) {                                                       \
-                const Complex one = z[PLACE(k)], other = CONJUGATE(z[PLACE(SIDE - k)]);            \
-                z[PLACE(k)] = 0.5f * (one + other);                                                \
-                z[PLACE(SIDE - k)] = 0.5f * MINUS_I(one - other);                                  \
+                const Complex plus = z[PLACE(k)], minus = CONJUGATE(z[PLACE(SIDE - k)]);           \
+                z[PLACE(k)] = 0.5f * (plus + minus);                                               \
+                z[PLACE(SIDE - k)] = 0.5f * MINUS_I(plus - minus);                                 \
             }                                                                                      \
         }                                                                                          \
         UNROLLED                                                                                   \
         for (int k = 0; k < SIDE; k++) PUT(k, z[PLACE(k)])                                         \
     }
 
-// The inverse of COLUMN_FORWARD, times SIDE; GET(k) and GET_LAST(i) are the points' values.
-#define COLUMN_BACK(plane, line, GET, GET_LAST)                                                    \
-    {                                                                                              \
-        Complex z[SIDE];                                                                           \
-        UNROLLED                                                                                   \
-        for (int k = 0; k < SIDE; k++) z[k] = GET(k);                                              \
-        if ((line) == 0) {                                                                         \
-            z[0] += TIMES_I(GET_LAST(0));                                                          \
-            z[HALF] += TIMES_I(GET_LAST(1));                                                       \
-            UNROLLED                                                                               \
-            for (int k = 1; k < HALF; k++) {                                                       \
-                const Complex first = z[k], last = TIMES_I(z[SIDE - k]);                           \
-                z[k] = first + last;                                                               \
-                z[SIDE - k] = CONJUGATE(first) - CONJUGATE(last);                                  \
-            }                                                                                      \
-        }                                                                                          \
-        UNROLLED                                                                                   \
-        for (int k = 0; k < SIDE; k++) z[k] = z[k].yx;                                             \
-        fourier(z);                                                                                \
-        UNROLLED                                                                                   \
-        for (int y = 0; y < SIDE; y++) {                                                           \
-            (plane)[y * ROW + (line)] = z[PLACE(y)].y;                                             \
-            (plane)[y * ROW + HALF + (line)] = z[PLACE(y)].x;                                      \
-        }                                                                                          \
+// The inverse of LINE_FORWARD, times SIDE, of points in z and the last two points: `to` is where number 0 goes, and
+// numbers up to `wanted`, a constant.
+IN_PLACE void line_back(Complex *z, const Complex *last, const int line, local Complex *to, const int wanted) {
+    if (line == 0) {
+        z[0] += TIMES_I(last[0]);
+        z[HALF] += TIMES_I(last[1]);
+#pragma unroll
+        for (int k = 1; k < HALF; k++) {
+            const Complex first = z[k], second = TIMES_I(z[SIDE - k]);
+            z[k] = first + second;
+            z[SIDE - k] = CONJUGATE(first) - CONJUGATE(second);
+        }
     }
+#pragma unroll
+    for (int k = 0; k < SIDE; k++) z[k] = z[k].yx;
+    fourier(z, SIDE);
+#pragma unroll
+    for (int x = 0; x < SIDE; x++)
+        if (x < wanted) to[x] = z[PLACE(x)].yx;
+}

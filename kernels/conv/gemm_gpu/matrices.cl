@@ -3,9 +3,10 @@
 // LOADER 3: A (groups, depth, rows) and B (groups, depth, columns). LOADER 4: A (groups, rows, depth) and B (groups,
 // columns, depth).
 //
-// TWINS    1: rows, 2: columns. The second half of these are twins of the first half, with the depth's second half as
-//          their first one: they are not in memory themselves. Instead, memory has half of the depth more, and a twin
-//          begins in the middle (complex matrices, conv/fft).
+// TWINS    1: rows, 2: columns. Matrices are complex (conv/fft). In memory, eight real parts of a row are followed by
+//          their imaginary ones. The depth has a real part, then its imaginary one; with LOADER 4 eight of each. Of
+//          sixteen rows or columns, the last eight are twins of the others and not in memory: a twin has the imaginary
+//          part, then the real one with its sign changed.
 #ifndef TWINS
 #define TWINS 0
 #endif
@@ -21,15 +22,16 @@
 #error the work-items do not divide the tiles
 #endif
 
-// INTERLEAVED   1: four matrices lie together: [row][column / 8][4 matrices][8 columns], also those of the products. What
-//               is a column here is the depth with LOADER 4.
+// INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0:
+//               none. What is a column here is the depth with LOADER 4.
 #ifndef INTERLEAVED
 #define INTERLEAVED 0
 #endif
 #if INTERLEAVED
-#define TOGETHER 4
-#define MATRIX_AT(matrix, size, column) \
-    ((long)((matrix) / 4) * 4 * (size) + (matrix) % 4 * 8 + (column) / 8 * 32 + (column) % 8)
+#define TOGETHER INTERLEAVED
+#define MATRIX_AT(matrix, size, column)                                                          \
+    ((long)((matrix) / TOGETHER) * TOGETHER * (size) + (matrix) % TOGETHER * 8 + (column) / 8 * (8 * TOGETHER) + \
+     (column) % 8)
 #else
 #define TOGETHER 1
 #define MATRIX_AT(matrix, size, column) ((long)(matrix) * (size) + (column))
@@ -41,37 +43,54 @@
 typedef struct {
     global const real *a, *b;  // the work-item's first vectors
     int a_pitch, b_pitch;      // elements from row to row of the matrices in memory
-#if TWINS && LOADER == 4
-    int twins_from;  // rows or columns from the first vector to the first twin
-    long twins_at;   // elements by which memory of a twin differs from where rows or columns go on
+#if TWINS
+    real sign;  // of the work-item's vectors; with A_TRANSPOSED, of those at odd depths
+    int other;  // elements from even to odd depths with A_TRANSPOSED, with LOADER 4 to the other part of a twin, or 0
 #endif
 } Loader;
 
 // Whether vectors of B go to local memory without passing registers: 5 to 8 % faster where they are of the depth, not
-// elsewhere (H200).
-#define ASYNC_VECTORS (ASYNC && LOADER == 4)
+// elsewhere (H200). Signs are changed in registers.
+#define ASYNC_VECTORS (ASYNC && LOADER == 4 && TWINS != 2)
 
 typedef struct {
+#if TWINS
+    real sign;
+#endif
     realv a[A_FETCHES];
 #if !ASYNC_VECTORS
     realv b[B_FETCHES];
 #endif
 } Fetched;
 
+// Which row or column in memory a product's row or column is, where some are twins.
+#define IN_MEMORY(i, twins) ((twins) ? (i) / 16 * 8 + (i) % 8 : (i))
+#define IS_TWIN(i) ((i) / 8 % 2)
+// Where a real or imaginary part is in a row of complex numbers.
+#define COMPLEX_AT(i, imaginary) ((i) / 8 * 16 + (i) % 8 + 8 * (imaginary))
+
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
 #if LOADER == 4
 #define B_PLACE(id, i) (B_ELEMENT((id) % (TILE_K / 4) * 4, (id) / (TILE_K / 4) + (i) * (THREADS / (TILE_K / 4))) / 4)
-#define B_DISTANCE(i) ((i) * (THREADS / (TILE_K / 4)))
+#define B_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 2)
+#define A_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 1)
+#if TWINS && THREADS / (TILE_K / 4) % 16
+#error a work-item fetches twins or others
+#endif
 #else
 #define B_PLACE(id, i) (B_ELEMENT(((id) + (i) * THREADS) / (TILE_N / 4), ((id) + (i) * THREADS) % (TILE_N / 4) * 4) / 4)
 #define B_DISTANCE(i) ((i) * (THREADS / (TILE_N / 4)))
 #if THREADS % (TILE_N / 4)
 #error a work-item fetches from the same columns of several rows
 #endif
+#if TWINS && (THREADS / (TILE_N / 4) % 2 || (!A_TRANSPOSED && THREADS / (TILE_M / 4) % 2))
+#error a work-item fetches real parts or imaginary ones
+#endif
 #endif
 
-#define LOADER_OPEN(loader) \
-    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, column_tile, group)
+#define LOADER_OPEN(loader)                                                                                 \
+    loader_open(loader, OPEN(matrices_a), OPEN(matrices_b), rows, columns, depth, first * TILE_K, row_tile, \
+                column_tile, group)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, b_tile)
 #define LOADER_COPY_A(loader, a_tile)
 
@@ -79,76 +98,77 @@ void loader_open(Loader *loader, global const real *a, global const real *b, con
                  const int depth, const int first, const int row_tile, const int column_tile, const int group) {
     const int id = get_local_id(0);
     const int a_rows = TWINS == 1 ? rows / 2 : rows, b_columns = TWINS == 2 ? columns / 2 : columns;  // in memory
-    const int a_depth = TWINS == 1 ? depth / 2 * 3 : depth, b_depth = TWINS == 2 ? depth / 2 * 3 : depth;
-    const long a_size = (long)a_rows * a_depth, b_size = (long)b_columns * b_depth;
+    const long a_size = (long)a_rows * depth, b_size = (long)b_columns * depth;
+#if TWINS
+    loader->sign = 1;
+    loader->other = 0;
+#endif
 #if LOADER == 4
     const int row = row_tile + A_FIRST_ROW(id), column = column_tile + id / (TILE_K / 4);
-    loader->a_pitch = TOGETHER * a_depth;
-    loader->b_pitch = TOGETHER * b_depth;
-    loader->a = a + MATRIX_AT(group, a_size, first + A_FIRST_DEPTH(id)) + (long)row * loader->a_pitch;
-    loader->b = b + MATRIX_AT(group, b_size, first + id % (TILE_K / 4) * 4) + (long)column * loader->b_pitch;
-#if TWINS == 1
-    loader->twins_from = a_rows - row;
-    loader->twins_at = TOGETHER * (depth / 2 - a_size);
-#elif TWINS == 2
-    loader->twins_from = b_columns - column;
-    loader->twins_at = TOGETHER * (depth / 2 - b_size);
+    int a_first = first + A_FIRST_DEPTH(id), b_first = a_first;
+#if TWINS
+    if (IS_TWIN(TWINS == 1 ? row : column)) {
+        loader->sign = a_first / 8 % 2 ? -1 : 1;
+        loader->other = TOGETHER * (a_first / 8 % 2 ? 16 : -16);
+        if (TWINS == 1)
+            a_first ^= 8;
+        else
+            b_first ^= 8;
+    }
 #endif
+    loader->a_pitch = TOGETHER * depth;
+    loader->b_pitch = TOGETHER * depth;
+    loader->a = a + MATRIX_AT(group, a_size, a_first) + (long)IN_MEMORY(row, TWINS == 1) * loader->a_pitch;
+    loader->b = b + MATRIX_AT(group, b_size, b_first) + (long)IN_MEMORY(column, TWINS == 2) * loader->b_pitch;
 #else
-    int row = row_tile + A_FIRST_ROW(id), column = column_tile + id % (TILE_N / 4) * 4;
+    const int row = IN_MEMORY(row_tile + A_FIRST_ROW(id), TWINS == 1);
+    const int column = IN_MEMORY(column_tile + id % (TILE_N / 4) * 4, TWINS == 2);
     int a_first = first + A_FIRST_DEPTH(id), b_first = first + id / (TILE_N / 4);
-#if TWINS == 1
-#if A_TRANSPOSED && A_FETCHES != 4
-#error a work-item fetches from several rows, of which some may be twins
+#if (TWINS || INTERLEAVED) && A_TRANSPOSED && A_FETCHES != 4
+#error a work-item fetches from several rows, of which some may be twins, and whose distance in memory is not theirs
 #endif
-    if (row >= a_rows) {
-        row -= a_rows;
-        a_first += depth / 2;
+#if TWINS == 1
+    if (IS_TWIN(row_tile + A_FIRST_ROW(id))) {
+        loader->sign = a_first % 2 || A_TRANSPOSED ? -1 : 1;
+        a_first ^= 1;
     }
 #elif TWINS == 2
-    if (column >= b_columns) {
-        column -= b_columns;
-        b_first += depth / 2;
+    if (IS_TWIN(column_tile + id % (TILE_N / 4) * 4)) {
+        loader->sign = b_first % 2 ? -1 : 1;
+        b_first ^= 1;
     }
-#endif
-#if INTERLEAVED && A_TRANSPOSED && A_FETCHES != 4
-#error a work-item fetches from several rows, whose distance in memory is not theirs
 #endif
     loader->a_pitch = TOGETHER * a_rows;
     loader->b_pitch = TOGETHER * b_columns;
+#if TWINS
+    loader->other = TOGETHER * (a_first % 2 ? -8 : 8);
+    loader->a = a + MATRIX_AT(group, a_size, COMPLEX_AT(row, a_first % 2)) + (long)(a_first / 2 * 2) * loader->a_pitch;
+    loader->b =
+        b + MATRIX_AT(group, b_size, COMPLEX_AT(column, b_first % 2)) + (long)(b_first / 2 * 2) * loader->b_pitch;
+#else
     loader->a = a + MATRIX_AT(group, a_size, row) + (long)a_first * loader->a_pitch;
     loader->b = b + MATRIX_AT(group, b_size, column) + (long)b_first * loader->b_pitch;
 #endif
+#endif
 }
-
-// Elements to add where a number of rows or columns after the first vector's may be twins.
-#if TWINS && LOADER == 4
-#define TWINS_AT(distance) ((distance) >= loader->twins_from ? loader->twins_at : 0)
-#endif
-#if TWINS == 1 && LOADER == 4
-#define A_TWINS_AT(distance) TWINS_AT(distance)
-#else
-#define A_TWINS_AT(distance) 0
-#endif
-#if TWINS == 2 && LOADER == 4
-#define B_TWINS_AT(distance) TWINS_AT(distance)
-#else
-#define B_TWINS_AT(distance) 0
-#endif
 
 IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile) {
 #if LOADER == 4
 #pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) {
-        const int distance = i * (THREADS / (TILE_K / 4));
-        fetched->a[i] = VECTOR_AT(loader->a + (long)distance * loader->a_pitch + A_TWINS_AT(distance));
+    for (int i = 0; i < A_FETCHES; i++)
+        fetched->a[i] = VECTOR_AT(loader->a + (long)A_DISTANCE(i) * loader->a_pitch);
+#elif TWINS && A_TRANSPOSED
+    if (A_LOADERS == THREADS || get_local_id(0) < A_LOADERS) {
+#pragma unroll
+        for (int i = 0; i < A_FETCHES; i++)
+            fetched->a[i] = VECTOR_AT(loader->a + i / 2 * 2 * loader->a_pitch + (i % 2 ? loader->other : 0));
     }
 #else
     fetch_rows(fetched->a, loader->a, loader->a_pitch);
 #endif
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) {
-        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch + B_TWINS_AT(B_DISTANCE(i));
+        global const real *from = loader->b + (long)B_DISTANCE(i) * loader->b_pitch;
 #if ASYNC_VECTORS
         COPY_VECTOR(b_tile + B_PLACE((int)get_local_id(0), i), from);
 #else
@@ -162,10 +182,31 @@ IN_PLACE void loader_fetch(Loader *loader, Fetched *fetched, local realv *b_tile
     loader->a += TILE_K * (long)loader->a_pitch;
     loader->b += TILE_K * (long)loader->b_pitch;
 #endif
+#if TWINS
+    fetched->sign = loader->sign;
+#if LOADER == 4 && TILE_K == 8  // a step has real parts or imaginary ones
+    if (loader->other != 0) {
+        if (TWINS == 1)
+            loader->a += loader->other;
+        else
+            loader->b += loader->other;
+        loader->other = -loader->other;
+        loader->sign = -loader->sign;
+    }
+#endif
+#endif
 }
 
-IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *b) {
+IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     const int id = get_local_id(0);
+#if TWINS == 1
+#pragma unroll
+    for (int i = 0; i < A_FETCHES; i++)
+        if (LOADER == 4 || !A_TRANSPOSED || i % 2) fetched->a[i] *= fetched->sign;
+#elif TWINS == 2
+#pragma unroll
+    for (int i = 0; i < B_FETCHES; i++) fetched->b[i] *= fetched->sign;
+#endif
 #if LOADER == 4
     const int k = id % (TILE_K / 4) * 4;
     local real *to_a = (local real *)a, *to_b = (local real *)b;

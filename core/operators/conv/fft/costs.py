@@ -17,7 +17,7 @@ from clgraft.core.problem import ceil_div
 
 ROWS = Path(__file__).with_name("costs.txt")
 SIDES = (32, 16)  # elements of a tile along an axis, the kernels' SIDE
-TWINS = ("columns", "rows")  # which operand of the products has twins
+TWINS = ("rows", "columns")  # which operand of the products has twins
 LEAST_TAPS = 25  # taps of a kernel from which the method may be the default choice
 
 
@@ -52,6 +52,11 @@ class Shape:
     def gradient(self) -> bool:
         """Whether the weights' gradient is what is computed; its geometry is that of the forward convolution."""
         return self.problem.direction == "backward_filter"
+
+    @property
+    def complex(self) -> bool:
+        """Whether the matrices of the products are complex."""
+        return True
 
     @property
     def _backward(self) -> bool:
@@ -101,20 +106,15 @@ class Shape:
         """Return 2 for the operand, ``rows`` or ``columns``, that has twins, else 1."""
         return 2 if self.twin == operand else 1
 
-    def operand_bytes(self, operand: str) -> int:
-        """Return the bytes of the transform of a plane of an operand; twins have negative parts in memory, too."""
-        return self.points * 4 * (1 + self.twins(operand))
-
     @property
     def point_bytes(self) -> int:
-        """Bytes of the transform of a plane without twins."""
+        """Bytes of the transform of a plane."""
         return self.points * 8
 
     @property
     def tile_bytes(self) -> int:
         """Bytes of the transforms of a tile."""
-        target = self.operand_bytes("rows") if self.gradient else self.point_bytes
-        return self.channels * self.operand_bytes("columns") + self.outputs * target
+        return (self.channels + self.outputs) * self.point_bytes
 
     def product(self, tiles: int) -> ProductShape:
         """Return the product of so many tiles."""
@@ -144,11 +144,12 @@ def cost(shape: Shape, device: DeviceInfo) -> float:
     rate = costs(ROWS, device.device_class).rate * device.compute_units
     pixels = problem.batch * (shape.channels * prod(shape.source_size) + shape.outputs * prod(shape.target_size))
     weights = shape.channels * shape.outputs
-    of_weight = choice.parts * count * shape.point_bytes if shape.gradient else shape.operand_bytes("rows")
+    of_weight = shape.point_bytes * (choice.parts * count if shape.gradient else 1)
     transforms = 4 * pixels + shape.tiles * shape.tile_bytes + weights * (4 * prod(problem.kernel) + of_weight)
-    # rows and columns are padded to whole tiles
+    # rows and columns are padded to whole tiles; twins are not in memory
     rows, columns = (ceil_div(n, m) * m for n, m in ((product.rows, choice.tile.m), (product.columns, choice.tile.n)))
-    matrices = 4 * shape.points * (product.depth * 3 // 4 * (rows + columns) + choice.parts * rows * columns)
+    in_memory = rows // shape.twins("rows") + columns // shape.twins("columns")
+    matrices = 4 * shape.points * (product.depth * in_memory + choice.parts * rows * columns)
     products = max(choice.cycles, matrices / rate)
     return count * (products + 3 * LAUNCH_CYCLES) + LAUNCH_CYCLES + transforms / rate
 

@@ -33,7 +33,8 @@ SETTINGS = {"tile", "twin", "product", "parts", "chunks"}
 PARTS = (1, 4, 16, 64)  # parts of the depth that a search tries
 CHUNKS = (1, 4)  # chunks of the tiles that a search tries
 PLANES = (8, 4, 2)  # planes of a work-group
-TOGETHER = 4  # matrices of points that are interleaved in memory
+TOGETHER = 2  # matrices of points that are interleaved in memory
+FEW = 8  # taps along an axis for which the transforms of weights are shorter
 SKEW = 32  # most elements between the rows of two planes in local memory, besides the rows' own
 
 
@@ -57,7 +58,7 @@ def _planes(side: int, planner: Planner) -> int:
     """Return how many planes a work-group transforms; as many as the device has local memory and work-items for."""
     device = planner.device
     for planes in PLANES:
-        nbytes = planes * (side * (side + 1) + SKEW) * 4
+        nbytes = planes * (side * (side + 1) + SKEW) * 4 + side * 8  # and the angles
         if nbytes <= device.local_memory and planes * side // 2 <= device.max_work_group_size:
             return planes
     raise Declined(f"{device.local_memory} bytes of local memory hold no planes of {side} x {side}")
@@ -116,8 +117,8 @@ def plan(
 class _Builder:
     """Lays out the workspace and makes the launches of one problem.
 
-    Rows, columns and depth of the matrices are padded to whole tiles of the product. Where a side of the products has
-    twins, these are its second half; the imaginary parts are the second half of the depth.
+    Rows, columns and depth of the matrices are padded to whole tiles of the product. Half of the depth are imaginary
+    parts; so are half of the rows or columns of the products, those of twins.
     """
 
     def __init__(
@@ -140,10 +141,8 @@ class _Builder:
         steps = self.depth // tile.k
         self.steps = ceil_div(steps, choice.parts)  # steps of a part
         self.parts = ceil_div(steps, self.steps)
-        # rows, columns and depths of A and B in memory: twins are half of the depth more
-        a_twins, b_twins = shape.twins("rows"), shape.twins("columns")
-        self.a_rows, self.a_depth = self.rows // a_twins, self.depth * (1 + a_twins) // 2
-        self.b_columns, self.b_depth = self.columns // b_twins, self.depth * (1 + b_twins) // 2
+        # rows of A and columns of B in memory
+        self.a_rows, self.b_columns = self.rows // shape.twins("rows"), self.columns // shape.twins("columns")
         if TOGETHER * max(self.rows * self.columns, self.rows * self.depth, self.depth * self.columns) > LARGEST:
             raise Declined(f"{TOGETHER} matrices have more than 2**31 elements")
 
@@ -174,8 +173,6 @@ class _Builder:
     def part(
         self,
         matrix: tuple[int, int],
-        imaginary: int,
-        negative: int = 0,
         tiles: tuple[int, int, int] = (0, 0, 0),
         extent: tuple[int, ...] | None = None,
     ) -> StructConstant:
@@ -186,23 +183,23 @@ class _Builder:
         return FFT_PART.pack(
             {
                 **{"first": first, "count": count, "filled": filled, "rows": matrix[0], "pitch": matrix[1]},
-                **{
-                    "imaginary": TOGETHER * imaginary,
-                    "negative": TOGETHER * negative,
-                    "conjugate": int(self.shape.twin == "rows"),
-                },
                 **{"step_h": step[0], "step_w": step[1], "extent_h": extent[0], "extent_w": extent[1]},
+                **dict(zip(("down", "across"), map(ceil_div, self.shape.target_size, step))),
             }
         )
 
     def product_part(self, tiles: tuple[int, int, int] = (0, 0, 0)) -> StructConstant:
-        """Return the kernels' FftPart of products: their imaginary parts are the second half of rows or columns."""
-        imaginary = self.a_rows * self.columns if self.shape.twin == "rows" else self.b_columns
-        return self.part((self.rows, self.columns), imaginary, 0, tiles)
+        """Return the kernels' FftPart of products, half of whose rows or columns are imaginary parts."""
+        return self.part((self.rows, self.columns), tiles)
 
     def transform(self, name: str, size: tuple[int, int], *arguments: Any, prepares: tuple[int, ...] = ()) -> Launch:
         """Return the launch of a transform over `size` planes: those of a row of a matrix, and rows."""
-        defines = {"SIDE": self.shape.side, "PLANES": self.planes, **GRID.defines(), **FFT_PART.defines()}
+        side = self.shape.side
+        defines = {"SIDE": side, "PLANES": self.planes, "TOGETHER": TOGETHER, **GRID.defines(), **FFT_PART.defines()}
+        if name in ("fft_weights", "fft_filter"):
+            defines["USED"] = FEW if max(self.problem.kernel) <= FEW else side
+        if name in ("fft_result", "fft_filter"):
+            defines["TWIN_ROWS"] = int(self.shape.twin == "rows")
         if name == "fft_result":
             defines.update(epilogue_defines(self.epilogue))
         kernel = self.planner.kernel("conv/fft/gpu.cl", name, defines, self.problem.dtype)
@@ -213,7 +210,7 @@ class _Builder:
     def product(self, a: Workspace, b: Workspace, c: Workspace) -> Launch:
         """Return the launch of the products."""
         shape, sizes = self.shape, (self.rows, self.columns, self.depth, self.shape.points)
-        defines = {"INTERLEAVED": 1, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
+        defines = {"INTERLEAVED": TOGETHER, "TWINS": 1 + ("rows", "columns").index(shape.twin)}
         parts = self.parts, self.steps
         return launch_products(
             self.planner, self.choice.tile, (a, b, c), sizes, parts, self.target, shape.gradient, defines
@@ -222,9 +219,8 @@ class _Builder:
     def pixels(self) -> Launches:
         """Return forward or backward data: rows are the target's channels, columns tiles, the depth is channels."""
         shape, problem, channels = self.shape, self.problem, self.depth // 2
-        of_a, of_b = (self.a_depth, self.a_rows), (self.b_depth, self.b_columns)
+        of_a, of_b = (channels, 2 * self.a_rows), (channels, 2 * self.b_columns)
         weights, source, products = self.take(*of_a), self.take(*of_b), self.take(self.rows, self.columns)
-        a_half, b_half = channels * self.a_rows, channels * self.b_columns  # elements of half of the depth
         flip = problem.direction == "backward_data"
         has_bias = problem.bias and not flip
         bias = Buffer("b" if has_bias else self.source)  # without a bias, this is never read
@@ -233,7 +229,7 @@ class _Builder:
                 "fft_weights",
                 (shape.outputs, channels),
                 *(Buffer("w"), weights, *ints(shape.channels, shape.outputs, flip), self.grid()),
-                self.part(of_a, a_half, 2 * a_half if shape.twin == "rows" else 0),
+                self.part(of_a),
                 prepares=(self.nbytes(*of_a),),
             )
         ]
@@ -244,7 +240,7 @@ class _Builder:
                     "fft_pixels",
                     (count, channels),
                     *(Buffer(self.source), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, b_half, 2 * b_half if shape.twin == "columns" else 0, tiles),
+                    self.part(of_b, tiles),
                 ),
                 self.product(weights, source, products),
                 self.transform(
@@ -260,7 +256,7 @@ class _Builder:
     def filters(self) -> Launches:
         """Return backward filter: rows are output channels, columns input channels, the depth is tiles."""
         shape, parts, half = self.shape, self.parts, self.depth // 2
-        of_a, of_b = (self.a_rows, self.a_depth), (self.b_columns, self.b_depth)
+        of_a, of_b = (self.a_rows, self.depth), (self.b_columns, self.depth)
         gradient, source = self.take(*of_a), self.take(*of_b)
         # every part of every chunk has products of its own
         chunks = list(self.chunks())
@@ -274,13 +270,13 @@ class _Builder:
                     "fft_pixels",
                     (half, shape.channels),
                     *(Buffer("x"), source, *ints(shape.channels), self.grid()),
-                    self.part(of_b, half, 2 * half if shape.twin == "columns" else 0, tiles),
+                    self.part(of_b, tiles),
                 ),
                 self.transform(
                     "fft_pixels",
                     (half, shape.outputs),
                     *(Buffer("dy"), gradient, *ints(shape.outputs), self.grid(of_gradient=True)),
-                    self.part(of_a, half, 2 * half if shape.twin == "rows" else 0, tiles, shape.step),
+                    self.part(of_a, tiles, shape.step),
                 ),
                 self.product(gradient, source, own),
             ]

@@ -51,6 +51,10 @@ class TileShape(Protocol):
     def gradient(self) -> bool:
         """Whether the products give the gradient of the weights, whose depth is tiles."""
 
+    @property
+    def complex(self) -> bool:
+        """Whether matrices are complex, so that one side of the products has twins."""
+
     def product(self, tiles: int) -> ProductShape:
         """Return the product of so many tiles."""
 
@@ -111,6 +115,8 @@ def choose_product(shape: TileShape, tiles: int, device: DeviceInfo) -> TileChoi
         If the device can run no tile, or there would be too many work-groups.
     """
     product, measured = shape.product(tiles), speeds(device.device_class)
+    if shape.complex:
+        measured = {**measured, **speeds(f"{device.device_class}:complex")}
 
     def as_measured(tile: GroupTile) -> GroupTile:
         speed = measured.get(tile.name)

@@ -63,6 +63,11 @@ class Shape:
         return self.geometry.gradient
 
     @property
+    def complex(self) -> bool:
+        """Whether the matrices of the products are complex."""
+        return False
+
+    @property
     def pieces(self) -> int:
         return ceil_div(self.kernel_taps, self.geometry.taps) ** 2
 
