@@ -30,6 +30,9 @@ class DeviceInfo:
         Of NVIDIA's devices, times 10: 90 for 9.0; 0 for all others.
     has_wgmma : bool
         Whether kernels for Hopper's matrix units work (`core/runtime/hopper.py`).
+    has_wgmma_from_tiles : bool
+        Whether these read both operands from local memory. It is found out where TF32 was asked for before the device's
+        context was made.
     """
 
     name: str
@@ -51,6 +54,7 @@ class DeviceInfo:
     cache_bytes: int = 0
     compute_capability: int = 0
     has_wgmma: bool = False
+    has_wgmma_from_tiles: bool = False
 
     @property
     def kept_in_caches(self) -> int:

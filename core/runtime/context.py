@@ -13,6 +13,7 @@ from clgraft.core import abi
 from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
+from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import Problem
 from clgraft.core.runtime import build_processes, declarations, devices, hopper, sources
 from clgraft.core.runtime.handover import label, plan_spec
@@ -84,7 +85,9 @@ class DeviceContext:
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
         if hopper.possible(self):
-            self.device = replace(self.device, has_wgmma=hopper.works(self))
+            has_wgmma = hopper.works(self)
+            from_tiles = has_wgmma and precision() == TF32 and hopper.works(self, from_tiles=True)
+            self.device = replace(self.device, has_wgmma=has_wgmma, has_wgmma_from_tiles=from_tiles)
 
     def _check(self, status: int) -> None:
         if status:

@@ -22,7 +22,7 @@ def possible(context: Any) -> bool:
     return bool(context.device.compute_capability == HOPPER)
 
 
-def works(context: Any) -> bool:
+def works(context: Any, from_tiles: bool = False) -> bool:
     """Return whether kernels for Hopper's matrix units work on a device context's device.
 
     One is built and run in an OpenCL context of its own, because a fault would end every use of the context, once for a
@@ -31,8 +31,10 @@ def works(context: Any) -> bool:
     Parameters
     ----------
     context : DeviceContext
+    from_tiles : bool
+        Whether the units read both operands from local memory, one from the middle of a tile, as halo tiles need it.
     """
-    defines = {**DEFINES, "EMULATED": int(not possible(context))}
+    defines = {**DEFINES, "EMULATED": int(not possible(context)), "FROM_TILES": int(from_tiles)}
     kernel = context.kernel("conv/gemm_gpu/check_wgmma.cl", "check_wgmma", defines)
     device = context.cl_device
     note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()

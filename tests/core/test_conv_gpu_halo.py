@@ -198,6 +198,7 @@ def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.Monk
         device_class="nvidia",
         compute_capability=90,
         has_wgmma=True,
+        has_wgmma_from_tiles=True,
         compute_units=132,
         local_memory=48 * 1024,
         max_work_group_size=1024,

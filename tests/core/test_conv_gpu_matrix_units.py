@@ -213,16 +213,26 @@ def test_words_of_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
         precision()
 
 
-def test_hoppers_units_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("from_tiles", [False, True])
+def test_hoppers_units_are_checked(from_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
     monkeypatch.setattr(hopper, "_known", {})
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    assert hopper.works(context)
+    assert hopper.works(context, from_tiles)
     monkeypatch.setattr(hopper, "_known", {})
     monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "as_uint(x)": "0u"})
-    assert not hopper.works(context)  # wrong results
+    assert not hopper.works(context, from_tiles)  # wrong results
     monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "TILE_M": "("})
-    assert not hopper.works(context)  # it does not build
+    assert not hopper.works(context, from_tiles)  # it does not build
+
+
+def test_halo_tiles_need_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    device = replace(core.context().device, device_class="nvidia", compute_capability=90, max_work_group_size=1024)
+    for from_tiles in (False, True):
+        able = replace(device, has_wgmma=True, has_wgmma_from_tiles=from_tiles)
+        assert any(tile.halo for tile in gpu_gemm_tiles.candidates(able, 4)) == from_tiles
+        assert any(tile.micro == "wgmma" and not tile.halo for tile in gpu_gemm_tiles.candidates(able, 4))
 
 
 def test_ptx_gets_its_instructions() -> None:

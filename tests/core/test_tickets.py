@@ -43,8 +43,8 @@ class Counted:
 
     def arguments(self) -> tuple[Argument, ...]:
         return (
-            Argument("taken", "out", (max(self.items, 1),), "int32"),
-            Argument("who", "out", (max(self.items, 1),), "int32"),
+            Argument("taken", "inout", (max(self.items, 1),), "int32"),
+            Argument("who", "inout", (max(self.items, 1),), "int32"),
         )
 
     def scalars(self) -> tuple[str, ...]:

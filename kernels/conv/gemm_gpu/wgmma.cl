@@ -141,7 +141,7 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
 #define FED_PRODUCT(size, sums, a, b, c, d, tile, add) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
-#define TILES_PRODUCT(size, sums, a, b, add, ...) \
+#define TILES_PRODUCT(size, sums, a, b, add, unused_1, unused_2, unused_3) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, %" a ", %" b ", p, 1, 1;}"
 #if UNITS_N == 64

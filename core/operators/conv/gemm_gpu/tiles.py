@@ -188,7 +188,7 @@ def _has_units(tile: GroupTile, device: DeviceInfo) -> bool:
     if tile.micro == "mma":
         capability = device.compute_capability
         return capability >= MMA_CAPABILITY if tile.tf32 else capability in MMA_FLOAT32
-    return tile.micro == "fma" or device.has_wgmma
+    return tile.micro == "fma" or (device.has_wgmma_from_tiles if tile.halo else device.has_wgmma)
 
 
 def serves(tile: GroupTile, product: ProductShape) -> bool:
