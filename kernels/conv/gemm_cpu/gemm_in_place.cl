@@ -87,11 +87,12 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
             if (last_part) share = next_item(share, TICKETS);
-            const int next_item = share.item;
-            const long next_first = next_item % blocks * block, next_last = next_item < items ? all : 0;
+            const long next_first = share.item % blocks * block, next_last = share.item < items ? all : 0;
+            const int next_group = share.item / blocks / row_blocks;
             for (int tile = 0; tile * COLS < count; tile++) {
                 const long ask = next_first + tile * COLS, image = ask / pixels;
-                ask_source[tile] = ask >= next_last ? -1 : (image * groups + next_item / blocks / row_blocks) * channels * pixels + ask - image * pixels;
+                const long plane = (image * groups + next_group) * channels;
+                ask_source[tile] = ask < next_last ? plane * pixels + ask - image * pixels : -1;
             }
             for (int m_tile = m_first; m_tile < m_last; m_tile++) {
                 global const real *a0 = OPEN(weights) + (((long)group * m_tiles + m_tile) * channels + from) * MR;
