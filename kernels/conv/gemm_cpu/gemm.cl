@@ -14,7 +14,7 @@
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
-#include "common/tickets.cl"
+#include "conv/gemm_cpu/block.cl"
 
 kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
                         const int has_bias, const int accumulate, const int channels, const int m_count,
@@ -22,20 +22,19 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                         volatile global int *tickets, local real *panel, local real *tile_out,
                         local int *runs, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w, all = grid.batch * pixels;
-    const int m_tiles = (m_count + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
+    const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
+    const int m_tiles = (m_count + MR - 1) / MR;
     const int taps = grid.taps_d * grid.taps_h * grid.taps_w;
     const int source_rows = channels * grid.taps_d * grid.taps_h, depth = channels * taps;
     const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
-    const int block = block_tiles * COLS, blocks = (int)((all + block - 1) / block);
-    const int items = blocks * row_blocks * groups, workers = get_global_size(0);
+    const Blocks blocks = blocks_of(grid.batch * pixels, block_tiles, m_tiles, block_rows);
+    const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
 
     FOR_ITEMS(share) {
-        const int group = share.item / blocks / row_blocks;
-        const int m_first = share.item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
-        const long first = share.item % blocks * (long)block;
-        const int count = (int)min(all - first, (long)block);
+        const Block block = block_of(&blocks, share.item);
+        const int group = block.group, count = block.count;
+        const long first = block.first;
         global const stored *xs = OPEN(x) + group * channels * source;
         const long left = grid.batch * image_size - group * channels * source;
         cut_runs(runs, first, count, grid);
@@ -49,7 +48,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
 #endif
             const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
             fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
-            for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+            for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
                 global const real *a0 =
                     OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
@@ -63,7 +62,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                         for (int v = 0; v < NV; v++) acc[i][v] = start;
                     }
 #if KEEP_SUMS
-                    local real *sums = kept + ((m_tile - m_first) * block_tiles + tile) * MR * COLS;
+                    local real *sums = kept + ((m_tile - block.m_first) * block_tiles + tile) * MR * COLS;
                     if (from > 0) {
                         TILE_LOAD(acc, sums, COLS)
                     }

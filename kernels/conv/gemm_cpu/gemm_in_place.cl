@@ -16,7 +16,7 @@
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
-#include "common/tickets.cl"
+#include "conv/gemm_cpu/block.cl"
 
 #define MOST_TILES 8  // of a block
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
@@ -54,18 +54,17 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                        volatile global int *tickets, local real *panel, local real *tile_out,
                        local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
-    const int m_tiles = (m_count + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
+    const int m_tiles = (m_count + MR - 1) / MR;
     const int pitch = part * COLS + VL;  // of a tile
-    const long all = batch * pixels, image_size = groups * channels * pixels, block = (long)block_tiles * COLS;
-    const int blocks = (int)((all + block - 1) / block), items = blocks * row_blocks * groups;
-    const int workers = get_global_size(0);
+    const long all = batch * pixels, image_size = groups * channels * pixels;
+    const Blocks blocks = blocks_of(all, block_tiles, m_tiles, block_rows);
+    const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
 
     Share share = take_ticket(TICKETS);
     while (share.item < items) {
-        const int item = share.item, group = item / blocks / row_blocks;
-        const int m_first = item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
-        const long first = item % blocks * block;
-        const int count = (int)min(all - first, block);
+        const Block block = block_of(&blocks, share.item);
+        const int group = block.group, count = block.count, m_first = block.m_first, m_last = block.m_last;
+        const long first = block.first;
         global const stored *xs = OPEN(x) + group * channels * pixels;
         // where each tile begins in x and y, in elements, and the next block's in x; -1: it lies in two images, or nowhere
         long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
@@ -87,11 +86,11 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
             if (last_part) share = next_item(share, TICKETS);
-            const long next_first = share.item % blocks * block, next_last = share.item < items ? all : 0;
-            const int next_group = share.item / blocks / row_blocks;
+            const Block next = block_of(&blocks, share.item);
+            const long next_last = share.item < items ? all : 0;
             for (int tile = 0; tile * COLS < count; tile++) {
-                const long ask = next_first + tile * COLS, image = ask / pixels;
-                const long plane = (image * groups + next_group) * channels;
+                const long ask = next.first + tile * COLS, image = ask / pixels;
+                const long plane = (image * groups + next.group) * channels;
                 ask_source[tile] = ask < next_last ? plane * pixels + ask - image * pixels : -1;
             }
             for (int m_tile = m_first; m_tile < m_last; m_tile++) {

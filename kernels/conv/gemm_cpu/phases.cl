@@ -21,7 +21,7 @@
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
-#include "common/tickets.cl"
+#include "conv/gemm_cpu/block.cl"
 
 // What phases meet on an axis: the first tap of the grid, the number of taps, and that of all phases before.
 enum { PHASE_FIRST, PHASE_TAPS, PHASE_BEFORE, PHASE_FIELDS };
@@ -173,7 +173,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                         const int block_rows, const int part, volatile global int *tickets, local real *panel,
                         local real *staged, local real *line, local int *runs, local int *table, local real *kept) {
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w, all = grid.batch * pixels;
-    const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR, row_blocks = (m_tiles + block_rows - 1) / block_rows;
+    const int m_tiles = merged ? 1 : (outputs + MR - 1) / MR;
     const int rows_of_phases = met.stride_d * met.stride_h, phases = met.stride_w;
     const int width = COLS + (shift + VL - 1) / VL * VL, tap_pitch = part * width;
     const int pitch = grid.taps_d * grid.taps_h * (shift ? 1 : grid.taps_w) * tap_pitch + VL;
@@ -181,17 +181,17 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const long row_size = (long)met.size_d * met.size_h * met.size_w;
     const long image_step = (long)groups * outputs * row_size;
-    const int block = block_tiles * COLS, blocks = (int)((all + block - 1) / block);
-    const int items = blocks * row_blocks * groups, workers = get_global_size(0);
+    const Blocks blocks = blocks_of(all, block_tiles, m_tiles, block_rows);
+    const int items = blocks.across * blocks.down * groups, workers = get_global_size(0);
     FIND_PHASES(depths, heights, widths, table)
     Grid rows = grid;
     if (shift) rows.taps_w = 1;
 
     FOR_ITEMS(share) {
-        const int group = share.item / blocks / row_blocks;
-        const int m_first = share.item / blocks % row_blocks * block_rows, m_last = min(m_first + block_rows, m_tiles);
-        const long first = share.item % blocks * (long)block, left = (grid.batch * groups - group) * channels * source;
-        const int count = (int)min(all - first, (long)block), cut = (int)min((long)count + shift, all - first);
+        const Block block = block_of(&blocks, share.item);
+        const int group = block.group, count = block.count;
+        const long first = block.first, left = (grid.batch * groups - group) * channels * source;
+        const int cut = (int)min((long)count + shift, all - first);
         cut_runs(runs, first, cut, rows);
         for (int from = 0; from < channels; from += part) {
             const int to = min(from + part, channels);
@@ -202,7 +202,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
 #endif
             fill_panel(panel, COLS, COLS + shift, width, tap_pitch, pitch, runs, count, cut,
                        OPEN(dy) + group * channels * source, image_size, left, from * hd_taps, to * hd_taps, rows);
-            for (int m_tile = m_first; m_tile < m_last; m_tile++) {
+            for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
                 const int m = m_tile * MR, m_rows = merged ? outputs : min(MR, outputs - m);
                 global stored *planes = OPEN(dx) + ((long)group * outputs + m) * row_size;
                 const long of_tile = (long)met.kernel_d * met.kernel_h * widths_taps * channels * MR;
@@ -235,7 +235,7 @@ kernel void conv_phases(CONST_TENSOR(dy), TENSOR_OF(const real, weights), TENSOR
                             TILE_SET(acc, (realv)(0))
 #if KEEP_SUMS
                             local real *sums = kept
-                                + ((((m_tile - m_first) * rows_of_phases + row) * block_tiles + tile) * units + unit) * MR * COLS;
+                                + ((((m_tile - block.m_first) * rows_of_phases + row) * block_tiles + tile) * units + unit) * MR * COLS;
                             if (from > 0) {
                                 TILE_LOAD(acc, sums, COLS)
                             }
