@@ -226,32 +226,28 @@ SINGLE void winograd(CONST_TENSOR(x), TENSOR_OF(const real, U), CONST_TENSOR(w),
     const int rows = grid.batch * TILES_H, row_items = (rows + split.rows - 1) / split.rows;
     const int items = row_items * ((m_blocks + split.blocks - 1) / split.blocks), workers = get_global_size(0);
 
-    Share share = take_ticket(TICKETS);
-    int first = share.item % row_items * split.rows;
-    while (share.item < items) {
-        const int last_row = min((share.item % row_items + 1) * split.rows, rows);
+    FOR_ITEMS(share) {
+        const int first_row = share.item % row_items * split.rows, last_row = min(first_row + split.rows, rows);
         const int first_block = share.item / row_items * split.blocks, last_block = min(first_block + split.blocks, m_blocks);
-        const int count = min(block_rows, last_row - first);
-        transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
-        for (int block = first_block; block < last_block; block++) {
-            const int last_m = min((block + 1) * COLS, m_count), range = OWNS ? WC : channels;
-            for (int channel = 0; channel < channels; channel += range) {
-                const int last = min(channel + range, channels);
-                for (int m = block * COLS; OWNS && m < last_m; m += VL) {
-                    OWN_WEIGHTS(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
+        for (int first = first_row; first < last_row; first += block_rows) {
+            const int count = min(block_rows, last_row - first);
+            transform_source(V, pixels, OPEN(x), channels, grid, 0, channels, tiles, first, count, split.group_rows);
+            for (int block = first_block; block < last_block; block++) {
+                const int last_m = min((block + 1) * COLS, m_count), range = OWNS ? WC : channels;
+                for (int channel = 0; channel < channels; channel += range) {
+                    const int last = min(channel + range, channels);
+                    for (int m = block * COLS; OWNS && m < last_m; m += VL) {
+                        OWN_WEIGHTS(own, u_size, OPEN(w), channels, m_count, flip, m, channel, last);
+                    }
+                    multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
+                             channel, last, 0, ELEMENTS);
                 }
-                multiply(M, m_size, V, v_size, OWNS ? own : OPEN(U) + block * block_size, u_size, tiles, count * tile_w,
-                         channel, last, 0, ELEMENTS);
-            }
-            for (int m = block * COLS; m < last_m; m += VL) {
-                transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
-                                   m, first, count, split.group_rows PASS_EPILOGUE);
+                for (int m = block * COLS; m < last_m; m += VL) {
+                    transform_products(OPEN(y), M + m % COLS, m_size, pixels, OPEN(bias), has_bias, accumulate, m_count, grid,
+                                       m, first, count, split.group_rows PASS_EPILOGUE);
+                }
             }
         }
-        first += block_rows;
-        if (first < last_row) continue;
-        if (share.item++ == share.last) share = take_ticket(TICKETS);
-        first = share.item % row_items * split.rows;
     }
 }
 
