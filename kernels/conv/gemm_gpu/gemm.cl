@@ -158,6 +158,16 @@
 #define TARGET_TENSORS CONST_TENSOR(bias), TENSOR(target)
 #endif
 
+// The tile of a work-group, its part of the depth and its group. Rows are innermost: neighbours in time then read the same
+// pixels.
+#define FIND_TILE                                                      \
+    uint place_ = get_group_id(0);                                     \
+    const int row_tile = place_ % row_tiles * TILE_M;                  \
+    place_ /= row_tiles;                                               \
+    const int column_tile = place_ % column_tiles * TILE_N;            \
+    place_ /= column_tiles;                                            \
+    const int part = place_ % parts, group = place_ / parts;
+
 #if PRODUCT && HALO
 #include "conv/gemm_gpu/halo.cl"
 #elif PRODUCT
@@ -217,12 +227,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
                       const Grid grid, const Target target STORE_PARAMETERS) {
     LOADER_LOCALS;
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
-    uint id = get_group_id(0);
-    const int row_tile = id % row_tiles * TILE_M;  // innermost: neighbours in time read the same pixels
-    id /= row_tiles;
-    const int column_tile = id % column_tiles * TILE_N;
-    id /= column_tiles;
-    const int part = id % parts, group = id / parts;
+    FIND_TILE
     const int first = part * steps_of_part;
     const int steps = min((depth + TILE_K - 1) / TILE_K - first, steps_of_part);
 #endif

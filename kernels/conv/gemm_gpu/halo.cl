@@ -5,8 +5,8 @@
 // are the first ones of each row and the first rows. The source lies in them from (-begin_h, -begin_w) on, between
 // zeros, so that a pixel meets tap (h, w) at its own number plus h * step_h * virtual_w + w * step_w, whatever falls
 // into the padding: the zeros in front of a row or an image are also those after the one before. (So there are
-// virtual_w - size_w columns in vain in a row.) A tile's pixels and what they meet are HALO_ROWS rows in local memory,
-// of TILE_K channels each; for a tap, the units read TILE_N of them from another row on.
+// virtual_w - size_w columns of each row that nobody needs.) A tile's pixels and what they meet are HALO_ROWS rows in
+// local memory, of TILE_K channels each; for a tap, the units read TILE_N of them from another row on.
 //
 // A warpgroup makes 64 rows of the tile and all of its columns. The depth is chunks of channels, of those the taps, of
 // those the chunk's channels: TILE_K of one tap are a step. The units read both operands from local memory. The weights
@@ -138,12 +138,7 @@ kernel void conv_gemm(TENSOR_OF(const real, packed), TENSOR_OF(const int4, taps)
                       const int virtual_h, const int virtual_w STORE_PARAMETERS) {
     const int virtual_columns = grid.batch * virtual_h * virtual_w;
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (virtual_columns + TILE_N - 1) / TILE_N;
-    uint place = get_group_id(0);
-    const int row_tile = place % row_tiles * TILE_M;  // innermost: neighbours in time read the same pixels
-    place /= row_tiles;
-    const int column_tile = place % column_tiles * TILE_N;
-    place /= column_tiles;
-    const int part = place % parts, group = place / parts;
+    FIND_TILE
     const int first = part * steps_of_part, steps = min(depth / TILE_K - first, steps_of_part);
     const int id = get_local_id(0), channels = depth / HALO_TAPS;
     OPEN_STORE
