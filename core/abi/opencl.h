@@ -9,9 +9,9 @@
 typedef void *cl_object;
 
 #define CL_MEM_READ_WRITE_ (1u << 0)
-#define CL_MEM_COPY_HOST_PTR_ (1u << 5)
 #define CL_MEM_USE_HOST_PTR_ (1u << 3)
 #define CL_MEM_ALLOC_HOST_PTR_ (1u << 4)
+#define CL_MEM_COPY_HOST_PTR_ (1u << 5)
 #define CL_MAP_READ_ (1u << 0)
 #define CL_MAP_WRITE_ (1u << 1)
 #define CL_QUEUE_DEVICE_ 0x1091
