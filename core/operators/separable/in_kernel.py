@@ -1,0 +1,171 @@
+"""Both layers in one launch on CPU devices: the depthwise values of a block of pixels are the product's panel.
+
+Each value is computed once, by the work-item that multiplies it with all rows of weights, and never leaves its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.cpu_costs import costs
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument
+from clgraft.core.operators.conv.gemm_cpu.gemm import VECTORS, packing, product_tile
+from clgraft.core.operators.conv.past_caches import past_caches
+from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.separable.problem import PREFIX, SeparableProblem, conv_of
+from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
+from clgraft.core.planning.implementation import Planner
+from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, ints
+from clgraft.core.planning.tickets import turns
+from clgraft.core.planning.workspace import WorkspaceLayout
+from clgraft.core.problem import ceil_div
+
+NAME = "in_kernel"
+FILE = "separable/cpu.cl"
+MOST_TAPS = 25  # that are unrolled
+ROWS = 4  # rows of results that share their loads
+MOST_TILES = 8  # of a block
+PANEL_BYTES = 640 * 1024  # most bytes of a panel, which has to stay in a core's L2 cache
+ROWS_BYTES = 16 * 1024  # of the rows of sums, which have to stay in the L1 cache together with what they are made of
+PAST_FROM = 0.75  # of the least result that outgrows the caches, as for products
+COSTS = costs("separable")
+
+
+def candidates(problem: SeparableProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
+    """Return the settings to search: the heuristic's (none), then ``vectors`` of a tile and ``tiles`` of a block."""
+    yield {}
+    for vectors in VECTORS:
+        for tiles in range(1, MOST_TILES + 1):
+            yield {"vectors": vectors, "tiles": tiles}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a split into blocks depends on."""
+
+    batch: int
+    channels: int
+    outputs: int
+    height: PlaneAxis
+    width: PlaneAxis
+    size: int
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of all images."""
+        return self.batch * self.height.size * self.width.size
+
+    @property
+    def rows(self) -> int:
+        """Rows of results that share their loads."""
+        return ROWS if self.height.step == 1 else 1
+
+
+def plan(
+    problem: SeparableProblem, planner: Planner, settings: Mapping[str, int | str] | None = None
+) -> Launches:
+    """Plan the packing of the product's weights, and one launch for both layers."""
+    if not planner.device.is_cpu:
+        raise Declined("made for CPU devices")
+    if problem.dtype == "float16":
+        raise Declined("in float16 the values between the layers are rounded")
+    first, second = conv_of(problem.depthwise), conv_of(problem.product)
+    height, width = axes_of(first)
+    strides = (height.stride, width.stride)
+    if height.taps * width.taps > MOST_TAPS:
+        raise Declined(f"{height.taps * width.taps} taps are too many to unroll")
+    if max(strides) > 2 or (max(strides) == 2 and max(height.step, width.step) > 1):
+        raise Declined("serves strides of 1, or of 2 without dilation")
+    work = Work(first.batch, first.in_channels, second.out_channels, height, width, arithmetic_bytes(problem.dtype))
+    if settings:
+        chosen = {name: int(value) for name, value in settings.items()}
+        if set(chosen) != {"vectors", "tiles"} or chosen["vectors"] not in VECTORS or not 1 <= chosen["tiles"] <= MOST_TILES:
+            raise Declined(f"got settings {chosen}, expected vectors of {VECTORS} and tiles up to {MOST_TILES}")
+        tile, tiles = product_tile(planner, problem.dtype, chosen["vectors"]), chosen["tiles"]
+    else:
+        tile, tiles = _split(work, problem, planner)
+    lanes = tile.lanes
+    row_pitch = tiles * tile.columns + 2 * width.size + lanes
+    together = max(min(ROWS_BYTES // (row_pitch * work.size), work.channels), 1)
+    local = (
+        tiles * (work.channels * tile.columns + lanes) * work.size,
+        tile.rows * tile.columns * work.size,
+        together * row_pitch * work.size,
+    )
+    if sum(local) + 1024 > planner.device.local_memory:
+        raise Declined(f"{sum(local)} bytes do not fit {planner.device.local_memory} bytes of local memory")
+    layout = WorkspaceLayout()
+    packs, packed = packing(second, planner, tile, layout)
+    items = ceil_div(work.pixels, tiles * tile.columns)
+    defines = {
+        **{**tile.defines(), **GRID.defines(), "R": work.rows},
+        **{"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride},
+        **past_caches(planner, second, tile.columns, PAST_FROM),
+        **_prologue_defines(problem.prologue),
+        **epilogue_defines(problem.epilogue),
+    }
+    launch = Launch(
+        planner.kernel(FILE, "separable", defines, problem.dtype, MAD_ENABLE),
+        (min(items, planner.device.compute_units), 1, 1),
+        (1, 1, 1),
+        (
+            *(Buffer("x"), Buffer(f"{PREFIX}w"), Buffer(f"{PREFIX}b" if first.bias else "x")),  # no bias: never read
+            *(packed, Buffer("b" if second.bias else "x"), Buffer("y")),
+            *(*ints(first.bias, second.bias), Accumulate("y"), *ints(work.channels, work.outputs)),
+            *(grid_argument(first.batch, height, width), *ints(tiles, together, row_pitch)),
+            *(Tickets(), *map(Local, local)),
+            *_prologue_arguments(problem.prologue, problem.dtype),
+            *epilogue_arguments(problem.epilogue, problem.dtype),
+        ),
+        ("y",),
+    )
+    return Launches((*packs, launch), layout.nbytes)
+
+
+def _prologue_defines(prologue: Epilogue | None) -> dict[str, str]:
+    if prologue is None:
+        return {}
+    return {
+        "PROLOGUE": prologue.text,
+        "PROLOGUE_EXTRAS(F)": " ".join(f"F({i})" for i in range(1, len(prologue.extras) + 1)),
+        "PROLOGUE_SCALARS(F)": " ".join(f"F({name})" for name in prologue.scalars),
+    }
+
+
+def _prologue_arguments(prologue: Epilogue | None, dtype: str) -> tuple[Buffer | Scalar, ...]:
+    if prologue is None:
+        return ()
+    extras = (Buffer(f"{PREFIX}x{i}") for i in range(1, len(prologue.extras) + 1))
+    return (*extras, *(Scalar(name, "float64" if dtype == "float64" else "float32") for name in prologue.scalars))
+
+
+def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
+    """Choose the tile and the tiles of a block whose longest thread is estimated shortest."""
+    found = []
+    for vectors in VECTORS:
+        tile = product_tile(planner, problem.dtype, vectors)
+        for tiles in range(1, MOST_TILES + 1):
+            if tiles == 1 or tiles * tile.columns * work.channels * work.size <= PANEL_BYTES:
+                found.append((_cycles(work, tile, tiles, planner.device.compute_units), -vectors, tiles, tile))
+    cycles, _, tiles, tile = min(found, key=lambda entry: entry[:3])
+    return tile, tiles
+
+
+def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
+    """Estimate the cycles of a thread."""
+    pixels = tiles * tile.columns
+    items = ceil_div(work.pixels, pixels)
+    columns = ceil_div(work.width.size, tile.lanes)
+    lines = ceil_div(ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0), work.rows) * work.rows
+    taps = work.height.taps * work.width.taps
+    sums = lines * columns * (taps * COSTS["tap"] + COSTS["sum"]) + tiles * tile.vectors * COSTS["fill"]
+    m_tiles = ceil_div(work.outputs, tile.rows)
+    weights = work.channels * tile.rows * work.size / COSTS["weight_bytes"]
+    products = work.channels * tile.rows * tile.vectors / COSTS["fmas"] + COSTS["part"]
+    item = work.channels * sums + m_tiles * (weights + tiles * products) + COSTS["item"]
+    return turns(items, workers) * item
