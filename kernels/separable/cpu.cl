@@ -23,9 +23,43 @@
 #include "conv/depthwise/cpu_lines.cl"
 #include "common/prologue.cl"
 
-#define ADD_TO_ROWS(r, j, value) \
-    _Pragma("unroll") for (int k = 0; k < R; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
-        fma(value, (realv)(filter[(r - k * SH) * KW + j]), sum[k]);
+#define ADD_TO_ROWS(count, r, j, value) \
+    _Pragma("unroll") for (int k = 0; k < count; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
+        fma(MASKED(value, masks[j]), weight[(r - k * SH) * KW + j], sum[k]);
+
+// Sums `count` rows of results from row u on, a vector of each, for all of some channels. CHECKED: lines may lie outside
+// of the plane, and are left out then.
+#define SUM_ROWS(count, CHECKED) \
+    for (int channel = from; channel < to; channel++) { \
+        const long before = ((long)image * channels + channel) * plane; \
+        global const stored *source = OPEN(x) + before, *block = source + (h * iw + column); \
+        global const stored *filter = OPEN(filters) + channel * (KH * KW); \
+        const real start = has_start ? LOAD(OPEN(starts), channel) : 0; \
+        local real *to_row = piece + (channel - from) * row_pitch + (next - count) * ow + v; \
+        realv sum[count], weight[KH * KW]; \
+        _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] = start; \
+        _Pragma("unroll") for (int t = 0; t < KH * KW; t++) weight[t] = filter[t]; \
+        _Pragma("unroll") for (int k = 0; k < count * SH; k++) { \
+            PREFETCH(block + (long)together * plane + k * iw); \
+            if (SW == 2) PREFETCH(block + (long)together * plane + k * iw + VL); \
+        } \
+        if (loadable || block_loadable(before, all, h, column, ih, iw, dh, DW)) { \
+            _Pragma("unroll") for (int r = 0; r < (count - 1) * SH + KH; r++) { \
+                if (CHECKED && (h + r * dh < 0 || h + r * dh >= ih)) continue; \
+                global const stored *line = block + r * dh * iw; \
+                _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
+                    realv a, b = 0; \
+                    LOAD_PAIR(line, j, a, b) \
+                    ADD_TO_ROWS(count, r, j, a) \
+                    if (j + 1 < KW) ADD_TO_ROWS(count, r, j + 1, b) \
+                } \
+            } \
+        } else { \
+            _Pragma("unroll") for (int k = 0; k < count; k++) \
+                sum[k] = sum_elements(source, filter, h + k * SH, column, ih, iw, dh, DW, start); \
+        } \
+        _Pragma("unroll") for (int k = 0; k < count; k++) STORE_REALS(to_row + k * ow, sum[k]); \
+    }
 
 // A vector of sums with all checks, by elements: pixels from (h, column) of a plane on.
 __attribute__((noinline)) realv sum_elements(global const stored *plane, global const stored *filter, const int h,
@@ -50,8 +84,10 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
     OPEN_PROLOGUE
     OPEN_EPILOGUE
     const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
-    const int dh = grid.step_h, dw = grid.step_w;
+    const int dh = grid.step_h, dw = DW;
     const int pixels = oh * ow, plane = ih * iw, m_tiles = (m_count + MR - 1) / MR;
+    // from this row of results on, taps lie below the plane
+    const int reach = grid.begin_h + (KH - 1) * dh, inner = ih > reach ? (ih - 1 - reach) / SH + 1 : 0;
     const long all = (long)grid.batch * channels * plane;
     const int pitch = channels * COLS + VL;  // of a tile
     const Blocks blocks = blocks_of((long)grid.batch * pixels, block_tiles, m_tiles, m_tiles);
@@ -69,47 +105,31 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
                 const int top = begin / ow, bottom = (begin + length - 1) / ow + 1;
                 // where the piece's plane begins in rows: ow elements are free in front of a block's first pixel
                 local real *piece = rows + (ow + at - begin);
-                for (int u = top; u < bottom; u += R) {
-                    const int h = u * SH + grid.begin_h;
+                for (int u = top, next; u < bottom; u = next) {
+                    // R rows that meet lines of the plane alone, of which the first may be there already; or one row
+                    const int low = min(u, min(bottom, inner) - R), h_low = low * SH + grid.begin_h;
+                    const bool several = u < inner && low >= top && h_low >= 0;
+                    const int h = several ? h_low : u * SH + grid.begin_h;
+                    next = several ? low + R : u + 1;
                     for (int v0 = 0; v0 < ow; v0 += VL) {
                         const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w;
-                        const bool inside = block_inside(h, column, ih, iw, dh, dw);
-                        maskv masks[COLUMNS];
+                        maskv masks[KW];
 #pragma unroll
-                        for (int j = 0; j < COLUMNS; j++) masks[j] = lanes_inside(column + j * dw, iw);
-                        for (int channel = from; channel < to; channel++) {
-                            const long before = ((long)image * channels + channel) * plane;
-                            global const stored *source = OPEN(x) + before, *from = source + (h * iw + column);
-                            global const stored *filter = OPEN(filters) + channel * (KH * KW);
-                            const real start = has_start ? LOAD(OPEN(starts), channel) : 0;
-#pragma unroll
-                            for (int k = 0; k < R * SH; k++) {
-                                PREFETCH(from + (long)together * plane + k * iw);
-                                if (SW == 2) PREFETCH(from + (long)together * plane + k * iw + VL);
-                            }
-                            realv sum[R];
-#pragma unroll
-                            for (int k = 0; k < R; k++) sum[k] = start;
-                            if (inside) {
-                                FOR_LINES(ADD_TO_ROWS, false)
-                            } else if (block_loadable(before, all, h, column, ih, iw, dh, dw)) {
-                                FOR_LINES(ADD_TO_ROWS, true)
-                            } else {
-#pragma unroll
-                                for (int k = 0; k < R; k++)
-                                    sum[k] = sum_elements(source, filter, h + k * SH, column, ih, iw, dh, dw, start);
-                            }
-                            local real *to_row = piece + (channel % together) * row_pitch + u * ow + v;
-#pragma unroll
-                            for (int k = 0; k < R; k++)
-                                if (u + k < bottom) STORE_REALS(to_row + k * ow, sum[k]);
+                        for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, iw);
+                        const long first_plane = ((long)image * channels + from) * plane;
+                        const bool loadable = block_loadable(first_plane, all, h, column, ih, iw, dh, DW)
+                            && block_loadable(first_plane + (long)(to - 1 - from) * plane, all, h, column, ih, iw, dh, DW);
+                        if (several) {
+                            SUM_ROWS(R, false)
+                        } else {
+                            SUM_ROWS(1, true)
                         }
                     }
                 }
                 at += length;
             }
             for (int channel = from; channel < to; channel++) {
-                local const real *row = rows + (channel % together) * row_pitch + ow;
+                local const real *row = rows + (channel - from) * row_pitch + ow;
                 local real *to_panel = panel + channel * COLS;
                 for (int tile = 0; tile * COLS < count; tile++) {
 #pragma unroll

@@ -28,7 +28,7 @@ from clgraft.core.problem import ceil_div
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
 MOST_TAPS = 25  # that are unrolled
-ROWS = 4  # rows of results that share their loads
+ROWS = (4, 5, 6)  # rows of results that share their loads
 MOST_TILES = 8  # of a block
 PANEL_BYTES = 640 * 1024  # most bytes of a panel, which has to stay in a core's L2 cache
 ROWS_BYTES = 16 * 1024  # of the rows of sums, which have to stay in the L1 cache together with what they are made of
@@ -60,10 +60,12 @@ class Work:
         """Pixels of all images."""
         return self.batch * self.height.size * self.width.size
 
-    @property
-    def rows(self) -> int:
-        """Rows of results that share their loads."""
-        return ROWS if self.height.step == 1 else 1
+    def rows(self, pixels: int) -> int:
+        """Return the rows of results that share their loads in a block: the last of them overlap those before."""
+        if self.height.step > 1:
+            return 1
+        lines = min(self.height.size - 2 * (self.height.pad > 0), ceil_div(pixels, max(self.width.size, 1)))
+        return min(ROWS, key=lambda rows: (ceil_div(lines, rows) * (rows + 3), rows))
 
 
 def plan(
@@ -103,8 +105,8 @@ def plan(
     packs, packed = packing(second, planner, tile, layout)
     items = ceil_div(work.pixels, tiles * tile.columns)
     defines = {
-        **{**tile.defines(), **GRID.defines(), "R": work.rows},
-        **{"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride},
+        **{**tile.defines(), **GRID.defines(), "R": work.rows(tiles * tile.columns)},
+        **{"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride, "DW": width.step},
         **past_caches(planner, second, tile.columns, PAST_FROM),
         **_prologue_defines(problem.prologue),
         **epilogue_defines(problem.epilogue),
@@ -161,7 +163,7 @@ def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
     pixels = tiles * tile.columns
     items = ceil_div(work.pixels, pixels)
     columns = ceil_div(work.width.size, tile.lanes)
-    lines = ceil_div(ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0), work.rows) * work.rows
+    lines = ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0)
     taps = work.height.taps * work.width.taps
     sums = lines * columns * (taps * COSTS["tap"] + COSTS["sum"]) + tiles * tile.vectors * COSTS["fill"]
     m_tiles = ceil_div(work.outputs, tile.rows)
