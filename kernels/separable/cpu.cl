@@ -6,14 +6,14 @@
 //
 // x         (batch, channels, source_h, source_w)   filters (channels, KH, KW)   y (batch, m_count, size_h, size_w)
 // weights   real, [tile of MR rows][channel][MR], made by pack_weights; rows beyond m_count are not stored
-// panel     local, [tile of COLS pixels][channel][COLS]: z of a block of pixels, all channels
-// rows      local, [channel][row_pitch]: sums of `together` channels as they are computed, in rows of the result
+// panel     local, [channel][pitch]: z of a block of pixels, all channels; the block's first pixel is element `lead`
 // tickets   share items, one for each block of pixels; pixels are numbered over all images
 //
-// The depthwise sums are those of cpu_rows.cl: R rows of results share the vectors that they load, taps are unrolled,
-// vectors at a border are masked, and a block that would reach out of x is summed by elements. A block of vectors is
-// summed for some channels before the next one, so that its masks serve them all. Strides are SH and SW, 1 or 2; taps
-// are step_h and step_w apart, with R = 1 where step_h is not 1. Each work-group is one work-item.
+// The depthwise sums are those of cpu_rows.cl: R rows of results share the vectors that they load, taps are unrolled, and
+// vectors and lines at a border are masked. A block of R rows and a vector is summed for `together` channels before the
+// next one, so that its masks serve them all. Rows are stored as they lie in an image, in front of the block's first
+// pixel and after its last one, too. A load that would leave x is made by elements. Strides are SH and SW, 1 or 2; taps
+// are step_h and DW apart, with R = 1 where step_h is not 1. Each work-group is one work-item.
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
 
@@ -23,42 +23,59 @@
 #include "conv/depthwise/cpu_lines.cl"
 #include "common/prologue.cl"
 
-#define ADD_TO_ROWS(count, r, j, value) \
-    _Pragma("unroll") for (int k = 0; k < count; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
-        fma(MASKED(value, masks[j]), weight[(r - k * SH) * KW + j], sum[k]);
+#if STORAGE == 64
+typedef long maskt;
+#else
+typedef int maskt;
+#endif
 
-// Sums `count` rows of results from row u on, a vector of each, for all of some channels. CHECKED: lines may lie outside
-// of the plane, and are left out then.
-#define SUM_ROWS(count, CHECKED) \
-    for (int channel = from; channel < to; channel++) { \
-        const long before = ((long)image * channels + channel) * plane; \
-        global const stored *source = OPEN(x) + before, *block = source + (h * iw + column); \
-        global const stored *filter = OPEN(filters) + channel * (KH * KW); \
-        const real start = has_start ? LOAD(OPEN(starts), channel) : 0; \
-        local real *to_row = piece + (channel - from) * row_pitch + (next - count) * ow + v; \
-        realv sum[count], weight[KH * KW]; \
-        _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] = start; \
-        _Pragma("unroll") for (int t = 0; t < KH * KW; t++) weight[t] = filter[t]; \
-        _Pragma("unroll") for (int k = 0; k < count * SH; k++) { \
-            PREFETCH(block + (long)together * plane + k * iw); \
-            if (SW == 2) PREFETCH(block + (long)together * plane + k * iw + VL); \
+#define ADD_TO_ROWS(count, r, j, value, inside) \
+    { \
+        const realv met_ = MASKED(value, inside); \
+        _Pragma("unroll") for (int k = 0; k < count; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
+            fma(met_, weight[(r - k * SH) * KW + j], sum[k]); \
+    }
+#define LINES_OF(count) ((count - 1) * SH + KH)
+
+// Sums `count` rows of results, a vector of each, for some channels. EDGE: lines may lie outside of the plane.
+#define SUM_ROWS(count, EDGE) \
+    { \
+        int line_at[LINES_OF(count)]; \
+        maskt line_mask[LINES_OF(count)]; \
+        _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) { \
+            line_at[r] = (EDGE ? clamp(h + r * dh, 0, ih - 1) : h + r * dh) * iw + column; \
+            line_mask[r] = -(h + r * dh >= 0 && h + r * dh < ih); \
         } \
-        if (loadable || block_loadable(before, all, h, column, ih, iw, dh, DW)) { \
-            _Pragma("unroll") for (int r = 0; r < (count - 1) * SH + KH; r++) { \
-                if (CHECKED && (h + r * dh < 0 || h + r * dh >= ih)) continue; \
-                global const stored *line = block + r * dh * iw; \
-                _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
-                    realv a, b = 0; \
-                    LOAD_PAIR(line, j, a, b) \
-                    ADD_TO_ROWS(count, r, j, a) \
-                    if (j + 1 < KW) ADD_TO_ROWS(count, r, j + 1, b) \
-                } \
+        for (int channel = from; channel < to; channel++) { \
+            const long before = ((long)image * channels + channel) * plane; \
+            global const stored *source = OPEN(x) + before, *filter = OPEN(filters) + channel * (KH * KW); \
+            const real start = has_start ? LOAD(OPEN(starts), channel) : 0; \
+            local real *to_row = to_rows + channel * pitch; \
+            realv sum[count], weight[KH * KW]; \
+            _Pragma("unroll") for (int k = 0; k < count; k++) sum[k] = start; \
+            _Pragma("unroll") for (int t = 0; t < KH * KW; t++) weight[t] = filter[t]; \
+            _Pragma("unroll") for (int r = LINES_OF(count) - count * SH; r < LINES_OF(count); r++) { \
+                PREFETCH(source + (long)together * plane + line_at[r]); \
+                if (SW == 2) PREFETCH(source + (long)together * plane + line_at[r] + VL); \
             } \
-        } else { \
+            if (loadable || block_loadable(before, all, h, column, ih, iw, dh, DW)) { \
+                _Pragma("unroll") for (int r = 0; r < LINES_OF(count); r++) { \
+                    global const stored *line = source + line_at[r]; \
+                    _Pragma("unroll") for (int j = 0; j < KW; j += 2) { \
+                        realv a, b = 0; \
+                        LOAD_PAIR(line, j, a, b) \
+                        ADD_TO_ROWS(count, r, j, a, EDGE ? masks[j] & (maskv)(line_mask[r]) : masks[j]) \
+                        if (j + 1 < KW) \
+                            ADD_TO_ROWS(count, r, j + 1, b, EDGE ? masks[j + 1] & (maskv)(line_mask[r]) : masks[j + 1]) \
+                    } \
+                } \
+            } else { \
+                _Pragma("unroll") for (int k = 0; k < count; k++) \
+                    sum[k] = sum_elements(source, filter, h + k * SH, column, ih, iw, dh, DW, start); \
+            } \
             _Pragma("unroll") for (int k = 0; k < count; k++) \
-                sum[k] = sum_elements(source, filter, h + k * SH, column, ih, iw, dh, DW, start); \
+                STORE_REALS(to_row + k * ow, PROLOGUE_VECTOR(sum[k], channel)); \
         } \
-        _Pragma("unroll") for (int k = 0; k < count; k++) STORE_REALS(to_row + k * ow, sum[k]); \
     }
 
 // A vector of sums with all checks, by elements: pixels from (h, column) of a plane on.
@@ -79,17 +96,14 @@ __attribute__((noinline)) realv sum_elements(global const stored *plane, global 
 kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(starts), TENSOR_OF(const real, weights),
                       CONST_TENSOR(bias), TENSOR(y), const int has_start, const int has_bias, const int accumulate,
                       const int channels, const int m_count, const Grid grid, const int block_tiles, const int together,
-                      const int row_pitch, volatile global int *tickets, local real *panel, local real *tile_out,
-                      local real *rows PROLOGUE_PARAMETERS EPILOGUE_PARAMETERS) {
+                      const int lead, const int pitch, volatile global int *tickets, local real *panel,
+                      local real *tile_out PROLOGUE_PARAMETERS EPILOGUE_PARAMETERS) {
     OPEN_PROLOGUE
     OPEN_EPILOGUE
     const int ih = grid.source_h, iw = grid.source_w, oh = grid.size_h, ow = grid.size_w;
     const int dh = grid.step_h, dw = DW;
     const int pixels = oh * ow, plane = ih * iw, m_tiles = (m_count + MR - 1) / MR;
-    // from this row of results on, taps lie below the plane
-    const int reach = grid.begin_h + (KH - 1) * dh, inner = ih > reach ? (ih - 1 - reach) / SH + 1 : 0;
     const long all = (long)grid.batch * channels * plane;
-    const int pitch = channels * COLS + VL;  // of a tile
     const Blocks blocks = blocks_of((long)grid.batch * pixels, block_tiles, m_tiles, m_tiles);
     const int items = blocks.across, workers = get_global_size(0);
 
@@ -103,41 +117,31 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
                 const int image = (int)((first + at) / pixels), begin = (int)(first + at - (long)image * pixels);
                 const int length = min(count - at, pixels - begin);
                 const int top = begin / ow, bottom = (begin + length - 1) / ow + 1;
-                // where the piece's plane begins in rows: ow elements are free in front of a block's first pixel
-                local real *piece = rows + (ow + at - begin);
+                const long first_plane = ((long)image * channels + from) * plane;
+                const long last_plane = ((long)image * channels + to - 1) * plane;
                 for (int u = top, next; u < bottom; u = next) {
-                    // R rows that meet lines of the plane alone, of which the first may be there already; or one row
-                    const int low = min(u, min(bottom, inner) - R), h_low = low * SH + grid.begin_h;
-                    const bool several = u < inner && low >= top && h_low >= 0;
-                    const int h = several ? h_low : u * SH + grid.begin_h;
-                    next = several ? low + R : u + 1;
+                    // R rows, the first of which may be there already, or one
+                    const bool several = bottom - top >= R;
+                    next = several ? min(u + R, bottom) : u + 1;
+                    const int row = several ? next - R : u, h = row * SH + grid.begin_h;
                     for (int v0 = 0; v0 < ow; v0 += VL) {
                         const int v = max(min(v0, ow - VL), 0), column = v * SW + grid.begin_w;
                         maskv masks[KW];
 #pragma unroll
                         for (int j = 0; j < KW; j++) masks[j] = lanes_inside(column + j * DW, iw);
-                        const long first_plane = ((long)image * channels + from) * plane;
                         const bool loadable = block_loadable(first_plane, all, h, column, ih, iw, dh, DW)
-                            && block_loadable(first_plane + (long)(to - 1 - from) * plane, all, h, column, ih, iw, dh, DW);
-                        if (several) {
+                            && block_loadable(last_plane, all, h, column, ih, iw, dh, DW);
+                        local real *to_rows = panel + (lead + at - begin + row * ow + v);
+                        if (!several) {
+                            SUM_ROWS(1, true)
+                        } else if (h >= 0 && h + (LINES - 1) * dh < ih) {
                             SUM_ROWS(R, false)
                         } else {
-                            SUM_ROWS(1, true)
+                            SUM_ROWS(R, true)
                         }
                     }
                 }
                 at += length;
-            }
-            for (int channel = from; channel < to; channel++) {
-                local const real *row = rows + (channel - from) * row_pitch + ow;
-                local real *to_panel = panel + channel * COLS;
-                for (int tile = 0; tile * COLS < count; tile++) {
-#pragma unroll
-                    for (int v = 0; v < NV; v++) {
-                        const realv value = LOAD_REALS(row + tile * COLS + v * VL);
-                        STORE_REALS(to_panel + tile * pitch + v * VL, PROLOGUE_VECTOR(value, channel));
-                    }
-                }
             }
         }
         for (int m_tile = 0; m_tile < m_tiles; m_tile++) {
@@ -151,11 +155,11 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
                     for (int v = 0; v < NV; v++) acc[i][v] = start;
                 }
                 global const real *a = OPEN(weights) + (long)m * channels;
-                local const real *b = panel + tile * pitch;
+                local const real *b = panel + lead + tile * COLS;
                 for (int k = 0; k < channels; k++) {
                     TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
                     a += MR;
-                    b += COLS;
+                    b += pitch;
                 }
                 const long p = first + tile * COLS, image = p / pixels;
                 if (m_rows == MR && min((long)count - tile * COLS, (image + 1) * pixels - p) >= COLS) {

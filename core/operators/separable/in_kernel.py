@@ -23,15 +23,16 @@ from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, ints
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
 MOST_TAPS = 25  # that are unrolled
+CACHE_LINE = 64
 ROWS = (4, 5, 6)  # rows of results that share their loads
 MOST_TILES = 8  # of a block
 PANEL_BYTES = 640 * 1024  # most bytes of a panel, which has to stay in a core's L2 cache
-ROWS_BYTES = 16 * 1024  # of the rows of sums, which have to stay in the L1 cache together with what they are made of
+LINES_BYTES = 16 * 1024  # of the lines of x of channels that are summed together, which have to stay in the L1 cache
 PAST_FROM = 0.75  # of the least result that outgrows the caches, as for products
 COSTS = costs("separable")
 
@@ -64,7 +65,7 @@ class Work:
         """Return the rows of results that share their loads in a block: the last of them overlap those before."""
         if self.height.step > 1:
             return 1
-        lines = min(self.height.size - 2 * (self.height.pad > 0), ceil_div(pixels, max(self.width.size, 1)))
+        lines = min(self.height.size, ceil_div(pixels, max(self.width.size, 1)))
         return min(ROWS, key=lambda rows: (ceil_div(lines, rows) * (rows + 3), rows))
 
 
@@ -91,14 +92,10 @@ def plan(
         tile, tiles = product_tile(planner, problem.dtype, chosen["vectors"]), chosen["tiles"]
     else:
         tile, tiles = _split(work, problem, planner)
-    lanes = tile.lanes
-    row_pitch = tiles * tile.columns + 2 * width.size + lanes
-    together = max(min(ROWS_BYTES // (row_pitch * work.size), work.channels), 1)
-    local = (
-        tiles * (work.channels * tile.columns + lanes) * work.size,
-        tile.rows * tile.columns * work.size,
-        together * row_pitch * work.size,
-    )
+    lead, pitch = _panel(work, tile, tiles)
+    lines = tiles * tile.columns // max(width.size, 1) * height.stride + height.taps
+    together = max(min(LINES_BYTES // (lines * width.source * work.size), work.channels), 1)
+    local = (pitch * work.channels * work.size, tile.rows * tile.columns * work.size)
     if sum(local) + 1024 > planner.device.local_memory:
         raise Declined(f"{sum(local)} bytes do not fit {planner.device.local_memory} bytes of local memory")
     layout = WorkspaceLayout()
@@ -119,7 +116,7 @@ def plan(
             *(Buffer("x"), Buffer(f"{PREFIX}w"), Buffer(f"{PREFIX}b" if first.bias else "x")),  # no bias: never read
             *(packed, Buffer("b" if second.bias else "x"), Buffer("y")),
             *(*ints(first.bias, second.bias), Accumulate("y"), *ints(work.channels, work.outputs)),
-            *(grid_argument(first.batch, height, width), *ints(tiles, together, row_pitch)),
+            *(grid_argument(first.batch, height, width), *ints(tiles, together, lead, pitch)),
             *(Tickets(), *map(Local, local)),
             *_prologue_arguments(problem.prologue, problem.dtype),
             *epilogue_arguments(problem.epilogue, problem.dtype),
@@ -127,6 +124,17 @@ def plan(
         ("y",),
     )
     return Launches((*packs, launch), layout.nbytes)
+
+
+def _panel(work: Work, tile: RegisterTile, tiles: int) -> tuple[int, int]:
+    """Return the elements in front of a panel's first pixel, and those of a channel: whole cache lines, and odd ones.
+
+    Rows of results are stored whole: up to one row lies in front, and up to one row and a vector after the last pixel.
+    """
+    line = CACHE_LINE // work.size
+    lead = round_up(work.width.size, line)
+    lines = ceil_div(lead + tiles * tile.columns + work.width.size + tile.lanes, line)
+    return lead, (lines | 1) * line
 
 
 def _prologue_defines(prologue: Epilogue | None) -> dict[str, str]:
@@ -148,11 +156,12 @@ def _prologue_arguments(prologue: Epilogue | None, dtype: str) -> tuple[Buffer |
 
 def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
     """Choose the tile and the tiles of a block whose longest thread is estimated shortest."""
+    most = min(PANEL_BYTES, planner.device.local_memory - 16 * 1024)
     found = []
     for vectors in VECTORS:
         tile = product_tile(planner, problem.dtype, vectors)
         for tiles in range(1, MOST_TILES + 1):
-            if tiles == 1 or tiles * tile.columns * work.channels * work.size <= PANEL_BYTES:
+            if tiles == 1 or _panel(work, tile, tiles)[1] * work.channels * work.size <= most:
                 found.append((_cycles(work, tile, tiles, planner.device.compute_units), -vectors, tiles, tile))
     cycles, _, tiles, tile = min(found, key=lambda entry: entry[:3])
     return tile, tiles
@@ -165,9 +174,11 @@ def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
     columns = ceil_div(work.width.size, tile.lanes)
     lines = ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0)
     taps = work.height.taps * work.width.taps
-    sums = lines * columns * (taps * COSTS["tap"] + COSTS["sum"]) + tiles * tile.vectors * COSTS["fill"]
+    rows = work.rows(pixels)
+    lines = ceil_div(lines, rows) * rows
+    sums = lines * columns * (taps * COSTS["tap"] + COSTS["sum"])
     m_tiles = ceil_div(work.outputs, tile.rows)
     weights = work.channels * tile.rows * work.size / COSTS["weight_bytes"]
-    products = work.channels * tile.rows * tile.vectors / COSTS["fmas"] + COSTS["part"]
+    products = work.channels * (tile.rows * tile.vectors / COSTS["fmas"] + COSTS["step"]) + COSTS["part"]
     item = work.channels * sums + m_tiles * (weights + tiles * products) + COSTS["item"]
     return turns(items, workers) * item
