@@ -13,9 +13,12 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument
+from clgraft.core.operators.conv.gemm_cpu.blocking import Work as Product
+from clgraft.core.operators.conv.gemm_cpu.blocking import choose_blocking
 from clgraft.core.operators.conv.gemm_cpu.gemm import VECTORS, packing, product_tile
+from clgraft.core.operators.conv.grid import forward_grid
 from clgraft.core.operators.conv.past_caches import past_caches
-from clgraft.core.operators.conv.register_tile import RegisterTile
+from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.operators.separable.problem import PREFIX, SeparableProblem, conv_of
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -28,6 +31,7 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
 MOST_TAPS = 25  # that are unrolled
+RESERVED = 1024  # bytes of local memory that drivers keep
 CACHE_LINE = 64
 ROWS = (4, 5, 6)  # rows of results that share their loads
 MOST_TILES = 8  # of a block
@@ -55,6 +59,7 @@ class Work:
     height: PlaneAxis
     width: PlaneAxis
     size: int
+    lanes: int
 
     @property
     def pixels(self) -> int:
@@ -84,7 +89,8 @@ def plan(
         raise Declined(f"{height.taps * width.taps} taps are too many to unroll")
     if max(strides) > 2 or (max(strides) == 2 and max(height.step, width.step) > 1):
         raise Declined("serves strides of 1, or of 2 without dilation")
-    work = Work(first.batch, first.in_channels, second.out_channels, height, width, arithmetic_bytes(problem.dtype))
+    size, lanes = arithmetic_bytes(problem.dtype), lanes_of(planner.device, problem.dtype)
+    work = Work(first.batch, first.in_channels, second.out_channels, height, width, size, lanes)
     if settings:
         chosen = {name: int(value) for name, value in settings.items()}
         if set(chosen) != {"vectors", "tiles"} or chosen["vectors"] not in VECTORS or not 1 <= chosen["tiles"] <= MOST_TILES:
@@ -96,7 +102,7 @@ def plan(
     lines = tiles * tile.columns // max(width.size, 1) * height.stride + height.taps
     together = max(min(LINES_BYTES // (lines * width.source * work.size), work.channels), 1)
     local = (pitch * work.channels * work.size, tile.rows * tile.columns * work.size)
-    if sum(local) + 1024 > planner.device.local_memory:
+    if sum(local) + RESERVED > planner.device.local_memory:
         raise Declined(f"{sum(local)} bytes do not fit {planner.device.local_memory} bytes of local memory")
     layout = WorkspaceLayout()
     packs, packed = packing(second, planner, tile, layout)
@@ -155,30 +161,53 @@ def _prologue_arguments(prologue: Epilogue | None, dtype: str) -> tuple[Buffer |
 
 
 def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
-    """Choose the tile and the tiles of a block whose longest thread is estimated shortest."""
-    most = min(PANEL_BYTES, planner.device.local_memory - 16 * 1024)
+    """Choose the tile and the tiles of a block whose longest thread is estimated shortest.
+
+    Raises
+    ------
+    Declined
+        If that takes longer than the two layers.
+    """
+    device = planner.device
+    most = min(PANEL_BYTES, device.local_memory - 16 * 1024)
     found = []
     for vectors in VECTORS:
         tile = product_tile(planner, problem.dtype, vectors)
         for tiles in range(1, MOST_TILES + 1):
             if tiles == 1 or _panel(work, tile, tiles)[1] * work.channels * work.size <= most:
-                found.append((_cycles(work, tile, tiles, planner.device.compute_units), -vectors, tiles, tile))
+                found.append((_cycles(work, tile, tiles, device.compute_units), -vectors, tiles, tile))
     cycles, _, tiles, tile = min(found, key=lambda entry: entry[:3])
+    alone = _cycles_of_layers(work, problem, planner)
+    if cycles > alone:
+        raise Declined(f"takes {cycles / 1e3:.0f} thousand cycles by estimate, the layers in turn {alone / 1e3:.0f}")
     return tile, tiles
 
 
+def _row_cycles(work: Work) -> float:
+    """Estimate the cycles for a row of depthwise sums."""
+    vectors = ceil_div(work.width.size, work.lanes)
+    return vectors * (work.height.taps * work.width.taps * COSTS["tap"] + COSTS["sum"])
+
+
 def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
-    """Estimate the cycles of a thread."""
+    """Estimate the cycles of the longest thread."""
     pixels = tiles * tile.columns
-    items = ceil_div(work.pixels, pixels)
-    columns = ceil_div(work.width.size, tile.lanes)
-    lines = ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0)
-    taps = work.height.taps * work.width.taps
-    rows = work.rows(pixels)
-    lines = ceil_div(lines, rows) * rows
-    sums = lines * columns * (taps * COSTS["tap"] + COSTS["sum"])
+    lines = round_up(ceil_div(pixels, work.width.size) + (pixels % work.width.size > 0), work.rows(pixels))
     m_tiles = ceil_div(work.outputs, tile.rows)
     weights = work.channels * tile.rows * work.size / COSTS["weight_bytes"]
-    products = work.channels * (tile.rows * tile.vectors / COSTS["fmas"] + COSTS["step"]) + COSTS["part"]
-    item = work.channels * sums + m_tiles * (weights + tiles * products) + COSTS["item"]
-    return turns(items, workers) * item
+    loads = (tile.rows + tile.vectors) / COSTS["loads"]
+    step = max(tile.rows * tile.vectors / COSTS["fmas"], loads) + COSTS["step"]
+    item = work.channels * lines * _row_cycles(work) + COSTS["item"]
+    item += m_tiles * (weights + tiles * (work.channels * step + COSTS["part"]))
+    return turns(ceil_div(work.pixels, pixels), workers) * item
+
+
+def _cycles_of_layers(work: Work, problem: SeparableProblem, planner: Planner) -> float:
+    """Estimate the cycles of the longest threads of the two layers, with the launch that one kernel saves."""
+    workers, tile = planner.device.compute_units, product_tile(planner, problem.dtype)
+    row_tiles = ceil_div(work.outputs, tile.rows)
+    grid = forward_grid(conv_of(problem.product))
+    product = Product(grid, row_tiles, work.channels, 1, work.size, late=problem.epilogue is not None)
+    sums = work.batch * work.channels * work.height.size * _row_cycles(work) / workers
+    launch = COSTS["launch"] + COSTS["launch_core"] * workers
+    return choose_blocking(product, tile, planner.device)[0] + sums + launch
