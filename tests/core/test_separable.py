@@ -7,10 +7,12 @@ import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
+from clgraft.core.graph import compiled as compiled_module
 from clgraft.core.graph import parse_graph
 from clgraft.core.graph.passes import join_separable
+from clgraft.core.graph.passes.parts import Segment, in_parts
 from clgraft.core.graph.reference import evaluate
-from clgraft.core.operators.separable import SeparableProblem, in_kernel
+from clgraft.core.operators.separable import in_kernel
 from tests.core.graphs import sample
 from tests.core.guarded_memory import guarded
 from tests.problem_sets import problem_lines
@@ -205,3 +207,51 @@ def test_scalars_keep_their_places(rng):
     assert found.nodes[0].scalars == (0.5, 3.0) and found.nodes[0].problem.scalars() == ("depthwise_a", "a")
     arrays = sample(graph, rng)
     np.testing.assert_allclose(evaluate(found, arrays)["y"], evaluate(graph, arrays)["y"], rtol=1e-12, atol=1e-12)
+
+
+def pair(batch: int, channels: int, size: int, outputs: int) -> str:
+    """Return the text of a separable problem as MobileNet v2 has it."""
+    shape = f"ih{size} iw{size}"
+    return (
+        f"separable fused conv forward n{batch} g{channels} ic{channels} {shape} oc{channels} kh3 kw3 ph1 pw1 b1"
+        f" with : y0 = clamp(x0, 0, 6)"
+        f" then fused conv forward n{batch} ic{channels} {shape} oc{outputs} kh1 kw1 b1 with whole : y0 = x0 + x1"
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("channels, size, outputs, pays", [(144, 56, 24, True), (512, 28, 512, False)])
+def test_layers_stay_apart_where_that_is_faster(context, batch, channels, size, outputs, pays):
+    problem = core.parse(pair(batch, channels, size, outputs))
+    assert context.serves(problem, "in_kernel") == (pays and context.device.is_cpu)
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["weights as inputs", "weights as constants"])
+def test_graphs_join_layers(context, rng, monkeypatch, constant):
+    """Whole, and in parts of the batch, with weights that are packed once."""
+    problem = core.parse(pair(4, 48, 28, 24))
+    graph = parse_graph(
+        "input x[4,48,28,28] w[48,1,3,3] c[48] v[24,48,1,1] b[24] r[4,24,28,28]\n"
+        f"m = x w c | {problem.depthwise}\ny = m v b r | {problem.product}\n"
+        "z = y | pointwise x0[4,24,28,28] : y0 = -x0\noutput z"
+    )
+    arrays = sample(graph, rng)
+    weights = {name: array for name, array in arrays.items() if constant and name not in "xr"}
+    given = {name: array for name, array in arrays.items() if name not in weights}
+    expected = evaluate(graph, arrays)["z"]
+    for count in (1, 2):
+        monkeypatch.setattr(
+            compiled_module, "split_batch", lambda graph, *_, count=count: in_parts(graph, segments(graph, count))
+        )
+        compiled = context.compile(graph, "-all,separable,parts,views,prepare", weights)
+        for _ in range(2):
+            z = np.full(expected.shape, np.nan, np.float32)
+            compiled.run({**given, "z": z})
+            assert np.abs(z - expected).max() <= 3e-6 * np.abs(expected).max()
+        joined = [text for text, _ in compiled.report().algorithms if text.startswith("separable")]
+        assert len(joined) == (count if context.device.is_cpu else 0)
+
+
+def segments(graph, count):
+    """Return one segment of all nodes but the last, if there are several parts."""
+    return [Segment(tuple(range(len(graph.nodes) - 1)), count)] if count > 1 else []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
@@ -31,10 +30,11 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
 MOST_TAPS = 25  # that are unrolled
-RESERVED = 1024  # bytes of local memory that drivers keep
-CACHE_LINE = 64
 ROWS = (4, 5, 6)  # rows of results that share their loads
 MOST_TILES = 8  # of a block
+TILE_BYTES = 16 * 1024  # bytes of local memory for all but the panel, at least
+RESERVED = 1024  # bytes of local memory that drivers keep
+CACHE_LINE = 64
 PANEL_BYTES = 640 * 1024  # most bytes of a panel, which has to stay in a core's L2 cache
 LINES_BYTES = 16 * 1024  # of the lines of x of channels that are summed together, which have to stay in the L1 cache
 PAST_FROM = 0.75  # of the least result that outgrows the caches, as for products
@@ -74,9 +74,7 @@ class Work:
         return min(ROWS, key=lambda rows: (ceil_div(lines, rows) * (rows + 3), rows))
 
 
-def plan(
-    problem: SeparableProblem, planner: Planner, settings: Mapping[str, int | str] | None = None
-) -> Launches:
+def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
     """Plan the packing of the product's weights, and one launch for both layers."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
@@ -93,7 +91,8 @@ def plan(
     work = Work(first.batch, first.in_channels, second.out_channels, height, width, size, lanes)
     if settings:
         chosen = {name: int(value) for name, value in settings.items()}
-        if set(chosen) != {"vectors", "tiles"} or chosen["vectors"] not in VECTORS or not 1 <= chosen["tiles"] <= MOST_TILES:
+        good = set(chosen) == {"vectors", "tiles"} and chosen["vectors"] in VECTORS
+        if not good or not 1 <= chosen["tiles"] <= MOST_TILES:
             raise Declined(f"got settings {chosen}, expected vectors of {VECTORS} and tiles up to {MOST_TILES}")
         tile, tiles = product_tile(planner, problem.dtype, chosen["vectors"]), chosen["tiles"]
     else:
@@ -169,7 +168,7 @@ def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[Reg
         If that takes longer than the two layers.
     """
     device = planner.device
-    most = min(PANEL_BYTES, device.local_memory - 16 * 1024)
+    most = min(PANEL_BYTES, device.local_memory - TILE_BYTES)
     found = []
     for vectors in VECTORS:
         tile = product_tile(planner, problem.dtype, vectors)

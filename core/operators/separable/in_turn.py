@@ -23,7 +23,7 @@ def plan(problem: SeparableProblem, planner: Planner) -> Launches:
 
 
 def _moved(planned: Launches, parts: dict[str, Workspace], prefix: str, layout: WorkspaceLayout) -> list[Any]:
-    """Return a layer's launches with a buffer in the workspace, its names in the problem, and a workspace of its own."""
+    """Return a layer's launches with parts of the workspace in place of buffers, and a workspace of its own."""
     begin = layout.take(planned.workspace_bytes).offset_bytes
 
     def bind(item: Any) -> Any:

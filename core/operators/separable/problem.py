@@ -28,8 +28,8 @@ PREFIX = "depthwise_"  # of the first layer's own arguments and scalars
 class SeparableProblem(Problem):
     """A depthwise separable convolution, forward: the value between its two layers is nobody else's.
 
-    Its arguments are x, the first layer's weights, bias and extra inputs with the prefix ``depthwise_``, then the second
-    layer's, and y.
+    Its arguments are x, the first layer's weights, bias and extra inputs with the prefix ``depthwise_``, those of the
+    second layer, and y.
 
     Parameters
     ----------
@@ -61,12 +61,10 @@ class SeparableProblem(Problem):
     def __post_init__(self) -> None:
         for name in ("depthwise", "product"):
             layer = getattr(self, name)
-            known = isinstance(layer, FusedProblem) or (
-                isinstance(layer, ConvProblem) and layer.direction == "forward"
-            )
-            self._expect(known and isinstance(conv_of(layer), ConvProblem), name, layer, "a forward convolution")
-            if self.dtype:
-                object.__setattr__(self, name, with_dtype(layer, self.dtype))
+            conv = conv_of(layer) if isinstance(layer, (ConvProblem, FusedProblem)) else None
+            known = isinstance(conv, ConvProblem) and conv.direction == "forward"
+            self._expect(known, name, layer, "a forward convolution")
+            object.__setattr__(self, name, replace(layer, dtype=self.dtype or layer.dtype))
         object.__setattr__(self, "dtype", self.depthwise.dtype)
         first, second = conv_of(self.depthwise), conv_of(self.product)
         one = first.depthwise and first.out_channels == first.in_channels and first.layout == FIRST
@@ -150,8 +148,3 @@ class SeparableProblem(Problem):
 def conv_of(layer: Layer) -> ConvProblem:
     """Return a layer's convolution."""
     return layer.base if isinstance(layer, FusedProblem) else layer  # type: ignore[return-value]
-
-
-def with_dtype(layer: Layer, dtype: str) -> Layer:
-    """Return a layer in another dtype."""
-    return replace(layer, dtype=dtype)
