@@ -76,6 +76,36 @@ def test_layers_in_turn(context, rng, name):
     check(context.plan(problem, "in_turn"), problem, rng)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_random_sizes(context, rng, seed):
+    """Any kernels, strides, dilation and padding; blocks of all sizes, and x at the end of its page."""
+    draw = np.random.default_rng(seed)
+
+    def pick(low, high):
+        return int(draw.integers(low, high + 1))
+
+    batch, channels, outputs = pick(1, 4), pick(2, 40), pick(1, 40)
+    kernel, stride = [pick(1, 5) for _ in range(2)], [pick(1, 2) for _ in range(2)]
+    dilate = [pick(1, 3) if max(stride) == 1 else 1 for _ in range(2)]
+    begin, end = ([pick(0, k * d) for k, d in zip(kernel, dilate)] for _ in range(2))
+    size = [pick(max(1, d * (k - 1) + 1 - b - e), 40) for k, d, b, e in zip(kernel, dilate, begin, end)]
+    first = core.ConvProblem(
+        *("forward", batch, channels, channels, size, kernel, stride, begin, end, dilate, channels, bool(pick(0, 1)))
+    )
+    second = core.ConvProblem("forward", batch, channels, outputs, first.out_size, (1, 1), bias=bool(pick(0, 1)))
+    problem = core.SeparableProblem(first, second)
+    plan = plan_of(context, problem, {"vectors": pick(1, 3), "tiles": pick(1, 8)})
+    check(plan, problem, rng)
+    arrays = problem.sample(rng)
+    y = np.full(second.arguments()[-1].shape, np.nan, np.float32)
+    plan.run(**arrays, y=y)
+    for at_end in (False, True):
+        x, memory = guarded(arrays["x"], at_end)
+        again = np.full(y.shape, np.nan, np.float32)
+        plan.run(**{**arrays, "x": x}, y=again)
+        assert np.array_equal(again, y), memory
+
+
 @pytest.mark.parametrize("at_end", [False, True], ids=["first page", "last page"])
 @pytest.mark.parametrize("name", ["short-rows", "strided-wide", "dilated"])
 def test_nothing_beyond_x_is_touched(context, rng, name, at_end):
