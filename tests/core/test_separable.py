@@ -149,6 +149,16 @@ def test_problems_are_read_back(name):
     assert names[:2] == ["x", "depthwise_w"] and names[-1] == "y" and len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("algorithm", ["in_kernel", "in_turn"])
+def test_a_result_in_the_memory_of_x_is_refused(context, algorithm):
+    problem = core.parse(pair(1, 24, 28, 24))
+    if not context.serves(problem, algorithm):
+        pytest.skip("declines")
+    arrays = {argument.name: np.ones(argument.shape, argument.dtype) for argument in problem.arguments()}
+    with pytest.raises(core.ArgumentError):
+        context.plan(problem, algorithm).run(**{**arrays, "y": arrays["x"]})
+
+
 FIRST = "conv forward n2 g6 ic6 ih9 iw9 oc6 kh3 kw3 ph1 pw1"
 SECOND = "conv forward n2 ic6 ih9 iw9 oc4 kh1 kw1"
 

@@ -48,6 +48,7 @@ class SeparableProblem(Problem):
     """
 
     kind: ClassVar[str] = "separable"
+    apart: ClassVar[bool] = True
     examples: ClassVar[tuple[str, ...]] = (
         "conv forward n2 g12 ic12 ih13 iw13 oc12 kh3 kw3 ph1 pw1 b1 then conv forward n2 ic12 ih13 iw13 oc7 kh1 kw1 b1",
         "fused conv forward n3 g5 ic5 ih9 iw11 oc5 kh5 kw3 sh2 sw2 ph2 pw1 with channel : y0 = clamp(x0 * x1, 0, 6)"
