@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -259,11 +261,26 @@ def pair(batch: int, channels: int, size: int, outputs: int) -> str:
     )
 
 
-@pytest.mark.parametrize("batch", [1, 8])
-@pytest.mark.parametrize("channels, size, outputs, pays", [(144, 56, 24, True), (512, 28, 512, False)])
-def test_layers_stay_apart_where_that_is_faster(context, batch, channels, size, outputs, pays):
-    problem = core.parse(pair(batch, channels, size, outputs))
-    assert context.serves(problem, "in_kernel") == (pays and context.device.is_cpu)
+class Machine:
+    """A planner for a CPU with so many cores, which builds nothing."""
+
+    def __init__(self, context, cores):
+        sizes = {"compute_units": cores, "vector_width": 16, "local_memory": 2**20}
+        self.device = replace(context.device, is_cpu=True, **sizes)
+
+    def kernel(self, *_):
+        return None
+
+
+@pytest.mark.parametrize("cores", [2, 16])
+@pytest.mark.parametrize("channels, size, outputs, pays", [(144, 56, 24, True), (1024, 7, 1024, False)])
+def test_layers_stay_apart_where_that_is_faster(context, cores, channels, size, outputs, pays):
+    problem = core.parse(pair(8, channels, size, outputs))
+    if pays:
+        assert in_kernel.plan(problem, Machine(context, cores)).launches[-1].global_size == (cores, 1, 1)
+        return
+    with pytest.raises(Declined, match="cycles by estimate"):
+        in_kernel.plan(problem, Machine(context, cores))
 
 
 @pytest.mark.parametrize("constant", [False, True], ids=["weights as inputs", "weights as constants"])
@@ -289,7 +306,7 @@ def test_graphs_join_layers(context, rng, monkeypatch, constant):
             compiled.run({**given, "z": z})
             assert np.abs(z - expected).max() <= 3e-6 * np.abs(expected).max()
         joined = [text for text, _ in compiled.report().algorithms if text.startswith("separable")]
-        assert len(joined) == (count if context.device.is_cpu else 0)
+        assert len(joined) == (count if context.serves(problem, "in_kernel") else 0)
 
 
 def segments(graph, count):

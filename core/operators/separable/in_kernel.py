@@ -196,7 +196,8 @@ def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
     weights = work.channels * tile.rows * work.size / COSTS["weight_bytes"]
     loads = (tile.rows + tile.vectors) / COSTS["loads"]
     step = max(tile.rows * tile.vectors / COSTS["fmas"], loads) + COSTS["step"]
-    item = work.channels * lines * _row_cycles(work) + COSTS["item"]
+    strided = COSTS["strided"] if work.width.stride > 1 else 1
+    item = work.channels * lines * _row_cycles(work) * strided + COSTS["item"]
     item += m_tiles * (weights + tiles * (work.channels * step + COSTS["part"]))
     return turns(ceil_div(work.pixels, pixels), workers) * item
 
