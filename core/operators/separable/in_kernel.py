@@ -30,6 +30,7 @@ from clgraft.core.problem import ceil_div, round_up
 NAME = "in_kernel"
 FILE = "separable/cpu.cl"
 MOST_TAPS = 25  # that are unrolled
+MOST_PIXELS = 2**30  # of a plane, which are counted in 32 bits
 ROWS = (4, 5, 6)  # rows of results that share their loads
 MOST_TILES = 8  # of a block
 TILE_BYTES = 16 * 1024  # bytes of local memory for all but the panel, at least
@@ -87,6 +88,8 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
         raise Declined(f"{height.taps * width.taps} taps are too many to unroll")
     if max(strides) > 2 or (max(strides) == 2 and max(height.step, width.step) > 1):
         raise Declined("serves strides of 1, or of 2 without dilation")
+    if max(height.source * width.source, height.size * width.size) > MOST_PIXELS:
+        raise Declined(f"serves planes of up to {MOST_PIXELS} pixels")
     size, lanes = arithmetic_bytes(problem.dtype), lanes_of(planner.device, problem.dtype)
     work = Work(first.batch, first.in_channels, second.out_channels, height, width, size, lanes)
     if settings:
@@ -99,7 +102,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
         tile, tiles = _split(work, problem, planner)
     lead, pitch = _panel(work, tile, tiles)
     lines = tiles * tile.columns // max(width.size, 1) * height.stride + height.taps
-    together = max(min(LINES_BYTES // (lines * width.source * work.size), work.channels), 1)
+    together = max(min(LINES_BYTES // max(lines * width.source * work.size, 1), work.channels), 1)
     local = (pitch * work.channels * work.size, tile.rows * tile.columns * work.size)
     if sum(local) + RESERVED > planner.device.local_memory:
         raise Declined(f"{sum(local)} bytes do not fit {planner.device.local_memory} bytes of local memory")
