@@ -14,6 +14,7 @@ from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.lrn import LRNProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.pooling import PoolProblem
+from clgraft.core.operators.separable import SeparableProblem
 from clgraft.core.operators.softmax import SoftmaxProblem
 from clgraft.core.problem import Argument, Problem, parse
 from clgraft.core.runtime.plan import ACCUMULATE, OVERWRITE, SKIP, Plan, accumulate
@@ -56,6 +57,7 @@ __all__ = [
     "ProblemError",
     "Reduction",
     "RepeatProblem",
+    "SeparableProblem",
     "SliceProblem",
     "SoftmaxProblem",
     "TransposeProblem",

@@ -209,6 +209,24 @@ FAULTS = {
         "0",
         "core/test_depthwise_fixed.py",
     ),
+    "lines below a plane kept": (
+        "separable/cpu.cl",
+        "-(h + r * dh >= 0 && h + r * dh < ih)",
+        "-(h + r * dh >= 0)",
+        "core/test_separable.py",
+    ),
+    "what follows depthwise sums forgotten": (
+        "separable/cpu.cl",
+        "PROLOGUE_VECTOR(sum[k], channel)",
+        "sum[k]",
+        "core/test_separable.py",
+    ),
+    "rows of the next image put over the last one's": (
+        "separable/cpu.cl",
+        "lead + at - begin",
+        "lead - begin",
+        "core/test_separable.py",
+    ),
     "a level of the sum lost": (
         "pointwise/reduce.cl",
         "a1_##n = COMBINE_##n(a1_##n, a0_##n);",

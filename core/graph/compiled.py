@@ -317,7 +317,7 @@ class CompiledGraph:
         return self._context.hand_over(signature, launches, "graph"), signature, report, kept
 
     def _fits(self, problem: Problem) -> bool:
-        """Return whether the implementation that is best for a layer computes what follows it, too."""
+        """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""
         return self._context.serves(problem, in_kernel.NAME)
 
     def _computed(self, early: Graph, graph: Graph) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FUSING = ("fold", "norms", "chains", "epilogues", "separable")  # passes that make problems part of others
+
 
 @dataclass(frozen=True)
 class Report:
@@ -54,7 +56,7 @@ class Report:
     @property
     def fused(self) -> int:
         """Problems that became part of another one."""
-        return sum(count for name, count in self.passes if name in ("fold", "norms", "chains", "epilogues"))
+        return sum(count for name, count in self.passes if name in FUSING)
 
     @property
     def views(self) -> int:

@@ -14,6 +14,7 @@ from clgraft.core.runtime.sources import kernel_source
 KERNEL = re.compile(r"^(kernel|SINGLE)\s+void\s+(\w+)\s*\((.*?)\)\s*\{\n(.*?)^\}\n", re.M | re.S)
 TENSOR = re.compile(r"(?:CONST_)?TENSOR(?:_OF)?\((?:.*,)?\s*(\w+)\s*\)")
 PARAMETER = re.compile(r"[\w\s]*[\w*\s]\b(\w+)")
+MORE = re.compile(r"(?: \w+_PARAMETERS)*$")  # macros of further parameters
 COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
 PLACES = ("get_global_id", "get_global_size")  # what a body may ask for: it becomes a parameter
 # what stays in kernels: work-groups of several items, and local memory that a body declares
@@ -41,10 +42,10 @@ def _split(word: str, name: str, parameters: str, body: str) -> str | None:
         return None
     head_lines = parameters.count("\n") + 1
     parameters = " ".join(parameters.split())
-    epilogue = "EPILOGUE_PARAMETERS" if parameters.endswith(" EPILOGUE_PARAMETERS") else ""
-    passed_epilogue = "PASS_EPILOGUE_PARAMETERS" if epilogue else ""
+    more = MORE.search(parameters)[0]  # type: ignore[index]
+    passed_more = more.replace(" ", " PASS_")
     taken, passed, opened = [], [], []
-    for part in COMMA.split(parameters[: len(parameters) - len(epilogue)]):
+    for part in COMMA.split(parameters[: len(parameters) - len(more)]):
         text = part.strip()
         tensor, plain = TENSOR.fullmatch(text), PARAMETER.fullmatch(text)
         if tensor:
@@ -65,6 +66,6 @@ def _split(word: str, name: str, parameters: str, body: str) -> str | None:
             return None
         taken += [f"const size_t {place}_{axis}" for axis in range(3)]
         passed += [f"{place}({axis})" for axis in range(3)]
-    head = f"__attribute__((noinline)) void {name}_body({', '.join(taken)} {epilogue}) {{ {' '.join(opened)}"
-    call = f"{name}_body({', '.join(passed)} {passed_epilogue});"
+    head = f"__attribute__((noinline)) void {name}_body({', '.join(taken)}{more}) {{ {' '.join(opened)}"
+    call = f"{name}_body({', '.join(passed)}{passed_more});"
     return head + "\n" * head_lines + body + f"}} {word} void {name}({parameters}) {{ {call} }}\n"

@@ -12,9 +12,11 @@
 //     EPILOGUE_VECTOR(value, channel, at)   VL neighbouring elements of a channel, the first is element `at` of the result
 //     EPILOGUE_CHANNELS(value, channel, at) one element each of VL neighbouring channels, where these lie side by side
 //     EPILOGUE_ELEMENT(value, channel, at)  one element
-#ifdef EPILOGUE
+#if defined(EPILOGUE) || defined(PROLOGUE)
 #include "pointwise/value.cl"
+#endif
 
+#ifdef EPILOGUE
 #define EXTRA_FIELD(n) global const stored *x##n;
 #define EXTRA_SCALAR(name) real p_##name;
 typedef struct {

@@ -20,6 +20,7 @@ SETS = {
     "conv": (11, {"cpu_gemm", "direct", "winograd"}),
     "depthwise": (15, {"depthwise", "depthwise_fixed", "depthwise_rows"}),
     "deconvolution": (14, set()),
+    "separable": (2, {"in_kernel", "in_turn"}),
     "dense": (7, {"cpu", "cpu_panel"}),
     "pooling": (17, {"planes"}),
     "batchnorm": (13, set()),

@@ -50,6 +50,11 @@ def expect_near(found: dict, expected: dict) -> None:
         ("conv forward n6 g4 ic4 ih5 iw5 oc4 kh3 kw3", "x y"),
         ("deconv forward n6 ic4 ih5 iw5 oc6 kh3 kw3", "x y"),
         ("fused conv forward n6 ic4 ih5 iw5 oc6 kh1 kw1 with channel whole : y0 = x0 * x1 + x2", "x x2 y"),
+        (
+            "separable conv forward n6 g4 ic4 ih5 iw5 oc4 kh3 kw3 b1 then"
+            " fused conv forward n6 ic4 ih3 iw3 oc6 kh1 kw1 with channel whole : y0 = x0 * x1 + x2",
+            "x x2 y",
+        ),
         ("dense forward n6 i4 o6 b1", "x y"),
         ("fused dense forward n6 i4 o6 with channel : y0 = x0 * x1", "x y"),
         ("pool forward average n6 c6 ih5 iw5 kh2 kw2", "x y"),

@@ -19,6 +19,7 @@ from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
+from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
 
@@ -33,7 +34,7 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
-FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues}
+FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues, "separable": join_separable}
 # the memory plan asks for these: segments in parts of the batch, copies as views, values that are computed again where
 # memory is short, and launches that run once because they only prepare constants
 PLANNED = ("parts", "views", "recompute", "prepare")
@@ -50,6 +51,7 @@ __all__ = [
     "fuse_epilogues",
     "join_chains",
     "join_norms",
+    "join_separable",
     "keep_argmax",
     "optimise",
     "read_results",

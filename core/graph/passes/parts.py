@@ -16,6 +16,7 @@ from clgraft.core.graph.structure import SKIPPED, Fits, Node, Some, Structure, f
 from clgraft.core.operators.copying import ConcatProblem, SliceProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.operators.separable import SeparableProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import DTYPES, Problem
 
@@ -55,7 +56,8 @@ def split_batch(
     constants : collection of str, optional
         Inputs that never change: what kernels pack of them is packed once for all parts.
     fits : callable, optional
-        Whether the device serves a `FusedProblem` without losing a faster implementation of the layer.
+        Whether the device serves a `FusedProblem` without losing a faster implementation of the layer, and a
+        `SeparableProblem` by one kernel.
     counts : dict, optional
         Gets the number of problems that run in parts, each part counted.
     """
@@ -80,7 +82,8 @@ def _of_inference(graph: Structure) -> bool:
 def _refuse(costs: Costs, segments: list[Segment], fits: Fits) -> bool:
     """Note parts of chosen segments whose kernels do not do the whole's work, and return whether there are any."""
     found = {(costs.graph.nodes[i].problem, segment.count) for segment in segments for i in segment.nodes}
-    refused = {key for key in found if isinstance(costs.part(*key), FusedProblem) and not fits(costs.part(*key))}
+    joined = (FusedProblem, SeparableProblem)
+    refused = {key for key in found if isinstance(costs.part(*key), joined) and not fits(costs.part(*key))}
     costs.forbid(refused)
     return bool(refused)
 

@@ -124,6 +124,17 @@ def plan(
     return builder.launches(builder.product(backward_data_grids(problem)[0]))
 
 
+def packing(
+    problem: ConvProblem, planner: Planner, tile: RegisterTile, layout: WorkspaceLayout
+) -> tuple[list[Launch], Workspace]:
+    """Return the launch that packs the weights of a forward convolution for a product with tiles, and where it does.
+
+    The part of the workspace is [group][tile of rows][channel, tap][row], in arithmetic precision.
+    """
+    builder = _Builder(problem, planner, {"vectors": tile.vectors})
+    return builder.packing(forward_grid(problem), layout)
+
+
 def can_be_dense(problem: ConvProblem) -> bool:
     """Return whether the stride can be taken out of the product: pixels are then collected first, or spread at last.
 
@@ -209,11 +220,8 @@ class _Builder:
             source, target = (pixels, target) if self.source == "x" else (source, pixels)
         if source != Buffer(self.source):
             launches.append(self._collect(source))
-        rows = self.row_tiles * self.tile.rows
-        nbytes = self.problem.groups * rows * product.grid.taps * self.channels * self.size
-        packed = layout.take(nbytes, self.size)
-        if nbytes:
-            launches.append(replace(self._pack(product.grid, packed), prepares=(nbytes,)))
+        packs, packed = self.packing(product.grid, layout)
+        launches += packs
         launches.append(self._multiply(product, packed, source, target))
         if target != Buffer(self.target):
             launches.append(self._spread(target))
@@ -227,6 +235,12 @@ class _Builder:
         else:
             defines = {**defines, **epilogue_defines(self.epilogue), **more_defines}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
+
+    def packing(self, grid: Grid, layout: WorkspaceLayout) -> tuple[list[Launch], Workspace]:
+        """Return the launch that packs the weights, if there are any, and the part of the workspace where it does."""
+        nbytes = self.problem.groups * self.row_tiles * self.tile.rows * grid.taps * self.channels * self.size
+        packed = layout.take(nbytes, self.size)
+        return [replace(self._pack(grid, packed), prepares=(nbytes,))] if nbytes else [], packed
 
     def _pack(self, grid: Grid, packed: Workspace) -> Launch:
         problem = self.problem
