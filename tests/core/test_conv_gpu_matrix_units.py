@@ -62,11 +62,19 @@ ONE_TAP = (
 )
 
 
+FILTERS = (
+    "conv backward_filter g2 n3 ic70 ih2 iw6 oc36 kh1 kw1",  # a step has pixels of several images
+    "conv backward_filter n2 ic37 iw100 oc70 kw1",
+    "conv backward_filter n5 ic6 id2 ih2 iw1 oc130 kd1 kh1 kw1",
+    "conv backward_filter n2 ic32 ih3 iw3 oc40 kh1 kw1",
+)
+
+
 @pytest.mark.parametrize("tile", [ROWS[0], SMALLEST["mma"], LARGEST], ids=lambda tile: tile.name)
-@pytest.mark.parametrize("text", ONE_TAP)
+@pytest.mark.parametrize("text", ONE_TAP + FILTERS)
 def test_vectors_of_pixels(text: str, tile: GroupTile, forced: list) -> None:
     """Kernels of one tap, whole and in parts of one, two and more steps."""
-    parts = 1 + ONE_TAP.index(text) % 2
+    parts = 1 + (ONE_TAP + FILTERS).index(text) % 2
     forced[:] = tile, parts
     check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=5)
 
