@@ -17,8 +17,9 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
-from clgraft.core.problem import ceil_div
+from clgraft.core.planning.launches import Constant, Launch, Launches, Scalar, ints
+from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -29,6 +30,10 @@ MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too ma
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
+SUM, FINISH = 1, 2  # what a launch of parts MAKES
+FOLLOWING_CAPABILITY = 70  # compute capability of NVIDIA's devices that make sums and results in one launch, times 10
+ROUNDS_OF_FOLLOWED = 1  # of a part there
+LAG_PER_UNIT = 4  # parts between a channel's sums and its result, for each compute unit: those that run
 SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
 MOST_ELEMENTS = 2**31  # elements of a channel
@@ -99,22 +104,31 @@ class _Norm(TrainingKernels):
 
     def parts(self) -> Launches:
         """Plan work-groups for parts of channels."""
-        channels, each = self.problem.channels, PART_EACH[self.problem.direction] * 4 // self.wide
+        device, channels = self.planner.device, self.problem.channels
+        each = PART_EACH[self.problem.direction] * 4 // self.wide
         rounds = ceil_div(self.steps, each * PART_GROUP)
-        wanted = ceil_div(GROUPS_PER_UNIT * self.planner.device.compute_units, channels)
-        part_steps = max(1, rounds // wanted) * each * PART_GROUP
+        follows = device.compute_capability >= FOLLOWING_CAPABILITY
+        wanted = ceil_div(GROUPS_PER_UNIT * device.compute_units, channels)
+        rounds_of_part = ROUNDS_OF_FOLLOWED if follows else max(1, rounds // wanted)
+        part_steps = rounds_of_part * each * PART_GROUP
         parts = ceil_div(self.steps, part_steps)
         defines = {"GROUP": PART_GROUP, "EACH": each}
         itemsize = np.dtype(self.real).itemsize
-        partial, sizes = Workspace(0, itemsize), [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
-        bound = ("x",) if self.forward else ("x", "dy", "mean", *self.kept)
-        arguments = [*(Buffer(name) for name in bound), partial, *ints(channels, self.problem.pixels), *sizes]
-        if not self.forward:
-            arguments += [Scalar(name, self.real) for name in self.problem.activation_scalars]
-        kernels = (("batchnorm_parts_statistics", 1), ("batchnorm_parts_forward", 2))
-        if not self.forward:
-            kernels = (("batchnorm_parts_products", 3), ("batchnorm_parts_backward", 4))
-        first = self.launch(PARTS_FILE, kernels[0], defines, channels * parts, arguments)
-        arguments = self.result(*sizes, partial=(partial,))
-        second = self.launch(PARTS_FILE, kernels[1], defines, channels * parts, arguments, self.outputs)
-        return Launches((first, second), channels * parts * SUMS * itemsize)
+        layout = WorkspaceLayout(ALIGN)
+        partial = layout.take(channels * parts * SUMS * itemsize, itemsize)
+        sizes = [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
+        name = "batchnorm_parts_forward" if self.forward else "batchnorm_parts_backward"
+        if not follows:
+            arguments = self.result(*sizes, partial=(partial,))
+            first = self.launch(PARTS_FILE, (name, SUM), defines, channels * parts, arguments)
+            second = self.launch(PARTS_FILE, (name, FINISH), defines, channels * parts, arguments, self.outputs)
+            return Launches((first, second), layout.nbytes)
+        counters, count = layout.take((channels + 1) * 4, 4), Constant(np.uint32(channels + 1))
+        begin = self.planner.kernel(PARTS_FILE, "batchnorm_parts_begin", {}, self.problem.dtype)
+        first = Launch(begin, (round_up(channels + 1, PART_GROUP),), (PART_GROUP,), (counters, count), self.outputs)
+        lag = min(channels * parts, parts + LAG_PER_UNIT * device.compute_units)
+        arguments = self.result(*sizes, partial=(partial, counters, Constant(np.uint32(lag))))
+        defines["NVIDIA"] = int(device.compute_capability > 0)
+        kernel = (name, SUM | FINISH)
+        second = self.launch(PARTS_FILE, kernel, defines, 2 * channels * parts, arguments, self.outputs)
+        return Launches((first, second), layout.nbytes)
