@@ -12,9 +12,9 @@
 //
 // MAKES   1: sums, 2: the result, in a second launch, 3: both in one launch. In two launches groups go from the first
 //         images to the last, and those of the second launch go back, so that they begin with what caches still hold. In
-//         one launch groups go from channel to channel, and those that make results follow those that make sums `lag`
-//         parts later: caches hold what they read. They wait for the sums of their channel, which are made by groups that
-//         began earlier, since groups take their numbers from a counter as they begin.
+//         one launch groups go from channel to channel. Each makes the sums of a part, and the result of the part that is
+//         `lag` parts behind, which caches hold. It waits for the sums of that channel, which groups make that began
+//         earlier: groups take their numbers from a counter as they begin.
 #include "batchnorm/steps.cl"
 
 #ifndef MAKES
@@ -22,60 +22,56 @@
 #endif
 #define THREE 3
 
+#define ROUNDS for (uint start = begin; start < end; start += EACH * GROUP)
+#define PART(channel_of, part_of)                                                                              \
+    const uint channel = channel_of, part = part_of;                                                           \
+    const uint begin = min(part * part_steps, steps), end = min(begin + part_steps, steps);                    \
+    volatile global real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;
+
+#if MAKES == 3
 // Makes what a work-item wrote visible to groups that read a later change of a counter.
 #if NVIDIA
 #define PUBLISH asm volatile("membar.gl;" ::: "memory")
 #else
 #define PUBLISH mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
-
-#define ROUNDS for (uint start = begin; start < end; start += EACH * GROUP)
-#define OPEN_PART                                                               \
-    local real firsts[GROUP], seconds[GROUP];                                   \
-    const uint begin = part * part_steps, end = min(begin + part_steps, steps); \
-    OPEN_ROWS                                                                   \
-    volatile global real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;
-#if MAKES == 3
-// counters: 0, the next group's number; then the number of parts of each channel that are summed.
+// counters: the next group's number, then the number of parts of each channel that are summed.
 #define COUNTERS TENSOR_OF(uint, counters), const uint lag,
-#define FIND_PART                                                                                                \
-    local uint numbers[1];                                                                                       \
-    if (get_local_id(0) == 0) numbers[0] = TICKET;                                                               \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                \
-    const uint number = numbers[0], all = (uint)channels * parts, rest = number - lag;                           \
-    const bool alone = number < lag, last = number >= 2 * all - lag, sums_part = alone || (!last && rest % 2 == 0); \
-    const uint index = alone ? number : last ? number - all : sums_part ? lag + rest / 2 : rest / 2;             \
-    const uint channel = index / parts, part = index % parts;                                                    \
-    volatile global uint *done = OPEN(counters) + 1 + channel;                                                   \
-    OPEN_PART
-#ifdef BY_ID
-#define TICKET get_group_id(0)
-#else
-#define TICKET atomic_inc(OPEN(counters))
-#endif
-#define IF_SUMS if (sums_part)
+#define OPEN_GROUP                                                               \
+    local real firsts[GROUP], seconds[GROUP];                                    \
+    local uint numbers[1];                                                       \
+    if (get_local_id(0) == 0) numbers[0] = atomic_inc(OPEN(counters));           \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                \
+    const uint number = numbers[0], all = (uint)channels * parts;                \
+    OPEN_ROWS
+#define SUMS_PART PART(number / parts, number % parts)
+#define RESULT_PART PART(number < lag ? 0 : (number - lag) / parts, number < lag ? parts : (number - lag) % parts)
+#define IF_SUMS if (number < all)
 #define SUMMED       \
     {                \
         PUBLISH;     \
-        atomic_inc(done); \
+        atomic_inc(OPEN(counters) + 1 + channel); \
     }
-#define WAIT_FOR_SUMS                                            \
-    if (get_local_id(0) == 0) {                                  \
-        WAIT_LOOP                                                \
-        PUBLISH;                                                 \
-    }                                                            \
+#define WAIT_FOR_SUMS                                                            \
+    if (get_local_id(0) == 0 && number >= lag) {                                 \
+        volatile global uint *done = OPEN(counters) + 1 + channel;               \
+        WAIT_WHILE(*done < parts);                                               \
+        PUBLISH;                                                                 \
+    }                                                                            \
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 #ifdef MOST_WAITS
-#define WAIT_LOOP for (int i = 0; i < MOST_WAITS && *done < parts; i++);
+#define WAIT_WHILE(x) for (int i = 0; i < MOST_WAITS && (x); i++)
 #else
-#define WAIT_LOOP while (*done < parts);
+#define WAIT_WHILE(x) while (x)
 #endif
 #else
 #define COUNTERS
-#define FIND_PART                                                                                   \
+#define OPEN_GROUP                                                                                  \
+    local real firsts[GROUP], seconds[GROUP];                                                       \
     const uint group = MAKES == 1 ? get_group_id(0) : get_num_groups(0) - 1 - get_group_id(0);      \
-    const uint channel = group % (uint)channels, part = group / (uint)channels;                     \
-    OPEN_PART
+    OPEN_ROWS
+#define SUMS_PART PART(group % (uint)channels, group / (uint)channels)
+#define RESULT_PART SUMS_PART
 #define IF_SUMS
 #define SUMMED
 #define WAIT_FOR_SUMS
@@ -89,9 +85,18 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
     CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
     OUTPUT_OF(stored, var), KEPT_OUTPUTS TENSOR_OF(real, partial), COUNTERS const int channels, const int pixels,
     const uint steps, const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
-    FIND_PART
+    OPEN_GROUP
+#if MAKES & 2
+    RESULT_PART
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    real values[WIDE * EACH];
+    if (y_base) {
+        READ_ROUND(values, x, begin, end)
+    }
+#endif
 #if MAKES & 1
     IF_SUMS {
+        SUMS_PART
         const bool quads = QUAD_ALIGNED_stored(OPEN(x));
         real values[WIDE * EACH], sums[WIDE], squares[WIDE];
         WIDTH sums[e] = squares[e] = 0;
@@ -130,15 +135,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
             to[2] = second - first * d;
             SUMMED
         }
-        return;
     }
 #endif
 #if MAKES & 2
-    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-    real values[WIDE * EACH];
-    if (y_base) {
-        READ_ROUND(values, x, begin, end)
-    }
     WAIT_FOR_SUMS
     const real middle = of_channel[0];
     real first = 0, second = 0;
@@ -188,11 +187,22 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
     OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(real, partial),
     COUNTERS const int channels, const int pixels, const uint steps, const uint part_steps, const uint parts,
     const real share, const real eps SCALARS(SCALAR_LAST)) {
-    FIND_PART
-    const real mean_of_x = LOAD(OPEN(mean), channel);
-    OPEN_KEPT
+    OPEN_GROUP
+#if MAKES & 2
+    RESULT_PART
+    const bool quads =
+        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    real values[WIDE * EACH], gradients[WIDE * EACH];
+    if (dx_base) {
+        READ_ROUND(values, x, begin, end)
+        READ_ROUND(gradients, dy, begin, end)
+    }
+#endif
 #if MAKES & 1
     IF_SUMS {
+        SUMS_PART
+        const real mean_of_x = LOAD(OPEN(mean), channel);
+        OPEN_KEPT
         const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy));
         real sums[WIDE], products[WIDE];
         WIDTH sums[e] = products[e] = 0;
@@ -219,19 +229,13 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
             to[1] = second;
             SUMMED
         }
-        return;
     }
 #endif
 #if MAKES & 2
-    const bool quads =
-        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    real values[WIDE * EACH], gradients[WIDE * EACH];
-    if (dx_base) {
-        READ_ROUND(values, x, begin, end)
-        READ_ROUND(gradients, dy, begin, end)
-    }
-    const real inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     WAIT_FOR_SUMS
+    const real mean_of_x = LOAD(OPEN(mean), channel);
+    OPEN_KEPT
+    const real inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     real first = 0, second = 0;
     for (uint p = get_local_id(0); p < parts; p += GROUP) {
         first += of_channel[THREE * p];

@@ -130,5 +130,5 @@ class _Norm(TrainingKernels):
         arguments = self.result(*sizes, partial=(partial, counters, Constant(np.uint32(lag))))
         defines["NVIDIA"] = int(device.compute_capability > 0)
         kernel = (name, SUM | FINISH)
-        second = self.launch(PARTS_FILE, kernel, defines, 2 * channels * parts, arguments, self.outputs)
+        second = self.launch(PARTS_FILE, kernel, defines, channels * parts + lag, arguments, self.outputs)
         return Launches((first, second), layout.nbytes)
