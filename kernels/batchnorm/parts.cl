@@ -42,18 +42,19 @@
     local uint numbers[1];                                                       \
     if (get_local_id(0) == 0) numbers[0] = atomic_inc(OPEN(counters));           \
     barrier(CLK_LOCAL_MEM_FENCE);                                                \
-    const uint number = numbers[0], all = (uint)channels * parts;                \
+    const uint number = numbers[0];                                              \
     OPEN_ROWS
-#define SUMS_PART PART(number / parts, number % parts)
-#define RESULT_PART PART(number < lag ? 0 : (number - lag) / parts, number < lag ? parts : (number - lag) % parts)
-#define IF_SUMS if (number < all)
+// Groups without sums or without a result have a part of no steps: PoCL wants no barriers in branches.
+#define PART_OR_NONE(any, index) PART((any) ? (index) / parts : 0, (any) ? (index) % parts : parts)
+#define SUMS_PART PART_OR_NONE(number < (uint)channels * parts, number)
+#define RESULT_PART PART_OR_NONE(number >= lag, number - lag)
 #define SUMMED       \
     {                \
         PUBLISH;     \
         atomic_inc(OPEN(counters) + 1 + channel); \
     }
 #define WAIT_FOR_SUMS                                                            \
-    if (get_local_id(0) == 0 && number >= lag) {                                 \
+    if (get_local_id(0) == 0 && part < parts) {                                  \
         volatile global uint *done = OPEN(counters) + 1 + channel;               \
         WAIT_WHILE(*done < parts);                                               \
         PUBLISH;                                                                 \
@@ -72,7 +73,6 @@
     OPEN_ROWS
 #define SUMS_PART PART(group % (uint)channels, group / (uint)channels)
 #define RESULT_PART SUMS_PART
-#define IF_SUMS
 #define SUMMED
 #define WAIT_FOR_SUMS
 #endif
@@ -95,7 +95,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
     }
 #endif
 #if MAKES & 1
-    IF_SUMS {
+    {
         SUMS_PART
         const bool quads = QUAD_ALIGNED_stored(OPEN(x));
         real values[WIDE * EACH], sums[WIDE], squares[WIDE];
@@ -127,7 +127,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
         first = join_wide(sums);
         second = join_wide(squares);
         sum_group(&first, &second, firsts, seconds);
-        if (get_local_id(0) == 0) {
+        if (get_local_id(0) == 0 && part < parts) {
             volatile global real *to = of_channel + part * THREE;
             const real d = first / (real)((end - begin) * WIDE);
             to[0] = shift;
@@ -199,7 +199,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
     }
 #endif
 #if MAKES & 1
-    IF_SUMS {
+    {
         SUMS_PART
         const real mean_of_x = LOAD(OPEN(mean), channel);
         OPEN_KEPT
@@ -223,7 +223,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
         }
         real first = join_wide(sums), second = join_wide(products);
         sum_group(&first, &second, firsts, seconds);
-        if (get_local_id(0) == 0) {
+        if (get_local_id(0) == 0 && part < parts) {
             volatile global real *to = of_channel + part * THREE;
             to[0] = first;
             to[1] = second;
