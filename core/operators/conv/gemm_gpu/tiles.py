@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
 ROWS = Path(__file__).with_name("tiles.txt")
-NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
-NUMBERS += ("busy_vectors",)
+BUSY = ("busy_whole", "busy_mixed", "busy_pixels", "busy_vectors")
+NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BUSY)
 HALO = "halo"
 SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
@@ -156,11 +156,12 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
-            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:13])))
-            numbers.update(zip(SPEEDS, map(float, words[13:17])))
-            options = tuple(word for word in words[17:] if word.startswith("-"))
-            micro = next((word for word in words[17:] if word in MICRO_KERNELS), "fma")
-            fixed_group = "free" not in words[17:]
+            speeds, settings = words[1 + len(NUMBERS) :][: len(SPEEDS)], words[1 + len(NUMBERS) + len(SPEEDS) :]
+            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:])))
+            numbers.update(zip(SPEEDS, map(float, speeds)))
+            options = tuple(word for word in settings if word.startswith("-"))
+            micro = next((word for word in settings if word in MICRO_KERNELS), "fma")
+            fixed_group = "free" not in settings
             name, _, mode = words[0].partition(":")
             tile = GroupTile(
                 name,
@@ -169,8 +170,8 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 fixed_group=fixed_group,
                 micro=micro,
                 tf32=mode == TF32,
-                taps="taps" in words[17:],
-                halo=HALO in words[17:],
+                taps="taps" in settings,
+                halo=HALO in settings,
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
