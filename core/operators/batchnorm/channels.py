@@ -17,9 +17,8 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Constant, Launch, Launches, Scalar, ints
-from clgraft.core.planning.workspace import ALIGN, WorkspaceLayout
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
+from clgraft.core.problem import ceil_div
 
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
@@ -27,13 +26,12 @@ WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
 # work-items of a work-group that takes a whole channel; backward holds two tensors, for which 1024 lack registers
 GROUPS = {"forward_training": (128, 256, 512, 1024), "backward_training": (128, 256, 512)}
 MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too many registers
+# the same on NVIDIA's devices in work-groups of LONE_GROUP, of which one fills a compute unit
+MOST_HELD_ALONE = {"forward_training": 25, "backward_training": 13}
+LONE_GROUP = 512
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
-SUM, FINISH = 1, 2  # what a launch of parts MAKES
-FOLLOWING_CAPABILITY = 70  # compute capability of NVIDIA's devices that make sums and results in one launch, times 10
-ROUNDS_OF_FOLLOWED = 1  # of a part there
-LAG_PER_UNIT = 4  # parts between a channel's sums and its result, for each compute unit: those that run
 SUMS = 3  # sums of a part
 FEWEST_PIXELS = 8
 MOST_ELEMENTS = 2**31  # elements of a channel
@@ -61,6 +59,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
         raise Declined(f"work-groups of {planner.device.max_work_group_size} are too small")
     norm = _Norm(problem, planner)
     group = next((group for group in groups if group * MOST_HELD >= norm.steps), 0)
+    if norm.fits_alone() and not 0 < group <= LONE_GROUP:
+        group = LONE_GROUP
     return norm.whole(group) if group else norm.parts()
 
 
@@ -73,6 +73,13 @@ class _Norm(TrainingKernels):
         self.steps = problem.batch * problem.pixels // self.wide
         self.defines["WIDE"] = self.wide
         self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
+
+    def fits_alone(self) -> bool:
+        """Return whether a work-group that fills a compute unit holds a channel, and each unit gets one."""
+        device, problem = self.planner.device, self.problem
+        suits = device.device_class == "nvidia" and problem.dtype != "float64" and self.wide > 1
+        held = LONE_GROUP * MOST_HELD_ALONE[problem.direction]
+        return suits and problem.channels >= device.compute_units and self.steps <= held
 
     def launch(
         self,
@@ -104,31 +111,22 @@ class _Norm(TrainingKernels):
 
     def parts(self) -> Launches:
         """Plan work-groups for parts of channels."""
-        device, channels = self.planner.device, self.problem.channels
-        each = PART_EACH[self.problem.direction] * 4 // self.wide
+        channels, each = self.problem.channels, PART_EACH[self.problem.direction] * 4 // self.wide
         rounds = ceil_div(self.steps, each * PART_GROUP)
-        follows = device.compute_capability >= FOLLOWING_CAPABILITY
-        wanted = ceil_div(GROUPS_PER_UNIT * device.compute_units, channels)
-        rounds_of_part = ROUNDS_OF_FOLLOWED if follows else max(1, rounds // wanted)
-        part_steps = rounds_of_part * each * PART_GROUP
+        wanted = ceil_div(GROUPS_PER_UNIT * self.planner.device.compute_units, channels)
+        part_steps = max(1, rounds // wanted) * each * PART_GROUP
         parts = ceil_div(self.steps, part_steps)
         defines = {"GROUP": PART_GROUP, "EACH": each}
         itemsize = np.dtype(self.real).itemsize
-        layout = WorkspaceLayout(ALIGN)
-        partial = layout.take(channels * parts * SUMS * itemsize, itemsize)
-        sizes = [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
-        name = "batchnorm_parts_forward" if self.forward else "batchnorm_parts_backward"
-        if not follows:
-            arguments = self.result(*sizes, partial=(partial,))
-            first = self.launch(PARTS_FILE, (name, SUM), defines, channels * parts, arguments)
-            second = self.launch(PARTS_FILE, (name, FINISH), defines, channels * parts, arguments, self.outputs)
-            return Launches((first, second), layout.nbytes)
-        counters, count = layout.take((channels + 1) * 4, 4), Constant(np.uint32(channels + 1))
-        begin = self.planner.kernel(PARTS_FILE, "batchnorm_parts_begin", {}, self.problem.dtype)
-        first = Launch(begin, (round_up(channels + 1, PART_GROUP),), (PART_GROUP,), (counters, count), self.outputs)
-        lag = min(channels * parts, parts + LAG_PER_UNIT * device.compute_units)
-        arguments = self.result(*sizes, partial=(partial, counters, Constant(np.uint32(lag))))
-        defines["NVIDIA"] = int(device.compute_capability > 0)
-        kernel = (name, SUM | FINISH)
-        second = self.launch(PARTS_FILE, kernel, defines, channels * parts + lag, arguments, self.outputs)
-        return Launches((first, second), layout.nbytes)
+        partial, sizes = Workspace(0, itemsize), [Constant(np.uint32(n)) for n in (self.steps, part_steps, parts)]
+        bound = ("x",) if self.forward else ("x", "dy", "mean", *self.kept)
+        arguments = [*(Buffer(name) for name in bound), partial, *ints(channels, self.problem.pixels), *sizes]
+        if not self.forward:
+            arguments += [Scalar(name, self.real) for name in self.problem.activation_scalars]
+        kernels = (("batchnorm_parts_statistics", 1), ("batchnorm_parts_forward", 2))
+        if not self.forward:
+            kernels = (("batchnorm_parts_products", 3), ("batchnorm_parts_backward", 4))
+        first = self.launch(PARTS_FILE, kernels[0], defines, channels * parts, arguments)
+        arguments = self.result(*sizes, partial=(partial,))
+        second = self.launch(PARTS_FILE, kernels[1], defines, channels * parts, arguments, self.outputs)
+        return Launches((first, second), channels * parts * SUMS * itemsize)

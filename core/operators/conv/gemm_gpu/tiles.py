@@ -26,7 +26,6 @@ MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
 MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
 HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
-SHORTEST_STAGES = 2  # of wgmma's tiles' depths: up to here more work-groups run at the same time
 STAGES = 4  # tiles of a work-group in local memory, at most
 SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round towards zero, add up
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
@@ -250,8 +249,7 @@ def choose(
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
-            hidden = 1 if tile.micro == "wgmma" and length > SHORTEST_STAGES else busy
-            each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / hidden)
+            each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
             full, rest = divmod(ceil_div(tiles * parts, device.compute_units), busy)
             time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
