@@ -13,6 +13,7 @@ from clgraft.core.errors import ArgumentError, BuildError
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import hopper, ptx
 from clgraft.core.session.context import Context
@@ -177,9 +178,8 @@ def test_devices_get_what_they_have() -> None:
     assert micros(compute_capability=90) == micros(compute_capability=86) == {"fma"}
 
 
-def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
-    """Its sums are too few to hide how operands are split."""
-    device = replace(
+def an_h200() -> DeviceInfo:
+    return replace(
         core.context().device,
         device_class="nvidia",
         compute_capability=90,
@@ -188,8 +188,33 @@ def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
         local_memory=48 * 1024,
         max_work_group_size=1024,
     )
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), device, 4).tile.micro == "fma"
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), device, 4).tile.micro == "wgmma"
+
+
+def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
+    """Its sums are too few to hide how operands are split."""
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), an_h200(), 4).tile.micro == "fma"
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), an_h200(), 4).tile.micro == "wgmma"
+
+
+# products of dense layers and 1x1 convolutions, and the fastest tile and number of parts on an H200
+MEASURED = {
+    ProductShape(512, 4096, 4096, 1, vectors=True): ("128x128x32-wgmma", 1),
+    ProductShape(256, 4096, 4096, 1, vectors=True): ("128x128x32-wgmma", 2),
+    ProductShape(64, 4096, 4096, 1, vectors=True): ("64x128x32-wgmma", 4),
+    ProductShape(4096, 4096, 64, 1, 64): ("64x64x32-wgmma", 1),
+    ProductShape(4096, 4096, 128, 1, 128): ("128x128x32-wgmma", 1),
+    ProductShape(512, 4096, 4096, 1, 4096): ("128x128x32-wgmma", 1),
+    ProductShape(256, 64 * 3136, 64, 1, 64): ("64x64x32-wgmma", 1),
+    ProductShape(512, 64 * 784, 128, 1, 128): ("128x128x32-wgmma", 1),
+    ProductShape(512, 64 * 49, 2048, 1, 2048): ("128x128x32-wgmma", 1),
+    ProductShape(64, 256, 64 * 3136, 1, vectors=True): ("64x128x32-wgmma", 66),
+}
+
+
+@pytest.mark.parametrize("product", MEASURED, ids=str)
+def test_the_model_chooses_what_was_fastest(product: ProductShape) -> None:
+    choice = gpu_gemm_tiles.choose(product, an_h200(), 4)
+    assert (choice.tile.name, choice.parts) == MEASURED[product]
 
 
 def test_a_tile_for_several_taps_serves_no_other_products() -> None:
