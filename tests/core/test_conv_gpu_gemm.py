@@ -61,6 +61,16 @@ def test_every_tile(name: str, forced: list) -> None:
     check(context, core.parse(text), "gpu_gemm", accumulate=True)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.bytes == 4])
+def test_every_tile_with_vectors_of_pixels(name: str, forced: list) -> None:
+    """The gradient of one tap's weights, whole and split."""
+    forced[:] = TILES[name], 1
+    check(Context.on(None), core.parse("conv backward_filter g2 n3 ic70 ih2 iw6 oc36 kh1 kw1"), "gpu_gemm")
+    forced[:] = TILES[name], 2
+    check(Context.on(None), core.parse("conv backward_filter n2 ic37 iw100 oc70 kw1"), "gpu_gemm", accumulate=True)
+
+
 PHASES = (
     "conv n2 ic5 ih7 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1",
     "conv g2 n3 ic70 ih5 iw6 oc64 kh1 kw1 sh2 sw2",
