@@ -80,16 +80,20 @@ def test_vectors_of_pixels(text: str, tile: GroupTile, forced: list) -> None:
     check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=5)
 
 
-def test_vectors_of_pixels_that_are_not_aligned(forced: list) -> None:
+@pytest.mark.parametrize("direction", ["forward", "backward_filter"])
+def test_vectors_of_pixels_that_are_not_aligned(direction: str, forced: list) -> None:
     forced[:] = LARGEST, 1
-    problem = core.parse("conv forward n2 ic64 ih2 iw6 oc5 kh1 kw1")
+    problem = core.parse("conv n2 ic64 ih2 iw6 oc5 kh1 kw1").with_direction(direction)
     plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
     arrays = random_arrays(problem)
-    x = np.empty(arrays["x"].size + 1, np.float32)[1:].reshape(arrays["x"].shape)
-    x[:] = arrays["x"]
-    y = np.full((2, 5, 2, 6), np.nan, np.float32)
-    plan.run(x=x, w=arrays["w"], y=y)
-    np.testing.assert_allclose(y, reference(problem, arrays), rtol=1e-5, atol=1e-5)
+    moved = {}
+    for name in (argument.name for argument in problem.arguments() if argument.role == "in"):
+        array = arrays[name]
+        moved[name] = np.empty(array.size + 1, np.float32)[1:].reshape(array.shape)
+        moved[name][:] = array
+    result = np.full(problem.arguments()[-1].shape, np.nan, np.float32)
+    plan.run(**moved, **{OUTPUTS[direction]: result})
+    np.testing.assert_allclose(result, reference(problem, arrays), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("text", PROBLEMS[::2][:2])
