@@ -269,6 +269,10 @@ class _Builder:
         tile = self.choose(product, split=False).tile
         # as many for each phase as for the largest one
         work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
+        if work_groups * len(grids) <= self.planner.device.compute_units:  # the deepest phase alone decides
+            deepest = ProductShape(rows, largest.pixels, channels * taps, problem.groups, channels)
+            tile = self.choose(deepest, split=False).tile
+            work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
