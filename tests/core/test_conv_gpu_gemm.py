@@ -92,6 +92,22 @@ def test_all_phases_of_a_stride_in_one_launch(text: str) -> None:
     check(core.context(), problem, "gpu_gemm", accumulate=True, seed=3)
 
 
+@pytest.mark.parametrize(("units", "depths"), [(1, [72]), (1000, [72, 128])])
+def test_few_tiles_of_phases_suit_the_deepest(units: int, depths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each compute unit has one at most, that phase decides how long they take."""
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=units)
+    asked = []
+
+    def choose(product: ProductShape, *arguments: object) -> TileChoice:
+        asked.append(product.depth)
+        return gpu_gemm_tiles.choose(product, *arguments)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    gpu_gemm.plan(core.parse("conv backward_data n2 ic16 ih8 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1"), context)
+    assert asked == depths
+
+
 def random_problem(seed: int) -> core.ConvProblem:
     rng = np.random.default_rng(seed)
     ndim = int(rng.integers(1, 4))
