@@ -58,6 +58,15 @@
 #define BLEND_ELEMENT(n, kind)                                                        \
     if (wanted_##n && element + e < total) { BLEND(n, LOAD_##kind(ys##n, element + e)) } \
     results_##n[e] = y##n;
+// The same in whole groups that overwrite all outputs.
+#ifdef BETA
+#define AND_OVERWRITES(n, kind) && false
+#else
+#define AND_OVERWRITES(n, kind) && wanted_##n && !accumulate_##n
+#endif
+#define READ_QUAD(n, kind, unit) READ_QUAD_##kind(all_##n + 4 * u, xs##n + element)
+#define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
+#define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)
 #define WRITE(n, kind)                                                                              \
     if (wanted_##n) {                                                                               \
         if (quads && element + 4 <= total) {                                                        \
@@ -76,6 +85,30 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
     const INDEX group = get_num_groups(0) - 1 - get_group_id(0);
     const INDEX begin = (group * (UNROLL * GROUP) + get_local_id(0)) * 4;
     INPUTS(DECLARE_ALL)
+#ifndef BROADCASTS
+    // Whole groups that overwrite have no branches: what these take counts where a launch is short.
+    if (quads && group * (UNROLL * GROUP * 4) + UNROLL * GROUP * 4 <= total OUTPUTS(AND_OVERWRITES)) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const INDEX element = begin + u * (GROUP * 4);
+            INPUTS(READ_QUAD)
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const INDEX element = begin + u * (GROUP * 4);
+            OUTPUTS(DECLARE_RESULTS)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                INPUTS(FETCH)
+                OUTPUTS(DECLARE_OUTPUT)
+                BODY
+                OUTPUTS(SCALE_ELEMENT)
+            }
+            OUTPUTS(WRITE_QUAD)
+        }
+        return;
+    }
+#endif
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const INDEX element = begin + u * (GROUP * 4);

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm import channels, generated
+from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.core.test_batchnorm import (
     EPS,
@@ -52,6 +55,30 @@ def test_matches_float64(line: str, direction: str) -> None:
     first = run_into_nan(problem, arrays)
     again = run_into_nan(problem, arrays)
     assert all(first[name].tobytes() == again[name].tobytes() for name in first)
+
+
+@pytest.mark.parametrize(
+    ("line", "direction", "group"),
+    [
+        ("n8 c2 s3136", "forward_training", 512),
+        ("f16 n7 c2 s3136", "backward_training", 512),
+        ("n16 c2 s3136", "forward_training", 256),
+    ],
+)
+def test_nvidias_devices_hold_longer_channels(line: str, direction: str, group: int) -> None:
+    problem = parse(f"batchnorm {line}", direction)
+    context = Context.on(None)
+    changes = {"is_cpu": False, "is_gpu": True, "compute_units": 2, "device_class": "nvidia"}
+    context.device = replace(context.device, **changes)
+    arrays = random_arrays(problem, 3.0)
+    results = {a.name: np.full(a.shape, np.nan, a.dtype) for a in problem.arguments() if a.role == "out"}
+    (launch,) = channels.plan(problem, context).launches
+    assert (launch.global_size, launch.local_size) == ((2 * group,), (group,))
+    context.plan(problem, algorithm="channels").run(scalars={"eps": EPS}, **arrays, **results)
+    check(results, reference(problem, arrays), problem.dtype, 300)
+    context.device = replace(context.device, compute_units=3)
+    launches = channels.plan(problem, context).launches
+    assert len(launches) == 2 or launches[0].local_size == (1024,)
 
 
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])

@@ -61,6 +61,16 @@ def test_every_tile(name: str, forced: list) -> None:
     check(context, core.parse(text), "gpu_gemm", accumulate=True)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name, tile in TILES.items() if tile.bytes == 4])
+def test_every_tile_with_vectors_of_pixels(name: str, forced: list) -> None:
+    """The gradient of one tap's weights, whole and split."""
+    forced[:] = TILES[name], 1
+    check(Context.on(None), core.parse("conv backward_filter g2 n3 ic70 ih2 iw6 oc36 kh1 kw1"), "gpu_gemm")
+    forced[:] = TILES[name], 2
+    check(Context.on(None), core.parse("conv backward_filter n2 ic37 iw100 oc70 kw1"), "gpu_gemm", accumulate=True)
+
+
 PHASES = (
     "conv n2 ic5 ih7 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1",
     "conv g2 n3 ic70 ih5 iw6 oc64 kh1 kw1 sh2 sw2",
@@ -80,6 +90,22 @@ def test_all_phases_of_a_stride_in_one_launch(text: str) -> None:
     assert names == ["conv_pack_weights", "conv_gemm"]
     check(core.context(), problem, "gpu_gemm")
     check(core.context(), problem, "gpu_gemm", accumulate=True, seed=3)
+
+
+@pytest.mark.parametrize(("units", "depths"), [(1, [72]), (1000, [72, 128])])
+def test_few_tiles_of_phases_suit_the_deepest(units: int, depths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each compute unit has one at most, that phase decides how long they take."""
+    context = Context.on(None)
+    context.device = replace(context.device, compute_units=units)
+    asked = []
+
+    def choose(product: ProductShape, *arguments: object) -> TileChoice:
+        asked.append(product.depth)
+        return gpu_gemm_tiles.choose(product, *arguments)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    gpu_gemm.plan(core.parse("conv backward_data n2 ic16 ih8 iw8 oc32 kh3 kw3 sh2 sw2 ph1 pw1"), context)
+    assert asked == depths
 
 
 def random_problem(seed: int) -> core.ConvProblem:

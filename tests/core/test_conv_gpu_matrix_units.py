@@ -13,6 +13,7 @@ from clgraft.core.errors import ArgumentError, BuildError
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import hopper, ptx
 from clgraft.core.session.context import Context
@@ -62,25 +63,37 @@ ONE_TAP = (
 )
 
 
+FILTERS = (
+    "conv backward_filter g2 n3 ic70 ih2 iw6 oc36 kh1 kw1",  # a step has pixels of several images
+    "conv backward_filter n2 ic37 iw100 oc70 kw1",
+    "conv backward_filter n5 ic6 id2 ih2 iw1 oc130 kd1 kh1 kw1",
+    "conv backward_filter n2 ic32 ih3 iw3 oc40 kh1 kw1",
+)
+
+
 @pytest.mark.parametrize("tile", [ROWS[0], SMALLEST["mma"], LARGEST], ids=lambda tile: tile.name)
-@pytest.mark.parametrize("text", ONE_TAP)
+@pytest.mark.parametrize("text", ONE_TAP + FILTERS)
 def test_vectors_of_pixels(text: str, tile: GroupTile, forced: list) -> None:
     """Kernels of one tap, whole and in parts of one, two and more steps."""
-    parts = 1 + ONE_TAP.index(text) % 2
+    parts = 1 + (ONE_TAP + FILTERS).index(text) % 2
     forced[:] = tile, parts
     check(Context.on(None), core.parse(text), "gpu_gemm", accumulate=parts == 2, seed=5)
 
 
-def test_vectors_of_pixels_that_are_not_aligned(forced: list) -> None:
+@pytest.mark.parametrize("direction", ["forward", "backward_filter"])
+def test_vectors_of_pixels_that_are_not_aligned(direction: str, forced: list) -> None:
     forced[:] = LARGEST, 1
-    problem = core.parse("conv forward n2 ic64 ih2 iw6 oc5 kh1 kw1")
+    problem = core.parse("conv n2 ic64 ih2 iw6 oc5 kh1 kw1").with_direction(direction)
     plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
     arrays = random_arrays(problem)
-    x = np.empty(arrays["x"].size + 1, np.float32)[1:].reshape(arrays["x"].shape)
-    x[:] = arrays["x"]
-    y = np.full((2, 5, 2, 6), np.nan, np.float32)
-    plan.run(x=x, w=arrays["w"], y=y)
-    np.testing.assert_allclose(y, reference(problem, arrays), rtol=1e-5, atol=1e-5)
+    moved = {}
+    for name in (argument.name for argument in problem.arguments() if argument.role == "in"):
+        array = arrays[name]
+        moved[name] = np.empty(array.size + 1, np.float32)[1:].reshape(array.shape)
+        moved[name][:] = array
+    result = np.full(problem.arguments()[-1].shape, np.nan, np.float32)
+    plan.run(**moved, **{OUTPUTS[direction]: result})
+    np.testing.assert_allclose(result, reference(problem, arrays), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("text", PROBLEMS[::2][:2])
@@ -169,9 +182,8 @@ def test_devices_get_what_they_have() -> None:
     assert micros(compute_capability=90) == micros(compute_capability=86) == {"fma"}
 
 
-def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
-    """Its sums are too few to hide how operands are split."""
-    device = replace(
+def an_h200() -> DeviceInfo:
+    return replace(
         core.context().device,
         device_class="nvidia",
         compute_capability=90,
@@ -180,8 +192,33 @@ def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
         local_memory=48 * 1024,
         max_work_group_size=1024,
     )
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), device, 4).tile.micro == "fma"
-    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), device, 4).tile.micro == "wgmma"
+
+
+def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
+    """Its sums are too few to hide how operands are split."""
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 27, 1, 3), an_h200(), 4).tile.micro == "fma"
+    assert gpu_gemm_tiles.choose(ProductShape(128, 50000, 1152, 1, 128), an_h200(), 4).tile.micro == "wgmma"
+
+
+# products of dense layers and 1x1 convolutions, and the fastest tile and number of parts on an H200
+MEASURED = {
+    ProductShape(512, 4096, 4096, 1, vectors=True): ("128x128x32-wgmma", 1),
+    ProductShape(256, 4096, 4096, 1, vectors=True): ("128x128x32-wgmma", 2),
+    ProductShape(64, 4096, 4096, 1, vectors=True): ("64x128x32-wgmma", 4),
+    ProductShape(4096, 4096, 64, 1, 64): ("64x64x32-wgmma", 1),
+    ProductShape(4096, 4096, 128, 1, 128): ("128x128x32-wgmma", 1),
+    ProductShape(512, 4096, 4096, 1, 4096): ("128x128x32-wgmma", 1),
+    ProductShape(256, 64 * 3136, 64, 1, 64): ("64x64x32-wgmma", 1),
+    ProductShape(512, 64 * 784, 128, 1, 128): ("128x128x32-wgmma", 1),
+    ProductShape(512, 64 * 49, 2048, 1, 2048): ("128x128x32-wgmma", 1),
+    ProductShape(64, 256, 64 * 3136, 1, vectors=True): ("64x128x32-wgmma", 66),
+}
+
+
+@pytest.mark.parametrize("product", MEASURED, ids=str)
+def test_the_model_chooses_what_was_fastest(product: ProductShape) -> None:
+    choice = gpu_gemm_tiles.choose(product, an_h200(), 4)
+    assert (choice.tile.name, choice.parts) == MEASURED[product]
 
 
 def test_a_tile_for_several_taps_serves_no_other_products() -> None:

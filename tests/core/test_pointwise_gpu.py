@@ -50,7 +50,7 @@ def test_maps_of_one_input(length: int, dtype: str) -> None:
     x = np.random.default_rng(2).standard_normal(length).astype(problem.dtype)
     with planning_for(GPU) as context:
         (launch,) = context.choose(problem).launches.launches
-        assert launch.global_size == (-(-length // 2048) * 256,)
+        assert (launch.global_size, launch.local_size) == ((-(-length // 1024) * 128,), (128,))
         results = run(context, problem, {"x0": x})
         large = core.parse(f"pointwise x0[{context.device.kept_in_caches // 4}] : y0 = x0 * x0")
         (launch,) = context.choose(large).launches.launches

@@ -18,14 +18,18 @@ from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "channels"
 FOR_GPUS = True  # a search on a CPU device does not try it
 WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
 # work-items of a work-group that takes a whole channel; backward holds two tensors, for which 1024 lack registers
 GROUPS = {"forward_training": (128, 256, 512, 1024), "backward_training": (128, 256, 512)}
+MOST_SHARING = 512  # of these, up to which a compute unit takes several work-groups
 MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too many registers
+# work-groups of which one fills a compute unit of NVIDIA's, and the reads of a tensor that a work-item keeps there
+LONE_GROUPS = {"forward_training": ((512, 19), (256, 49)), "backward_training": ((512, 13),)}
+MOST_IDLE = 1.1  # compute units times rounds of such work-groups, for each channel
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
@@ -56,6 +60,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
         raise Declined(f"work-groups of {planner.device.max_work_group_size} are too small")
     norm = _Norm(problem, planner)
     group = next((group for group in groups if group * MOST_HELD >= norm.steps), 0)
+    if group == 0 or group > MOST_SHARING:
+        group = norm.lone_group() or group
     return norm.whole(group) if group else norm.parts()
 
 
@@ -68,6 +74,16 @@ class _Norm(TrainingKernels):
         self.steps = problem.batch * problem.pixels // self.wide
         self.defines["WIDE"] = self.wide
         self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
+
+    def lone_group(self) -> int:
+        """Return the size of a work-group that fills a compute unit with a channel; 0: none, or units would idle."""
+        device, problem = self.planner.device, self.problem
+        units = round_up(problem.channels, device.compute_units)
+        if device.device_class != "nvidia" or problem.dtype == "float64" or self.wide == 1:
+            return 0
+        if units > MOST_IDLE * problem.channels:
+            return 0
+        return next((group for group, held in LONE_GROUPS[problem.direction] if group * held >= self.steps), 0)
 
     def launch(
         self,

@@ -233,8 +233,11 @@ class _Generator:
             flat = [is_flat and stride == step for is_flat, stride in zip(flat, axis.strides)]
             step *= axis.size
         outer, length = self.axes[:-1], self.inner.size
+        past_caches = outgrows_caches(self.planner, total * np.dtype(self.loop.dtype).itemsize)
+        unroll, group = 1 if past_caches else max(1, MAP_READS // max(1, len(self.inputs))), GROUP
         if all(flat):
             defines, arguments = self.defines((), unit=FLAT), [*self.arguments(()), *ints(0)]
+            group //= unroll
         else:
             outer = outer or (self.one,)
             in_rows = length % QUAD == 0 and not any(
@@ -243,11 +246,10 @@ class _Generator:
             ways = [FLAT if f and not in_rows else walks for f, walks in zip(flat, self.inner.strides)]
             defines = {**self.defines(outer, unit=2), "BROADCASTS": 1}
             arguments = [*self.arguments(outer), *ints(*ways, in_rows)]
-        past_caches = outgrows_caches(self.planner, total * np.dtype(self.loop.dtype).itemsize)
-        defines["UNROLL"] = unroll = 1 if past_caches else max(1, MAP_READS // max(1, len(self.inputs)))
-        size = ceil_div(total, QUAD * unroll * GROUP) * GROUP
+        defines |= {"UNROLL": unroll, "GROUP": group}
+        size = ceil_div(total, QUAD * unroll * group) * group
         arguments += _ulongs(length, total)
-        return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, GROUP, arguments)
+        return self.launch("pointwise/gpu.cl", "pointwise_quads", defines, size, group, arguments)
 
     def map_elements(self) -> Launch:
         if not self.is_cpu:

@@ -9,12 +9,6 @@
 #define TAP_MAJOR 0
 #endif
 
-// 1: kernels of one tap, stride 1 and no padding, of planes whose elements are a multiple of 4, with whole steps: four
-// neighbouring pixels are one vector.
-#ifndef PIXEL_VECTORS
-#define PIXEL_VECTORS 0
-#endif
-
 #if PIXEL_VECTORS
 #define COLUMNS 1
 #define VECTORS_OF_ROW (TILE_N / 4)

@@ -84,6 +84,12 @@
 #define BOUNDED 1
 #endif
 
+// 1: kernels of one tap, stride 1 and no padding, of planes whose elements are a multiple of 4: four neighbouring pixels
+// are one vector. The gather loader also needs whole steps.
+#ifndef PIXEL_VECTORS
+#define PIXEL_VECTORS 0
+#endif
+
 // Spatial axes that have taps or strides, counted from the innermost.
 #ifndef AXES
 #define AXES 3
@@ -110,6 +116,8 @@
 
 #if (LOADER == 1 && !HALO) || LOADER == 3
 #include "conv/gemm_gpu/vectors_of_rows.cl"
+#elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS)
+#include "conv/gemm_gpu/vectors_of_columns.cl"
 #endif
 
 // Where sums of a part lie; conv/gemm_gpu/matrices.cl has another way.

@@ -12,14 +12,13 @@
 #endif
 
 #if LOADER == 4
-// A vector is four neighbours of the depth.
-#define A_FETCHES (TILE_M * TILE_K / 4 / THREADS)
-#define A_FIRST_DEPTH(id) ((id) % (TILE_K / 4) * 4)
-#define A_FIRST_ROW(id) ((id) / (TILE_K / 4))
-#endif
+#define A_FIRST_DEPTH(id) FIRST_DEPTH(id)
+#define A_FIRST_ROW(id) FIRST_LANE(id)
+#else
 #define B_FETCHES (TILE_N * TILE_K / 4 / THREADS)
 #if TILE_N * TILE_K / 4 % THREADS || (!A_TRANSPOSED && TILE_M * TILE_K / 4 % THREADS)
 #error the work-items do not divide the tiles
+#endif
 #endif
 
 // INTERLEAVED   so many matrices lie together: [row][column / 8][matrices][8 columns], also those of the products; 0:
@@ -71,10 +70,10 @@ typedef struct {
 
 // Work-item id's vector number i of B: where it is stored, and by how many rows it lies behind the first one in memory.
 #if LOADER == 4
-#define B_PLACE(id, i) (B_ELEMENT((id) % (TILE_K / 4) * 4, (id) / (TILE_K / 4) + (i) * (THREADS / (TILE_K / 4))) / 4)
-#define B_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 2)
-#define A_DISTANCE(i) IN_MEMORY((i) * (THREADS / (TILE_K / 4)), TWINS == 1)
-#if TWINS && THREADS / (TILE_K / 4) % 16
+#define B_PLACE(id, i) (B_ELEMENT(FIRST_DEPTH(id), FIRST_LANE(id) + (i) * LANES) / 4)
+#define B_DISTANCE(i) IN_MEMORY((i) * LANES, TWINS == 2)
+#define A_DISTANCE(i) IN_MEMORY((i) * LANES, TWINS == 1)
+#if TWINS && LANES % 16
 #error a work-item fetches twins or others
 #endif
 #else
@@ -208,30 +207,14 @@ IN_PLACE void loader_store(Fetched *fetched, local realv *a, local realv *b) {
     for (int i = 0; i < B_FETCHES; i++) fetched->b[i] *= fetched->sign;
 #endif
 #if LOADER == 4
-    const int k = id % (TILE_K / 4) * 4;
-    local real *to_a = (local real *)a, *to_b = (local real *)b;
-#pragma unroll
-    for (int i = 0; i < A_FETCHES; i++) {
-        const int m = id / (TILE_K / 4) + i * (THREADS / (TILE_K / 4));
-        A_PUT(to_a, k, m, fetched->a[i].s0);
-        A_PUT(to_a, k + 1, m, fetched->a[i].s1);
-        A_PUT(to_a, k + 2, m, fetched->a[i].s2);
-        A_PUT(to_a, k + 3, m, fetched->a[i].s3);
-    }
-#if !DEPTH_INNER
-#pragma unroll
-    for (int i = 0; i < B_FETCHES; i++) {
-        const int n = id / (TILE_K / 4) + i * (THREADS / (TILE_K / 4));
-        to_b[B_ELEMENT(k, n)] = fetched->b[i].s0;
-        to_b[B_ELEMENT(k + 1, n)] = fetched->b[i].s1;
-        to_b[B_ELEMENT(k + 2, n)] = fetched->b[i].s2;
-        to_b[B_ELEMENT(k + 3, n)] = fetched->b[i].s3;
-    }
+    store_columns_a(fetched->a, (local real *)a);
+#if !ASYNC_VECTORS
+    store_columns_b(fetched->b, b);
 #endif
 #else
     store_rows(fetched->a, a);
 #endif
-#if (LOADER == 3 || DEPTH_INNER) && !ASYNC_VECTORS
+#if LOADER == 3
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) b[B_PLACE(id, i)] = fetched->b[i];
 #endif

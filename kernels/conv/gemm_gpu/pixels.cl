@@ -2,8 +2,14 @@
 // there.
 //
 // A work-item has one pixel of every step, so that neighbours read neighbouring pixels; it writes a column of each
-// tile.
+// tile. With PIXEL_VECTORS it has four.
 
+#define LOADER_TENSORS CONST_TENSOR(source), CONST_TENSOR(dy)
+#define LOADER_COPY_A(loader, a_tile)
+
+#if PIXEL_VECTORS
+#include "conv/gemm_gpu/pixel_vectors.cl"
+#else
 #define LANES (THREADS / TILE_K)  // work-items that share a pixel
 #define A_FETCHES (TILE_M / LANES)
 #define B_FETCHES (TILE_N / LANES)
@@ -11,7 +17,6 @@
 #error the work-items do not divide the tiles
 #endif
 
-#define LOADER_TENSORS CONST_TENSOR(source), CONST_TENSOR(dy)
 #define LOADER_LOCALS local int4 column_taps[TILE_N]
 
 typedef struct {
@@ -35,7 +40,6 @@ typedef struct {
     loader_open(loader, OPEN(source), OPEN(dy), column_taps, rows, columns, first * TILE_K, row_tile, column_tile, group, \
                 groups, grid)
 #define LOADER_FETCH(loader, fetched, b_tile, more) loader_fetch(loader, fetched, rows, depth, grid)
-#define LOADER_COPY_A(loader, a_tile)
 
 void loader_open(Loader *loader, global const stored *source, global const stored *dy, local int4 *taps, const int rows,
                  const int columns, const int first, const int row_tile, const int column_tile, const int group,
@@ -120,3 +124,4 @@ IN_PLACE void loader_store(const Fetched *fetched, local realv *a, local realv *
 #pragma unroll
     for (int i = 0; i < B_FETCHES; i++) to_b[B_ELEMENT(k, lane + i * LANES)] = fetched->b[i];
 }
+#endif

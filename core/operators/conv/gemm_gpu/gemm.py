@@ -205,7 +205,7 @@ class _Builder:
             "AXES": max(_axes(grid) for grid in grids),
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
-            **({"PIXEL_VECTORS": 1} if all(self._vectors(grid, tile, channels) for grid in grids) else {}),
+            **({"PIXEL_VECTORS": 1} if channels % tile.k == 0 and all(map(self._vectors, grids)) else {}),
             **(halo.defines(tile.m, tile.n) if halo and tile.halo else {}),
         }
         if not tile.halo and tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
@@ -215,11 +215,10 @@ class _Builder:
             packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
             self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
 
-    def _vectors(self, grid: Grid, tile: GroupTile, channels: int) -> bool:
+    def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
         same = all(a.size == a.source and a.begin == 0 and a.stride == 1 for a in grid.axes)
-        whole = channels % tile.k == 0 and prod(a.size for a in grid.axes) % 4 == 0
-        return grid.taps == 1 and same and whole and self.problem.dtype == "float32"
+        return grid.taps == 1 and same and prod(a.size for a in grid.axes) % 4 == 0 and self.problem.dtype == "float32"
 
     def _pack(
         self,
@@ -270,6 +269,10 @@ class _Builder:
         tile = self.choose(product, split=False).tile
         # as many for each phase as for the largest one
         work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
+        if work_groups * len(grids) <= self.planner.device.compute_units:  # the deepest phase alone decides
+            deepest = ProductShape(rows, largest.pixels, channels * taps, problem.groups, channels)
+            tile = self.choose(deepest, split=False).tile
+            work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
@@ -312,7 +315,8 @@ class _Builder:
 
     def filter_product(self, grid: Grid, rows: int, channels: int) -> None:
         """Add backward filter: rows are output channels, columns input channels' taps, the depth is dy's pixels."""
-        product = ProductShape(rows, channels * grid.taps, grid.pixels, self.problem.groups)
+        vectors = self._vectors(grid)
+        product = ProductShape(rows, channels * grid.taps, grid.pixels, self.problem.groups, vectors=vectors)
         choice = self.choose(product)
         defines = {
             **choice.tile.defines(),
@@ -321,6 +325,7 @@ class _Builder:
             "BOUNDED": int(not _inside(grid)),
             "AXES": _axes(grid),
             "SPLIT": int(choice.parts > 1),
+            **({"PIXEL_VECTORS": 1} if vectors else {}),
             **_promotion(choice.tile, choice.chunks),
         }
         self._gemm(product, choice, defines, (Buffer("x"), Buffer("dy")), "dw", grid)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from clgraft.core.planning.device import DeviceInfo
 
 ROWS = Path(__file__).with_name("tiles.txt")
-NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
+BUSY = ("busy_whole", "busy_mixed", "busy_pixels", "busy_vectors")
+NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BUSY)
 HALO = "halo"
-SPEEDS = ("whole", "mixed", "pixels")
+SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
 MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
@@ -52,9 +53,11 @@ class GroupTile:
     busy_whole: int
     busy_mixed: int
     busy_pixels: int
+    busy_vectors: int
     whole: float
     mixed: float
     pixels: float
+    vectors: float
     options: tuple[str, ...] = ()
     fixed_group: bool = True
     micro: str = "fma"
@@ -92,7 +95,7 @@ class GroupTile:
     def load(self, product: ProductShape) -> tuple[int, float]:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
         if not product.channels:
-            return self.busy_pixels, self.pixels
+            return (self.busy_vectors, self.vectors) if product.vectors else (self.busy_pixels, self.pixels)
         if product.channels % self.k:
             return self.busy_mixed, self.mixed
         return self.busy_whole, self.whole
@@ -118,8 +121,9 @@ class GroupTile:
 class ProductShape:
     """The size of `groups` products of matrices, (rows, depth) by (depth, columns).
 
-    `channels` says how many of them a tap has in the depth; 0: the depth is pixels. `halo` says what tiles of columns
-    meet, where they are pixels whose taps meet much of it again.
+    `channels` says how many of them a tap has in the depth; 0: the depth is pixels, of which with `vectors` four
+    neighbours are read at once. `halo` says what tiles of columns meet, where they are pixels whose taps meet much of
+    it again.
     """
 
     rows: int
@@ -128,6 +132,7 @@ class ProductShape:
     groups: int
     channels: int = 0
     halo: Halo | None = None
+    vectors: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,11 +155,12 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
     for line in ROWS.read_text().splitlines():
         words = line.split("#")[0].split()
         if words and int(words[1]) == size:
-            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:12])))
-            numbers.update(zip(SPEEDS, map(float, words[12:15])))
-            options = tuple(word for word in words[15:] if word.startswith("-"))
-            micro = next((word for word in words[15:] if word in MICRO_KERNELS), "fma")
-            fixed_group = "free" not in words[15:]
+            speeds, settings = words[1 + len(NUMBERS) :][: len(SPEEDS)], words[1 + len(NUMBERS) + len(SPEEDS) :]
+            numbers: dict[str, Any] = dict(zip(NUMBERS, map(int, words[1:])))
+            numbers.update(zip(SPEEDS, map(float, speeds)))
+            options = tuple(word for word in settings if word.startswith("-"))
+            micro = next((word for word in settings if word in MICRO_KERNELS), "fma")
+            fixed_group = "free" not in settings
             name, _, mode = words[0].partition(":")
             tile = GroupTile(
                 name,
@@ -163,8 +169,8 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 fixed_group=fixed_group,
                 micro=micro,
                 tf32=mode == TF32,
-                taps="taps" in words[15:],
-                halo=HALO in words[15:],
+                taps="taps" in settings,
+                halo=HALO in settings,
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
