@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, Halo
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
@@ -83,7 +83,7 @@ class GroupTile:
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
         if self.halo:  # the least, see `serves`
-            return self.k * (BUFFERS * self.n + min(HALO_STAGES) * self.m) * self.bytes + 1024
+            return ROW_BYTES * (self.n + min(HALO_STAGES) * self.m) + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -93,7 +93,7 @@ class GroupTile:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
         if not product.channels:
             return self.busy_pixels, self.pixels
-        if product.channels % self.k:
+        if product.channels % self.k and not self.halo:
             return self.busy_mixed, self.mixed
         return self.busy_whole, self.whole
 
@@ -196,8 +196,10 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.halo:
-        halo, busy = product.halo, tile.busy_whole
-        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads, busy)
+        halo = product.halo
+        if halo is None or product.depth > SUMMED_DEPTH:
+            return False
+        return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, ceil_div(product.channels, tile.k)))
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
