@@ -179,8 +179,10 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
     float sums[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = 0;
-    for (int left = steps; left > 0; left--)
+    int left = steps;  // 1 at least; with a test before the first one, the driver's compiler makes products wait
+    do {
         halo_step(&halo, sums, left, weights, tiles, arrived, pixels_arrived, grid);
+    } while (--left > 0);
 
     const int lane = id % 32, warp_row = ROWS_PLACE * 64 + id % 128 / 32 * 16, first_row = row_tile + warp_row;
 #if SPLIT

@@ -36,6 +36,8 @@
 #define EMULATED 0
 #endif
 
+#define IN_PLACE __attribute__((always_inline))
+
 #include "conv/gemm_gpu/positions.cl"
 
 // Two numbers rounded to halves; the first one is in the lower bits.
@@ -68,7 +70,7 @@ int exponent_for(const uint bits, const int to) { return bits ? min(to + 127 - (
 float power_of(const int exponent) { return as_float((uint)(127 + exponent) << 23); }
 
 // The largest of all work-items' bits. in_all: one number in local memory.
-uint largest_of_all(uint bits, local uint *in_all) {
+IN_PLACE uint largest_of_all(uint bits, local uint *in_all) {
     if (get_local_id(0) == 0) *in_all = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (bits) atomic_max(in_all, bits);
@@ -114,7 +116,7 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_weight
 }
 
 // Bits of the largest sample of an image of a group; all work-items call it. size: its elements.
-uint largest_sample(global const stored *image, const int size, local uint *in_all) {
+IN_PLACE uint largest_sample(global const stored *image, const int size, local uint *in_all) {
     // 32 runs of 8 neighbours
     const long run = get_local_id(0) / 8;
     const int at = min((int)(run * size / (SAMPLES / 8)) + (int)get_local_id(0) % 8, size - 1);
@@ -127,24 +129,27 @@ typedef struct {
 } Block;
 
 // Loads a block's numbers of a chunk of channels, of `channels` from the chunk on. image: its first channel there.
-Block load_block(global const stored *image, const int block, const int channels, const int virtual_h,
+IN_PLACE Block load_block(global const stored *image, const int block, const int channels, const int virtual_h,
                  const int virtual_w, const Grid grid) {
     Block loaded;
     const int id = get_local_id(0), plane = SOURCE_PLANE, pixel = block * BLOCK + id % BLOCK;
     const int w = pixel % virtual_w + grid.begin_w, h = pixel / virtual_w + grid.begin_h;
-    const bool valid = h < grid.source_h && h >= 0 && (uint)w < (uint)grid.source_w && pixel / virtual_w < virtual_h;
+    const bool valid = (uint)h < (uint)grid.source_h && (uint)w < (uint)grid.source_w && pixel / virtual_w < virtual_h;
+    const int at = valid ? h * grid.source_w + w : 0;
 #pragma unroll
     for (int i = 0; i < BLOCK_VECTORS; i++)
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             const int channel = (id / BLOCK + i * (ITEMS / BLOCK)) * 8 + j;
-            loaded.values[i][j] = valid && channel < channels ? LOAD(image, channel * plane + h * grid.source_w + w) : 0;
+            // no branch around what is loaded
+            const float value = LOAD(image, (channel < channels ? channel * plane : 0) + at);
+            loaded.values[i][j] = valid && channel < channels ? value : 0;
         }
     return loaded;
 }
 
 // Stores a block, the first `count` of its pixels, to their place in memory, where pixel number `first` of all is.
-void store_block(const Block *loaded, const float power, global uint4 *to, local uint4 *turned, const int count,
+IN_PLACE void store_block(const Block *loaded, const float power, global uint4 *to, local uint4 *turned, const int count,
                  const int first) {
     const int id = get_local_id(0), row = id % BLOCK;
 #pragma unroll
