@@ -69,58 +69,65 @@ int exponent_for(const uint bits, const int to) { return bits ? min(to + 127 - (
 
 float power_of(const int exponent) { return as_float((uint)(127 + exponent) << 23); }
 
-// The largest of all work-items' bits. in_all: one number in local memory.
-IN_PLACE uint largest_of_all(uint bits, local uint *in_all) {
-    if (get_local_id(0) == 0) *in_all = 0;
+// The largest of all work-items' bits. in_warps: ITEMS / 32 numbers in local memory.
+IN_PLACE uint largest_of_all(uint bits, local uint *in_warps) {
+    const int id = get_local_id(0);
+#if EMULATED
+    if (id < ITEMS / 32) in_warps[id] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (bits) atomic_max(in_all, bits);
+    atomic_max(in_warps + id / 32, bits);
+#else
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(bits) : "r"(bits));
+    if (id % 32 == 0) in_warps[id / 32] = bits;
+#endif
     barrier(CLK_LOCAL_MEM_FENCE);
-    bits = *in_all;
+    for (int i = 0; i < ITEMS / 32; i++) bits = max(bits, in_warps[i]);
     barrier(CLK_LOCAL_MEM_FENCE);
     return bits;
 }
 
-// A work-group packs a row. met says which taps of the kernel are met. Groups: rows up to a multiple of TILE_M, groups.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_weights(
-    CONST_TENSOR(w), TENSOR_OF(uint4, packed), TENSOR_OF(float, factors), const int rows, const int channels,
-    const long row_step, const long channel_step, const long group_step, const Taps met, const Grid grid) {
-    local int at[HALO_TAPS];
-    local uint in_all;
-    const int id = get_local_id(0), row_tiles = (rows + TILE_M - 1) / TILE_M, padded_rows = row_tiles * TILE_M;
-    const int row = get_group_id(0) % padded_rows, group = get_group_id(0) / padded_rows;
-    const int chunks = (channels + TILE_K - 1) / TILE_K, known = row < rows ? channels : 0;
+#define ROW_LOADS 4  // of the row's numbers that a work-item has under way at the same time
+
+// Packs a row of weights, zeros where it is none of the group's. at: a number of local memory for each tap.
+IN_PLACE void round_row(global const stored *from, global uint4 *to, global float *factor, const bool known,
+                        const int row, const int channels, const long channel_step, const Taps met, const Grid grid,
+                        local int *at, local uint *in_warps) {
+    const int id = get_local_id(0), chunks = (channels + TILE_K - 1) / TILE_K, count = channels * HALO_TAPS;
     for (int tap = id; tap < HALO_TAPS; tap += ITEMS) {
         const int w = tap % grid.taps_w, h = tap / grid.taps_w % grid.taps_h, d = tap / grid.taps_w / grid.taps_h;
         const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;
         at[tap] = (at_d * met.kernel_h + at_h) * met.kernel_w + met.first_w + w * met.step_w;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    global const stored *from = OPEN(w) + group * group_step + row * row_step;
     uint bits = 0;
-    for (int i = id; i < known * HALO_TAPS; i += ITEMS)
-        bits = larger(bits, LOAD(from, i / HALO_TAPS * channel_step + at[i % HALO_TAPS]));
-    const int exponent = exponent_for(largest_of_all(bits, &in_all), LARGEST);
-    const float power = power_of(exponent);
-    if (id == 0 && row < rows) OPEN(factors)[group * rows + row] = power_of(-exponent);
-    global uint4 *const to = OPEN(packed) + (long)(group * row_tiles + row / TILE_M) * chunks * HALO_TAPS * TILE_M * VECTORS +
-                             row % TILE_M * VECTORS;
+    for (int i = id; known && i < count; i += ITEMS * ROW_LOADS)
+#pragma unroll
+        for (int j = 0; j < ROW_LOADS; j++) {
+            const int k = min(i + j * ITEMS, count - 1);
+            bits = larger(bits, LOAD(from, k / HALO_TAPS * channel_step + at[k % HALO_TAPS]));
+        }
+    const int exponent = exponent_for(largest_of_all(bits, in_warps), LARGEST);
+    if (id == 0 && known) *factor = power_of(-exponent);
     for (int i = id; i < chunks * VECTORS * HALO_TAPS; i += ITEMS) {
         const int tap = i % HALO_TAPS, vector = i / HALO_TAPS;
         float values[8];
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            values[j] = vector * 8 + j < known ? LOAD(from, (vector * 8 + j) * channel_step + at[tap]) : 0;
+        for (int j = 0; j < 8; j++) {
+            const int channel = vector * 8 + j;
+            const float value = known ? LOAD(from, min(channel, channels - 1) * channel_step + at[tap]) : 0;
+            values[j] = channel < channels ? value : 0;
+        }
         to[(long)(vector / VECTORS * HALO_TAPS + tap) * TILE_M * VECTORS + (vector % VECTORS ^ row & 7)] =
-            rounded(values, power);
+            rounded(values, power_of(exponent));
     }
 }
 
 // Bits of the largest sample of an image of a group; all work-items call it. size: its elements.
-IN_PLACE uint largest_sample(global const stored *image, const int size, local uint *in_all) {
+IN_PLACE uint largest_sample(global const stored *image, const int size, local uint *in_warps) {
     // 32 runs of 8 neighbours
     const long run = get_local_id(0) / 8;
     const int at = min((int)(run * size / (SAMPLES / 8)) + (int)get_local_id(0) % 8, size - 1);
-    return largest_of_all(larger(0, LOAD(image, at)), in_all);
+    return largest_of_all(larger(0, LOAD(image, at)), in_warps);
 }
 
 #define BLOCK_VECTORS (BLOCK * VECTORS / ITEMS)  // of a work-item
@@ -163,24 +170,36 @@ IN_PLACE void store_block(const Block *loaded, const float power, global uint4 *
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define ROUND_PARAMETERS                                                                                            \
-    CONST_TENSOR(source), TENSOR_OF(uint4, pixels), TENSOR_OF(uint, largest), TENSOR_OF(float, factors),            \
-        const int channels, const int groups, const int held, const int virtual_h, const int virtual_w, const Grid grid
-
 // Where an image of a group begins, and a block of it among the rounded pixels.
 #define IMAGE_OF(image, group) (OPEN(source) + (long)((image) * groups + (group)) * channels * SOURCE_PLANE)
 #define PIXELS_OF(group, chunk, first) \
     (OPEN(pixels) + (((long)(group) * chunks + (chunk)) * held + (first)) * VECTORS)
 
-// A work-group rounds a block of a chunk. Groups: blocks of all images and of the zeros after them, chunks, groups.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_pixels(ROUND_PARAMETERS) {
+// A work-group packs a row of weights, or rounds a block of pixels of a chunk. Groups: rows up to a multiple of TILE_M for
+// each group; blocks of all images and of the zeros after them, chunks, groups.
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round(
+    CONST_TENSOR(w), TENSOR_OF(uint4, packed), TENSOR_OF(float, row_factors), const int rows, const long row_step,
+    const long channel_step, const long group_step, const Taps met, CONST_TENSOR(source), TENSOR_OF(uint4, pixels),
+    TENSOR_OF(uint, largest), const int channels, const int groups, const int held, const int virtual_h,
+    const int virtual_w, const Grid grid) {
     local uint4 turned[BLOCK * VECTORS];
-    local uint in_all;
+    local uint in_warps[ITEMS / 32];
+    local int at[HALO_TAPS];
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, padded_rows = row_tiles * TILE_M;
+    const int all = get_group_id(0) - groups * padded_rows;
     const int chunks = (channels + TILE_K - 1) / TILE_K, image_pixels = virtual_h * virtual_w;
     const int blocks = (image_pixels + BLOCK - 1) / BLOCK, zeros = held - grid.batch * image_pixels;
+    if (all < 0) {
+        const int row = get_group_id(0) % padded_rows, group = get_group_id(0) / padded_rows;
+        const long tile = (long)(group * row_tiles + row / TILE_M) * chunks * HALO_TAPS;
+        round_row(OPEN(w) + group * group_step + row * row_step,
+                  OPEN(packed) + (tile * TILE_M + row % TILE_M) * VECTORS, OPEN(row_factors) + group * rows + row,
+                  row < rows, row, channels, channel_step, met, grid, at, in_warps);
+        return;
+    }
     const int all_blocks = grid.batch * blocks + (zeros + BLOCK - 1) / BLOCK;
-    const int place = get_group_id(0) / all_blocks, chunk = place % chunks, group = place / chunks;
-    const int number = get_group_id(0) % all_blocks, image = min(number / blocks, grid.batch);
+    const int place = all / all_blocks, chunk = place % chunks, group = place / chunks;
+    const int number = all % all_blocks, image = min(number / blocks, grid.batch);
     const int block = number - image * blocks, left = (image < grid.batch ? image_pixels : zeros) - block * BLOCK;
     const int first = image * image_pixels + block * BLOCK;
     Block loaded;
@@ -194,8 +213,8 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_pixels
         for (int i = 0; i < BLOCK_VECTORS; i++)
 #pragma unroll
             for (int j = 0; j < 8; j++) bits = larger(bits, loaded.values[i][j]);
-        exponent = exponent_for(largest_sample(from, channels * SOURCE_PLANE, &in_all), SAMPLED);
-        bits = largest_of_all(bits, &in_all);
+        exponent = exponent_for(largest_sample(from, channels * SOURCE_PLANE, in_warps), SAMPLED);
+        bits = largest_of_all(bits, in_warps);
         if (get_local_id(0) == 0)
             OPEN(largest)[((image * groups + group) * (long)chunks + chunk) * blocks + block] = bits;
     } else {
@@ -209,9 +228,11 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_pixels
 
 // Writes the factor of an image of a group, and rounds its blocks once more where the samples' power does not hold.
 // Groups: SHARES, images, groups, in one number.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_again(ROUND_PARAMETERS) {
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_again(
+    CONST_TENSOR(source), TENSOR_OF(uint4, pixels), TENSOR_OF(uint, largest), TENSOR_OF(float, factors),
+    const int channels, const int groups, const int held, const int virtual_h, const int virtual_w, const Grid grid) {
     local uint4 turned[BLOCK * VECTORS];
-    local uint in_all;
+    local uint in_warps[ITEMS / 32];
     const int chunks = (channels + TILE_K - 1) / TILE_K, image_pixels = virtual_h * virtual_w;
     const int blocks = (image_pixels + BLOCK - 1) / BLOCK, count = chunks * blocks;
     const int share = get_group_id(0) % SHARES, place = get_group_id(0) / SHARES;
@@ -220,8 +241,8 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void conv_round_again(
     global const uint *const all = OPEN(largest) + (image * groups + group) * (long)count;
     uint bits = 0;
     for (int i = get_local_id(0); i < count; i += ITEMS) bits = max(bits, all[i]);
-    int exponent = exponent_for(largest_sample(from, channels * SOURCE_PLANE, &in_all), SAMPLED);
-    bits = largest_of_all(bits, &in_all);
+    int exponent = exponent_for(largest_sample(from, channels * SOURCE_PLANE, in_warps), SAMPLED);
+    bits = largest_of_all(bits, in_warps);
     const int now = (int)(bits >> 23) - 127 + exponent;
     const bool again = bits && (now > LARGEST || now < SAMPLED);
     if (again) exponent = exponent_for(bits, LARGEST);

@@ -224,27 +224,28 @@ class _Builder:
         tile, grid, groups, taken = choice.tile, halo.grid, self.problem.groups, self.layout.take
         chunks, held, images = ceil_div(product.channels, tile.k), halo.held(tile.n), grid.batch * groups
         rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
-        nbytes = groups * rows * chunks * grid.taps * row_bytes, groups * product.rows * 4
-        packed, row_factors = taken(nbytes[0], 16), taken(nbytes[1])
+        packed, row_factors = taken(groups * rows * chunks * grid.taps * row_bytes, 16), taken(groups * product.rows * 4)
         pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
         largest = taken(images * chunks * halo.blocks * 4)
-        sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps}
         strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
-        met = (grid.taps_argument(in_3d(self.problem.kernel, 1)), grid.argument())
-        self._round(
-            "conv_round_weights",
-            sizes,
-            groups * rows,
-            (Buffer("w"), packed, row_factors, *ints(product.rows, product.channels))
-            + (*(Constant(np.int64(stride)) for stride in strides), *met),
-            target,
-            nbytes,
-        )
-        numbers = ints(product.channels, groups, held, *halo.sizes)
-        rounded = (Buffer(source), pixels, largest, image_factors, *numbers, grid.argument())
-        work_groups = groups * chunks * halo.all_blocks(tile.n)
-        self._round("conv_round_pixels", sizes, work_groups, rounded, target)
-        self._round("conv_round_again", sizes, images * SHARES, rounded, target)
+        numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
+        for name, work_groups, arguments in (
+            (
+                "conv_round",
+                groups * (rows + chunks * halo.all_blocks(tile.n)),
+                (Buffer("w"), packed, row_factors, *ints(product.rows))
+                + tuple(Constant(np.int64(stride)) for stride in strides)
+                + (grid.taps_argument(in_3d(self.problem.kernel, 1)), Buffer(source), pixels, largest),
+            ),
+            ("conv_round_again", images * SHARES, (Buffer(source), pixels, largest, image_factors)),
+        ):
+            sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps}
+            emulated = int(self.planner.device.compute_capability != HOPPER)
+            kernel = self.planner.kernel(
+                "conv/gemm_gpu/round.cl", name, {**STRUCTS, **sizes, "EMULATED": emulated}, self.problem.dtype, ()
+            )
+            size = (work_groups * ITEMS,)
+            self.launches.append(Launch(kernel, size, (ITEMS,), arguments + numbers, (target,)))
         defines = {
             **tile.defines(),
             **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps)),
@@ -254,20 +255,6 @@ class _Builder:
         }
         operands = (packed, pixels, row_factors, image_factors)
         self._gemm(product, choice, defines, operands, target, grid, ints(held, *halo.sizes))
-
-    def _round(
-        self,
-        name: str,
-        sizes: dict[str, int],
-        work_groups: int,
-        arguments: tuple[Any, ...],
-        target: str,
-        prepares: tuple[int, ...] = (),
-    ) -> None:
-        """Add a launch of round.cl."""
-        defines = {**STRUCTS, **sizes, "EMULATED": int(self.planner.device.compute_capability != HOPPER)}
-        kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, ())
-        self.launches.append(Launch(kernel, (work_groups * ITEMS,), (ITEMS,), arguments, (target,), prepares))
 
     def _vectors(self, grid: Grid, tile: GroupTile, channels: int) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
