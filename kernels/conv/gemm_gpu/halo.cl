@@ -151,12 +151,11 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
     halo.virtual_w = virtual_w;
     halo.tap = halo.tap_w = halo.shift = halo.chunk = halo.stage = halo.free_stage = halo.phase = 0;
     halo.chunks = steps / HALO_TAPS;
-#pragma unroll
-    for (int i = 0; i < HALO_BUFFERS; i++)
-        if (i < halo.chunks) copy_pixels(&halo, i, tiles, pixels_arrived);
+    copy_pixels(&halo, 0, tiles, pixels_arrived);
 #pragma unroll
     for (int i = 0; i < STAGES - 2; i++)
         if (i < steps) copy_weights(&halo, weights, arrived);
+    if (HALO_BUFFERS > 1 && halo.chunks > 1) copy_pixels(&halo, 1, tiles, pixels_arrived);
 
     // where the target's pixels are, or -1
     for (int i = id; i < TILE_N; i += THREADS) {

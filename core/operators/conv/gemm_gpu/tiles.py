@@ -33,6 +33,7 @@ SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
 LAUNCH_CYCLES = 6000  # cost of a launch, about 4 us
 FINISH_CYCLES = 0.25  # cost of an element of a tile before and after its products; twice that where nothing hides it
+ROUND_CYCLES = 0.5  # cost to round one element of a pixel for halo tiles
 SUM_CYCLES = 0.5  # cost to write and read one sum of a part, in cycles of a compute unit
 
 
@@ -250,6 +251,9 @@ def choose(
             time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
+            if tile.halo and product.halo:
+                pixels = product.halo.columns * product.groups * chunks * tile.k
+                time += LAUNCH_CYCLES + pixels * ROUND_CYCLES / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):
                 best = time, TileChoice(tile, parts, length, time)
     if best is None:
