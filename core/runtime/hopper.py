@@ -51,7 +51,7 @@ def works(context: Any, from_tiles: bool = False) -> bool:
 
 
 def _checked(cl_device: Any, kernel: Any, depth: int) -> bool:
-    """Compute a product and compare it: small whole numbers are exact in TF32 and halves, so every element has to be right."""
+    """Compute a product and compare it: small whole numbers are exact in TF32 and halves, so all has to be right."""
     import pyopencl as cl
 
     numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * depth)).astype(np.float32)

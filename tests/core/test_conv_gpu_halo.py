@@ -20,15 +20,13 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     ProductShape,
     TileChoice,
     choose,
-    counts,
     rows,
     serves,
 )
 from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
 from clgraft.core.operators.conv.winograd_gpu.costs import direct_cost
-from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, reference
+from tests.core.conv_checks import OUTPUTS, forced_choice, reference
 from tests.core.test_epilogues import BOTH
 
 WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
@@ -64,9 +62,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
         *numbers, parts = wanted
         tile = tile_of(*numbers)
         assert serves(tile, product)
-        _, chunks, unit = counts(product, tile)
-        length = ceil_div(chunks, parts)
-        return TileChoice(tile, ceil_div(chunks, length), length * unit)
+        return forced_choice(product, tile, parts)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted
@@ -149,7 +145,8 @@ def rounding_bound(text: str, arrays: dict[str, np.ndarray]) -> np.ndarray:
     least_x = 2.0**-29 * x.max(axis=tuple(range(1, x.ndim)), keepdims=True) * np.ones_like(x)
     least_w = 2.0**-38 * w.max(axis=tuple(range(1, w.ndim)), keepdims=True) * np.ones_like(w)
     relative = (2.0**-10 + problem.terms * 2.0**-23) * reference(problem, magnitudes)
-    return relative + reference(problem, {**magnitudes, "x": least_x}) + reference(problem, {**magnitudes, "w": least_w})
+    least = [reference(problem, {**magnitudes, **changed}) for changed in ({"x": least_x}, {"w": least_w})]
+    return relative + sum(least)
 
 
 RANGES = "conv forward n6 ic40 ih9 iw8 oc12 kh3 kw3 ph1 pw1"

@@ -224,7 +224,8 @@ class _Builder:
         tile, grid, groups, taken = choice.tile, halo.grid, self.problem.groups, self.layout.take
         chunks, held, images = ceil_div(product.channels, tile.k), halo.held(tile.n), grid.batch * groups
         rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
-        packed, row_factors = taken(groups * rows * chunks * grid.taps * row_bytes, 16), taken(groups * product.rows * 4)
+        packed = taken(groups * rows * chunks * grid.taps * row_bytes, 16)
+        row_factors = taken(groups * product.rows * 4)
         pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
         largest = taken(images * chunks * halo.blocks * 4)
         strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
