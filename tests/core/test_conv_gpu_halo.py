@@ -30,13 +30,14 @@ from tests.core.conv_checks import OUTPUTS, forced_choice, reference
 from tests.core.test_epilogues import BOTH
 
 WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
-# problem: rows and pixels of a tile, warpgroups that share its pixels, parts of the depth
+# problem: rows and pixels of a tile, warpgroups that share its pixels, parts of the depth; negative rows: resident
 PROBLEMS = {
     "conv forward n2 ic64 ih8 iw9 oc70 kh3 kw3 ph1 pw1 b1": (64, 64, 1, 1),
     "conv forward g2 n2 ic128 ih10 iw6 oc60 kh3 kw3 ph2 pw2": (64, 64, 2, 2),
     "conv backward_data n5 ic130 ih7 iw7 oc32 kh3 kw3 ph1 pw1": (128, 128, 1, 1),
     "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1, 1),
-    "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 3),
+    "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 2),
+    "conv forward g2 n7 ic96 ih9 iw10 oc140 kh3 kw3 ph1 pw1 b1": (-64, 192, 2, 1),
 }
 MORE = {
     "conv forward n2 ic64 ih10 iw10 oc20 kh5 kw5": (64, 64, 1, 2),
@@ -49,8 +50,8 @@ MORE = {
 }
 
 
-def tile_of(m: int, n: int, shared: int = 1) -> GroupTile:
-    return replace(WGMMA, m=m, n=n, k=64, item_m=2, item_n=n // 4 // shared, halo=True, taps=False)
+def tile_of(m: int, n: int, shared: int = 1, resident: bool = False) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, k=64, item_m=2, item_n=n // 4 // shared, halo=True, taps=False, resident=resident)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         *numbers, parts = wanted
-        tile = tile_of(*numbers)
+        tile = tile_of(*map(abs, numbers), resident=numbers[0] < 0)
         assert serves(tile, product)
         return forced_choice(product, tile, parts)
 

@@ -249,7 +249,7 @@ class _Builder:
             self.launches.append(Launch(kernel, size, (ITEMS,), arguments + numbers, (target,)))
         defines = {
             **tile.defines(),
-            **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps)),
+            **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps), tile.resident),
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
             "SPLIT": int(choice.parts > 1),
@@ -395,6 +395,9 @@ class _Builder:
             sums = (self.layout.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
             parts = parts if product.depth else 0
         tiles, *_ = counts(product, tile)
+        if tile.resident:  # a work-group for each compute unit has tiles of the same rows
+            same = ceil_div(product.rows, tile.m) * product.groups
+            tiles = same * min(tiles // same, max(self.planner.device.compute_units // same, 1))
         if parts:
             self.launches.append(
                 Launch(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
-HALO = "halo"
+HALO, RESIDENT = "halo", "resident"
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
@@ -61,13 +61,14 @@ class GroupTile:
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
+    resident: bool = False  # of halo: all weights of a tile stay in local memory, for several tiles
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
-        words += [HALO if self.halo else ""]
+        words += [HALO if self.halo else "", RESIDENT if self.resident else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -166,6 +167,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 tf32=mode == TF32,
                 taps="taps" in words[15:],
                 halo=HALO in words[15:],
+                resident=RESIDENT in words[15:],
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
@@ -200,6 +202,8 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
         halo = product.halo
         if halo is None or product.depth > SUMMED_DEPTH:
             return False
+        if tile.resident:
+            return product.channels <= tile.k and halo.resides(tile.m, tile.n)
         return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, ceil_div(product.channels, tile.k)))
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
