@@ -276,6 +276,18 @@ def test_tiles_that_do_not_fit_serve_not() -> None:
     assert not serves(tile_of(128, 256), replace(product(64, 64), halo=None))
 
 
+def test_weights_stay_where_one_chunk_of_channels_fits() -> None:
+    def product(width: int, channels: int) -> ProductShape:
+        found = halo(f"conv forward n64 ic{channels} ih56 iw{width} oc200 kh3 kw3 ph1 pw1")
+        return ProductShape(200, 64 * 56 * width, 9 * channels, 1, channels, found)
+
+    tile = tile_of(64, 320, 2, resident=True)
+    assert serves(tile, product(56, 64)) and serves(tile, product(56, 33))
+    assert not serves(tile, product(56, 65))
+    assert serves(tile, product(90, 64))
+    assert not serves(tile, product(140, 64))  # no room for the pixels of two tiles
+
+
 def test_stages_leave_room_for_two_work_groups() -> None:
     found = halo("conv forward n1 ic32 ih14 iw14 oc8 kh3 kw3 ph1 pw1")
     wide = halo("conv forward n1 ic32 ih56 iw56 oc8 kh3 kw3 ph1 pw1")

@@ -16,11 +16,15 @@
 #define ITEMS 256  // of a work-group
 #define BLOCK 64   // virtual pixels of a work-group
 #define SAMPLES ITEMS
-#define SHARES 8    // work-groups that round an image of a group once more
 #define LARGEST 14  // exponent of the largest number
 #define SAMPLED 4   // exponent of the largest sample
 #define LAST 120    // largest exponent of a power: 1 / it is no denormal number
 #define VECTORS (TILE_K / 8)
+
+// Work-groups that round an image of a group once more.
+#ifndef SHARES
+#define SHARES 8
+#endif
 
 #ifndef HALO_TAPS
 #define HALO_TAPS 9

@@ -17,7 +17,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, SHARES, Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, MOST_SHARES, ROUND_OPTIONS, SHARED, Halo, halo_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
     MMA_CAPABILITY,
@@ -222,12 +222,14 @@ class _Builder:
     ) -> None:
         """Add a product of operands that are rounded in launches of their own (``kernels/conv/gemm_gpu/round.cl``)."""
         tile, grid, groups, taken = choice.tile, halo.grid, self.problem.groups, self.layout.take
+        device = self.planner.device
         chunks, held, images = ceil_div(product.channels, tile.k), halo.held(tile.n), grid.batch * groups
         rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
         packed = taken(groups * rows * chunks * grid.taps * row_bytes, 16)
         row_factors = taken(groups * product.rows * 4)
         pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
         largest = taken(images * chunks * halo.blocks * 4)
+        shares = max(1, min(MOST_SHARES, SHARED // images))
         strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
         numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
         for name, work_groups, arguments in (
@@ -238,13 +240,13 @@ class _Builder:
                 + tuple(Constant(np.int64(stride)) for stride in strides)
                 + (grid.taps_argument(in_3d(self.problem.kernel, 1)), Buffer(source), pixels, largest),
             ),
-            ("conv_round_again", images * SHARES, (Buffer(source), pixels, largest, image_factors)),
+            ("conv_round_again", images * shares, (Buffer(source), pixels, largest, image_factors)),
         ):
             sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps}
-            emulated = int(self.planner.device.compute_capability != HOPPER)
-            kernel = self.planner.kernel(
-                "conv/gemm_gpu/round.cl", name, {**STRUCTS, **sizes, "EMULATED": emulated}, self.problem.dtype, ()
-            )
+            emulated = int(device.compute_capability != HOPPER)
+            options = ROUND_OPTIONS if device.device_class == "nvidia" else ()
+            defines = {**STRUCTS, **sizes, "SHARES": shares, "EMULATED": emulated}
+            kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, options)
             size = (work_groups * ITEMS,)
             self.launches.append(Launch(kernel, size, (ITEMS,), arguments + numbers, (target,)))
         defines = {

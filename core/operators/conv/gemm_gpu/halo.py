@@ -15,7 +15,9 @@ BUFFERS = 2  # chunks in local memory, where there are several
 FEWEST_TAPS = 6  # of a kernel: one tap is slower in this way, and kernels between the two were not measured
 FEWEST_CHANNELS = CHUNK // 2  # with fewer, most of a chunk would be zeros
 MOST_ROWS = 2  # rows in local memory for each pixel of a tile: with more, loading them costs too much
-ITEMS, BLOCK, SHARES = 256, 64, 8  # of kernels/conv/gemm_gpu/round.cl
+ITEMS, BLOCK = 256, 64  # of kernels/conv/gemm_gpu/round.cl
+MOST_SHARES, SHARED = 8, 256  # work-groups for an image that may have to be rounded once more, and for all images
+ROUND_OPTIONS = ("-cl-nv-maxrregcount=32",)  # of the compiler for round.cl: work-items that wait for memory at once
 STAGES = (4, 3)  # steps' weights in local memory, the kernel's STAGES: the fewer where that makes room for GROUPS
 GROUPS = 2  # most work-groups that tiles want on a compute unit
 LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
