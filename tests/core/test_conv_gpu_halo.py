@@ -274,6 +274,7 @@ def test_tiles_that_do_not_fit_serve_not() -> None:
     assert not serves(replace(tile_of(64, 192, 2), busy_whole=3), product(40, 128))  # two chunks at the same time
     assert not serves(tile_of(64, 192, 2), product(100, 64))  # too many rows for its pixels
     assert not serves(tile_of(128, 256), replace(product(64, 64), halo=None))
+    assert not serves(tile_of(128, 256), replace(product(64, 64), groups=2**11))  # too much workspace
 
 
 def test_weights_stay_where_one_chunk_of_channels_fits() -> None:

@@ -229,26 +229,23 @@ class _Builder:
         row_factors = taken(groups * product.rows * 4)
         pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
         largest = taken(images * chunks * halo.blocks * 4)
-        shares = max(1, min(MOST_SHARES, SHARED // images))
         strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
+        row = (*ints(product.rows), *(Constant(np.int64(stride)) for stride in strides))
+        met = grid.taps_argument(in_3d(self.problem.kernel, 1))
         numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
+        shares = max(1, min(MOST_SHARES, SHARED // images))
+        sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps, "SHARES": shares}
+        emulated = {"EMULATED": int(device.compute_capability != HOPPER)}
+        options = ROUND_OPTIONS if device.device_class == "nvidia" else ()
+        first = (Buffer("w"), packed, row_factors, *row, met, Buffer(source), pixels, largest, *numbers)
+        again = (Buffer(source), pixels, largest, image_factors, *numbers)
         for name, work_groups, arguments in (
-            (
-                "conv_round",
-                groups * (rows + chunks * halo.all_blocks(tile.n)),
-                (Buffer("w"), packed, row_factors, *ints(product.rows))
-                + tuple(Constant(np.int64(stride)) for stride in strides)
-                + (grid.taps_argument(in_3d(self.problem.kernel, 1)), Buffer(source), pixels, largest),
-            ),
-            ("conv_round_again", images * shares, (Buffer(source), pixels, largest, image_factors)),
+            ("conv_round", groups * (rows + chunks * halo.all_blocks(tile.n)), first),
+            ("conv_round_again", images * shares, again),
         ):
-            sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps}
-            emulated = int(device.compute_capability != HOPPER)
-            options = ROUND_OPTIONS if device.device_class == "nvidia" else ()
-            defines = {**STRUCTS, **sizes, "SHARES": shares, "EMULATED": emulated}
+            defines = {**STRUCTS, **sizes, **emulated}
             kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, options)
-            size = (work_groups * ITEMS,)
-            self.launches.append(Launch(kernel, size, (ITEMS,), arguments + numbers, (target,)))
+            self.launches.append(Launch(kernel, (work_groups * ITEMS,), (ITEMS,), arguments, (target,)))
         defines = {
             **tile.defines(),
             **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps), tile.resident),

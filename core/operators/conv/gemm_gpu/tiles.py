@@ -30,6 +30,7 @@ SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
+ROUNDED_BYTES = 2**30  # most bytes of workspace for pixels that are rounded for halo tiles
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
 LAUNCH_CYCLES = 6000  # cost of a launch, about 4 us
 FINISH_CYCLES = 0.25  # cost of an element of a tile before and after its products; twice that where nothing hides it
@@ -199,12 +200,14 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.halo:
-        halo = product.halo
+        halo, chunks = product.halo, ceil_div(product.channels, tile.k)
         if halo is None or product.depth > SUMMED_DEPTH:
             return False
+        if halo.columns * chunks * product.groups * ROW_BYTES > ROUNDED_BYTES:
+            return False
         if tile.resident:
-            return product.channels <= tile.k and halo.resides(tile.m, tile.n)
-        return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, ceil_div(product.channels, tile.k)))
+            return chunks == 1 and halo.resides(tile.m, tile.n)
+        return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, chunks))
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
