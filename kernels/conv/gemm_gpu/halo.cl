@@ -16,13 +16,6 @@
 // copies bring them that run while the units multiply. The weights are in STAGES places, copied STAGES - 2 steps ahead:
 // while a step's products are issued, those of the step before may still run. Pixels are in HALO_BUFFERS places, a
 // chunk ahead.
-//
-// HALO_RESIDENT   1: where all channels are one chunk and a tile's weights fit in STAGES places, one for each tap, a
-//                 work-group has several tiles of the same rows, one after the other: it copies the weights once, and the
-//                 pixels of a tile while the one before is multiplied and stored. It waits for no other step.
-#ifndef HALO_RESIDENT
-#define HALO_RESIDENT 0
-#endif
 
 // Rows of a chunk in local memory, a multiple of 8, taps of the kernel, and chunks in local memory.
 #ifndef HALO_ROWS
@@ -34,9 +27,6 @@
 #ifndef HALO_BUFFERS
 #define HALO_BUFFERS 2
 #endif
-#if HALO_RESIDENT && (SPLIT || HALO_BUFFERS != 2 || STAGES != HALO_TAPS)
-#error a work-group has the weights of all taps and the pixels of two tiles
-#endif
 
 #define ROW_VECTORS (TILE_K / 8)  // of 16 bytes
 #define HALO_CHUNK (HALO_ROWS * ROW_VECTORS)
@@ -46,9 +36,6 @@
 #define ROWS_PLACE ((int)get_local_id(0) / 128 % (TILE_M / 64))
 #define COLUMNS_PLACE ((int)get_local_id(0) / 128 / (TILE_M / 64))
 #define TURNED_ROW 40  // elements of a row of sums on its way to memory: lanes that write two of four rows meet all banks
-#if HALO_RESIDENT && THREADS * TURNED_ROW > HALO_ROWS * TILE_K
-#error sums on their way to memory have no room where pixels were
-#endif
 
 // Copies vectors to local memory; of the work-items that call it, one starts that. arrived: see COPY_WAIT.
 #if EMULATED
@@ -91,9 +78,7 @@ IN_PLACE void halo_step(Halo *halo, float *sums, const int left, local uint4 *we
     COPY_WAIT(weights_arrived + halo->stage * (TILE_M / 64) + ROWS_PLACE, halo->phase);
     if (halo->tap == 0) COPY_WAIT(pixels_arrived + halo->chunk % HALO_BUFFERS, halo->chunk / HALO_BUFFERS % 2);
     // The products of the step before the last one are done, with tap 1 those of all warpgroups with the last chunk.
-    if (HALO_RESIDENT)
-        ;
-    else if (EMULATED || TILE_N > UNITS_N || halo->tap == 1)
+    if (EMULATED || TILE_N > UNITS_N || halo->tap == 1)
         barrier(CLK_LOCAL_MEM_FENCE);
     else
         WARPGROUP_BARRIER;
@@ -104,12 +89,12 @@ IN_PLACE void halo_step(Halo *halo, float *sums, const int left, local uint4 *we
     WGMMA_LOOP
     for (int s = 0; s < TILE_K / 16; s++) WGMMA_TILES(sums, a, b, s);
     WGMMA_COMMIT;
-    if (!HALO_RESIDENT && left > STAGES - 2) copy_weights(halo, weights, weights_arrived);
-    if (!HALO_RESIDENT && halo->tap == 1 && halo->chunk > 0 && halo->chunk + 1 < halo->chunks)
+    if (left > STAGES - 2) copy_weights(halo, weights, weights_arrived);
+    if (halo->tap == 1 && halo->chunk > 0 && halo->chunk + 1 < halo->chunks)
         copy_pixels(halo, halo->chunk + 1, tiles, pixels_arrived);
     if (++halo->stage == STAGES) {
         halo->stage = 0;
-        halo->phase ^= !HALO_RESIDENT;
+        halo->phase ^= 1;
     }
     halo->shift += grid.step_w;
     if (++halo->tap_w == grid.taps_w) {
@@ -135,12 +120,7 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
                       const int parts, const int steps_of_part, const int groups, const Grid grid, const Target target,
                       const int held, const int virtual_h, const int virtual_w STORE_PARAMETERS) {
     const int virtual_columns = grid.batch * virtual_h * virtual_w;
-    const int row_tiles = (rows + TILE_M - 1) / TILE_M;
-#if HALO_RESIDENT
-    const int column_tiles = get_num_groups(0) / (row_tiles * groups);  // that are begun at the same time
-#else
-    const int column_tiles = (virtual_columns + TILE_N - 1) / TILE_N;
-#endif
+    const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (virtual_columns + TILE_N - 1) / TILE_N;
     FIND_TILE
     const int all_chunks = (depth / HALO_TAPS + TILE_K - 1) / TILE_K, all_steps = all_chunks * HALO_TAPS;
     const int first = part * steps_of_part, steps = min(all_steps - first, steps_of_part), id = get_local_id(0);
@@ -165,16 +145,15 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
     Halo halo;
     halo.packed = OPEN(packed) + (((long)group * row_tiles + row_tile / TILE_M) * all_steps + first) * STEP_WEIGHTS +
                   ROWS_PLACE * HALO_WEIGHTS;
-    const long all_vectors = (long)held * ROW_VECTORS;
-    halo.chunk_vectors = HALO_RESIDENT ? (long)column_tiles * TILE_N * ROW_VECTORS : all_vectors;
-    halo.pixels = OPEN(pixels) + ((long)group * all_chunks + first / HALO_TAPS) * all_vectors +
+    halo.chunk_vectors = (long)held * ROW_VECTORS;
+    halo.pixels = OPEN(pixels) + ((long)group * all_chunks + first / HALO_TAPS) * halo.chunk_vectors +
                   (long)column_tile * ROW_VECTORS;
     halo.virtual_w = virtual_w;
     halo.tap = halo.tap_w = halo.shift = halo.chunk = halo.stage = halo.free_stage = halo.phase = 0;
     halo.chunks = steps / HALO_TAPS;
     copy_pixels(&halo, 0, tiles, pixels_arrived);
 #pragma unroll
-    for (int i = 0; i < (HALO_RESIDENT ? STAGES : STAGES - 2); i++)
+    for (int i = 0; i < STAGES - 2; i++)
         if (i < steps) copy_weights(&halo, weights, arrived);
     if (HALO_BUFFERS > 1 && halo.chunks > 1) copy_pixels(&halo, 1, tiles, pixels_arrived);
 
@@ -194,74 +173,60 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
 #else
     const long row_step = (long)target.size_d * target.size_h * target.size_w;
 #endif
-#if HALO_RESIDENT
-    for (int tile_columns = column_tile, number = 0; tile_columns < virtual_columns; number++) {
-        FENCE_TILES;
-        barrier(CLK_LOCAL_MEM_FENCE);  // the last tile is stored
-        const int next_columns = tile_columns + column_tiles * TILE_N;
-        if (next_columns < virtual_columns) copy_pixels(&halo, number + 1, tiles, pixels_arrived);
-#else
-    const int tile_columns = column_tile, number = 0;
-    {
-#endif
-        // where the target's pixels are, or -1
-        for (int i = id; i < TILE_N; i += THREADS) {
-            const int pixel = tile_columns + i, w = pixel % virtual_w, rest = pixel / virtual_w;
-            const int h = rest % virtual_h, image = rest / virtual_h;
-            const int column = (image * grid.size_h + h) * grid.size_w + w;
-            const bool valid = image < grid.batch && h < grid.size_h && w < grid.size_w;
-            to[i] = !valid ? -1 : SPLIT ? column : destination_of(column, group, groups, rows, columns, target).first[0];
-            column_factors[i] = valid ? OPEN(image_factors)[image * groups + group] : 0;
-        }
-        float sums[SUMS];
+    // where the target's pixels are, or -1
+    for (int i = id; i < TILE_N; i += THREADS) {
+        const int pixel = column_tile + i, w = pixel % virtual_w, rest = pixel / virtual_w;
+        const int h = rest % virtual_h, image = rest / virtual_h;
+        const int column = (image * grid.size_h + h) * grid.size_w + w;
+        const bool valid = image < grid.batch && h < grid.size_h && w < grid.size_w;
+        to[i] = !valid ? -1 : SPLIT ? column : destination_of(column, group, groups, rows, columns, target).first[0];
+        column_factors[i] = valid ? OPEN(image_factors)[image * groups + group] : 0;
+    }
+    float sums[SUMS];
 #pragma unroll
-        for (int i = 0; i < SUMS; i++) sums[i] = 0;
-        int left = steps;  // 1 at least; with a test before the first one, the driver's compiler makes products wait
-        do {
-            halo_step(&halo, sums, left, weights, tiles, arrived, pixels_arrived, grid);
-        } while (--left > 0);
+    for (int i = 0; i < SUMS; i++) sums[i] = 0;
+    int left = steps;  // 1 at least; with a test before the first one, the driver's compiler makes products wait
+    do {
+        halo_step(&halo, sums, left, weights, tiles, arrived, pixels_arrived, grid);
+    } while (--left > 0);
 
-        WGMMA_WAIT(sums);
-        barrier(CLK_LOCAL_MEM_FENCE);
+    WGMMA_WAIT(sums);
+    barrier(CLK_LOCAL_MEM_FENCE);
 
-        // 16 rows of 32 columns of a warp pass local memory, so that neighbours are stored together
-        local float *const turned = (local float *)(tiles + number % 2 * HALO_CHUNK) + id / 32 * 16 * TURNED_ROW;
+    // 16 rows of 32 columns of a warp pass local memory, so that neighbours are stored together
+    local float *const turned = (local float *)tiles + id / 32 * 16 * TURNED_ROW;
 #pragma unroll
-        for (int block = 0; block < UNITS_N / 32; block++) {
+    for (int block = 0; block < UNITS_N / 32; block++) {
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 4; j++)
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const int sum = 16 * block + 4 * j + 2 * i;
-                    *(local float2 *)(turned + (lane / 4 + 8 * i) * TURNED_ROW + 8 * j + lane % 4 * 2) =
-                        (float2)(sums[sum], sums[sum + 1]);
-                }
-            WARP_BARRIER;
-            const int column_at = COLUMNS_PLACE * UNITS_N + 32 * block + lane;
-            const long first_at = to[column_at];
-            const float factor = column_factors[column_at];
-            const int count = first_at < 0 ? 0 : min(rows - first_row, 16);
-            long where = first_at + first_row * row_step;
-            real turned_sums[16];
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                const float2 of_row = of_rows[warp_row + i];
-                turned_sums[i] = WITHOUT_POWERS(turned[i * TURNED_ROW + lane], of_row.s0, factor) + of_row.s1;
+            for (int i = 0; i < 2; i++) {
+                const int sum = 16 * block + 4 * j + 2 * i;
+                *(local float2 *)(turned + (lane / 4 + 8 * i) * TURNED_ROW + 8 * j + lane % 4 * 2) =
+                    (float2)(sums[sum], sums[sum + 1]);
             }
+        WARP_BARRIER;
+        const int column_at = COLUMNS_PLACE * UNITS_N + 32 * block + lane;
+        const long first_at = to[column_at];
+        const float factor = column_factors[column_at];
+        const int count = first_at < 0 ? 0 : min(rows - first_row, 16);
+        long where = first_at + first_row * row_step;
+        real turned_sums[16];
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < 16; i++) {
+            const float2 of_row = of_rows[warp_row + i];
+            turned_sums[i] = WITHOUT_POWERS(turned[i * TURNED_ROW + lane], of_row.s0, factor) + of_row.s1;
+        }
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
 #if SPLIT
-                if (i < count) all[where] = turned_sums[i];
+            if (i < count) all[where] = turned_sums[i];
 #else
-                if (i < count)
-                    finish(turned_sums[i], OPEN(target), group * rows + first_row + i, where, accumulate PASS_EPILOGUE);
+            if (i < count)
+                finish(turned_sums[i], OPEN(target), group * rows + first_row + i, where, accumulate PASS_EPILOGUE);
 #endif
-                where += row_step;
-            }
-            WARP_BARRIER;
+            where += row_step;
         }
-#if HALO_RESIDENT
-        tile_columns = next_columns;
-#endif
+        WARP_BARRIER;
     }
 }

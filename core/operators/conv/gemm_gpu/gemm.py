@@ -17,7 +17,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, MOST_SHARES, ROUND_OPTIONS, SHARED, Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, MOST_SHARES, SHARED, Halo, halo_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
     MMA_CAPABILITY,
@@ -235,20 +235,18 @@ class _Builder:
         numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
         shares = max(1, min(MOST_SHARES, SHARED // images))
         sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps, "SHARES": shares}
-        emulated = {"EMULATED": int(device.compute_capability != HOPPER)}
-        options = ROUND_OPTIONS if device.device_class == "nvidia" else ()
         first = (Buffer("w"), packed, row_factors, *row, met, Buffer(source), pixels, largest, *numbers)
         again = (Buffer(source), pixels, largest, image_factors, *numbers)
         for name, work_groups, arguments in (
             ("conv_round", groups * (rows + chunks * halo.all_blocks(tile.n)), first),
             ("conv_round_again", images * shares, again),
         ):
-            defines = {**STRUCTS, **sizes, **emulated}
-            kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, options)
+            defines = {**STRUCTS, **sizes, "EMULATED": int(device.compute_capability != HOPPER)}
+            kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, ())
             self.launches.append(Launch(kernel, (work_groups * ITEMS,), (ITEMS,), arguments, (target,)))
         defines = {
             **tile.defines(),
-            **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps), tile.resident),
+            **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps)),
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
             "SPLIT": int(choice.parts > 1),
@@ -394,9 +392,6 @@ class _Builder:
             sums = (self.layout.take(parts * product.groups * product.rows * product.columns * self.size, self.size),)
             parts = parts if product.depth else 0
         tiles, *_ = counts(product, tile)
-        if tile.resident:  # a work-group for each compute unit has tiles of the same rows
-            same = ceil_div(product.rows, tile.m) * product.groups
-            tiles = same * min(tiles // same, max(self.planner.device.compute_units // same, 1))
         if parts:
             self.launches.append(
                 Launch(

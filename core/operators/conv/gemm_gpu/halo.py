@@ -17,7 +17,6 @@ FEWEST_CHANNELS = CHUNK // 2  # with fewer, most of a chunk would be zeros
 MOST_ROWS = 2  # rows in local memory for each pixel of a tile: with more, loading them costs too much
 ITEMS, BLOCK = 256, 64  # of kernels/conv/gemm_gpu/round.cl
 MOST_SHARES, SHARED = 8, 256  # work-groups for an image that may have to be rounded once more, and for all images
-ROUND_OPTIONS = ("-cl-nv-maxrregcount=32",)  # of the compiler for round.cl: work-items that wait for memory at once
 STAGES = (4, 3)  # steps' weights in local memory, the kernel's STAGES: the fewer where that makes room for GROUPS
 GROUPS = 2  # most work-groups that tiles want on a compute unit
 LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
@@ -79,20 +78,14 @@ class Halo:
         nbytes = (buffers * self.rows(pixels) + stages * rows) * ROW_BYTES + pixels * 12 + rows * 8
         return LOCAL_MEMORY // (nbytes + RESERVED)
 
-    def resides(self, rows: int, pixels: int) -> bool:
-        """Return whether the weights of so many rows and the pixels of two tiles have room in local memory."""
-        return self._groups(rows, pixels, self.grid.taps, BUFFERS) > 0 and self.rows(pixels) <= MOST_ROWS * pixels
-
     def serves(self, rows: int, pixels: int, busy: int, buffers: int) -> bool:
         """Return whether a tile of so many rows and virtual pixels suits, of which `busy` keep a compute unit busy."""
         return self.groups(rows, pixels, buffers) >= busy and self.rows(pixels) <= MOST_ROWS * pixels
 
-    def defines(self, rows: int, pixels: int, buffers: int, resident: bool = False) -> dict[str, Any]:
+    def defines(self, rows: int, pixels: int, buffers: int) -> dict[str, Any]:
         """Return the kernel's macros for a tile of so many rows and virtual pixels, and so many chunks."""
-        sizes = {"HALO": 1, "HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps}
-        if resident:
-            return {**sizes, "HALO_RESIDENT": 1, "STAGES": self.grid.taps}
-        return {**sizes, "HALO_BUFFERS": buffers, "STAGES": self.stages(rows, pixels, buffers)}
+        sizes = {"HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps, "HALO_BUFFERS": buffers}
+        return {"HALO": 1, **sizes, "STAGES": self.stages(rows, pixels, buffers)}
 
 
 def halo_of(grids: list[Grid], channels: int) -> Halo | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = Path(__file__).with_name("tiles.txt")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", "busy_whole", "busy_mixed", "busy_pixels")
-HALO, RESIDENT = "halo", "resident"
+HALO = "halo"
 SPEEDS = ("whole", "mixed", "pixels")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
@@ -62,14 +62,13 @@ class GroupTile:
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
-    resident: bool = False  # of halo: all weights of a tile stay in local memory, for several tiles
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
-        words += [HALO if self.halo else "", RESIDENT if self.resident else ""]
+        words += [HALO if self.halo else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -168,7 +167,6 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 tf32=mode == TF32,
                 taps="taps" in words[15:],
                 halo=HALO in words[15:],
-                resident=RESIDENT in words[15:],
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
@@ -205,8 +203,6 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
             return False
         if halo.columns * chunks * product.groups * ROW_BYTES > ROUNDED_BYTES:
             return False
-        if tile.resident:
-            return chunks == 1 and halo.resides(tile.m, tile.n)
         return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, chunks))
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
