@@ -157,22 +157,6 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
         if (i < steps) copy_weights(&halo, weights, arrived);
     if (HALO_BUFFERS > 1 && halo.chunks > 1) copy_pixels(&halo, 1, tiles, pixels_arrived);
 
-    for (int i = id; i < TILE_M; i += THREADS) {
-        const int row = group * rows + min(row_tile + i, rows - 1);
-        float added = 0;
-#if !SPLIT
-        if (has_bias) added = LOAD(OPEN(bias), row);
-#endif
-        of_rows[i] = (float2)(OPEN(row_factors)[row], added);
-    }
-
-    const int lane = id % 32, warp_row = ROWS_PLACE * 64 + id % 128 / 32 * 16, first_row = row_tile + warp_row;
-#if SPLIT
-    global real *const all = OPEN(sums) + (long)(part * SUMS_OF_PART(groups) + group) * rows * columns;
-    const long row_step = columns;
-#else
-    const long row_step = (long)target.size_d * target.size_h * target.size_w;
-#endif
     // where the target's pixels are, or -1
     for (int i = id; i < TILE_N; i += THREADS) {
         const int pixel = column_tile + i, w = pixel % virtual_w, rest = pixel / virtual_w;
@@ -182,6 +166,15 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
         to[i] = !valid ? -1 : SPLIT ? column : destination_of(column, group, groups, rows, columns, target).first[0];
         column_factors[i] = valid ? OPEN(image_factors)[image * groups + group] : 0;
     }
+    for (int i = id; i < TILE_M; i += THREADS) {
+        const int row = group * rows + min(row_tile + i, rows - 1);
+        float added = 0;
+#if !SPLIT
+        if (has_bias) added = LOAD(OPEN(bias), row);
+#endif
+        of_rows[i] = (float2)(OPEN(row_factors)[row], added);
+    }
+
     float sums[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = 0;
@@ -190,6 +183,13 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
         halo_step(&halo, sums, left, weights, tiles, arrived, pixels_arrived, grid);
     } while (--left > 0);
 
+    const int lane = id % 32, warp_row = ROWS_PLACE * 64 + id % 128 / 32 * 16, first_row = row_tile + warp_row;
+#if SPLIT
+    global real *const all = OPEN(sums) + (long)(part * SUMS_OF_PART(groups) + group) * rows * columns;
+    const long row_step = columns;
+#else
+    const long row_step = (long)target.size_d * target.size_h * target.size_w;
+#endif
     WGMMA_WAIT(sums);
     barrier(CLK_LOCAL_MEM_FENCE);
 
