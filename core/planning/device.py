@@ -31,8 +31,8 @@ class DeviceInfo:
     has_wgmma : bool
         Whether kernels for Hopper's matrix units work (`core/runtime/hopper.py`).
     has_wgmma_from_tiles : bool
-        Whether these read both operands from local memory. It is found out where TF32 was asked for before the device's
-        context was made.
+        Whether these read both operands from local memory, as float16. It is found out where TF32 was asked for before
+        the device's context was made.
     """
 
     name: str

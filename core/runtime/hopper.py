@@ -11,7 +11,8 @@ from clgraft.core.log import log
 from clgraft.core.planning.device import HOPPER
 from clgraft.core.runtime import drivers, program_cache
 
-ROWS, COLUMNS, DEPTH, ITEMS = 64, 64, 32, 128  # of the product that is checked, and its work-items
+ROWS, COLUMNS, ITEMS = 64, 64, 128  # of the product that is checked, and its work-items
+DEPTH, TILES_DEPTH = 32, 64  # its depth where work-items feed one operand, and where both are read from local memory
 DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
 
 _known: dict[str, bool] = {}  # whether the units work, by the key of the program that finds out
@@ -32,7 +33,8 @@ def works(context: Any, from_tiles: bool = False) -> bool:
     ----------
     context : DeviceContext
     from_tiles : bool
-        Whether the units read both operands from local memory, one from the middle of a tile, as halo tiles need it.
+        Whether the units read both operands from local memory, halves, one from the middle of a tile, as halo tiles
+        need it.
     """
     defines = {**DEFINES, "EMULATED": int(not possible(context)), "FROM_TILES": int(from_tiles)}
     kernel = context.kernel("conv/gemm_gpu/check_wgmma.cl", "check_wgmma", defines)
@@ -42,17 +44,17 @@ def works(context: Any, from_tiles: bool = False) -> bool:
         if place is not None and program_cache.is_noted(place, note):
             _known[note] = True
         else:
-            _known[note] = _checked(device, kernel)
+            _known[note] = _checked(device, kernel, TILES_DEPTH if from_tiles else DEPTH)
             if _known[note] and place is not None:
                 program_cache.write_note(place, note)
     return _known[note]
 
 
-def _checked(cl_device: Any, kernel: Any) -> bool:
-    """Compute a product and compare it: small whole numbers are exact in TF32, so every element has to be right."""
+def _checked(cl_device: Any, kernel: Any, depth: int) -> bool:
+    """Compute a product and compare it: small whole numbers are exact in TF32 and halves, so all has to be right."""
     import pyopencl as cl
 
-    numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * DEPTH)).astype(np.float32)
+    numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * depth)).astype(np.float32)
     result = np.full((ROWS, COLUMNS), np.nan, np.float32)
     try:
         cl_context = cl.Context([cl_device])
@@ -70,7 +72,7 @@ def _checked(cl_device: Any, kernel: Any) -> bool:
     except (cl.Error, BuildError) as error:
         log.debug("[kernel] %s does without wgmma: %s", cl_device.name, error)
         return False
-    exact = numbers[0].reshape(ROWS, DEPTH) @ numbers[1].reshape(DEPTH, COLUMNS)
+    exact = numbers[0].reshape(ROWS, depth) @ numbers[1].reshape(depth, COLUMNS)
     if not np.array_equal(result, exact):
         log.debug("[kernel] %s does without wgmma: its results are wrong", cl_device.name)
         return False

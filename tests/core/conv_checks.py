@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clgraft import core
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts
 from clgraft.core.problem import ceil_div
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
@@ -29,9 +29,9 @@ FIVES = {
 
 def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:
     """Return the choice of a tile and a number of parts of the depth, whatever the device and the estimates say."""
-    steps = ceil_div(product.depth, tile.k)
-    length = ceil_div(steps, parts)
-    return TileChoice(tile, ceil_div(steps, length) if steps else 1, length)
+    _, pieces, steps = counts(product, tile)
+    length = ceil_div(pieces, parts)
+    return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length * steps)
 
 
 def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:

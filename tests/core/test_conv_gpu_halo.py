@@ -20,15 +20,13 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     ProductShape,
     TileChoice,
     choose,
-    counts,
     rows,
     serves,
 )
 from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
 from clgraft.core.operators.conv.winograd_gpu.costs import direct_cost
-from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, reference
+from tests.core.conv_checks import OUTPUTS, forced_choice, reference
 from tests.core.test_epilogues import BOTH
 
 WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
@@ -38,7 +36,7 @@ PROBLEMS = {
     "conv forward g2 n2 ic128 ih10 iw6 oc60 kh3 kw3 ph2 pw2": (64, 64, 2, 2),
     "conv backward_data n5 ic130 ih7 iw7 oc32 kh3 kw3 ph1 pw1": (128, 128, 1, 1),
     "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1, 1),
-    "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 3),
+    "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 2),
 }
 MORE = {
     "conv forward n2 ic64 ih10 iw10 oc20 kh5 kw5": (64, 64, 1, 2),
@@ -52,7 +50,7 @@ MORE = {
 
 
 def tile_of(m: int, n: int, shared: int = 1) -> GroupTile:
-    return replace(WGMMA, m=m, n=n, item_m=2, item_n=n // 4 // shared, halo=True, taps=False)
+    return replace(WGMMA, m=m, n=n, k=64, item_m=2, item_n=n // 4 // shared, halo=True, taps=False)
 
 
 @pytest.fixture
@@ -64,9 +62,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
         *numbers, parts = wanted
         tile = tile_of(*numbers)
         assert serves(tile, product)
-        _, chunks, unit = counts(product, tile)
-        length = ceil_div(chunks, parts)
-        return TileChoice(tile, ceil_div(chunks, length), length * unit)
+        return forced_choice(product, tile, parts)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted
@@ -132,6 +128,102 @@ def test_nan_reaches_only_the_pixels_that_meet_it(forced: list) -> None:
     np.testing.assert_array_equal(result, exact)
 
 
+def rounded_result(text: str, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    problem = core.parse(text)
+    output = OUTPUTS[problem.direction]
+    (shape,) = (argument.shape for argument in problem.arguments() if argument.name == output)
+    result = np.full(shape, np.nan, problem.dtype)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, **{output: result})
+    return result
+
+
+def rounding_bound(text: str, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The documented bound of an error: of 11 bits of each operand, and of the exponents that are missing."""
+    problem = core.parse(text)
+    magnitudes = {name: np.abs(array).astype(np.float64) for name, array in arrays.items()}
+    x, w = magnitudes["x"], magnitudes["w"]
+    least_x = 2.0**-29 * x.max(axis=tuple(range(1, x.ndim)), keepdims=True) * np.ones_like(x)
+    least_w = 2.0**-38 * w.max(axis=tuple(range(1, w.ndim)), keepdims=True) * np.ones_like(w)
+    relative = (2.0**-10 + problem.terms * 2.0**-23) * reference(problem, magnitudes)
+    least = [reference(problem, {**magnitudes, **changed}) for changed in ({"x": least_x}, {"w": least_w})]
+    return relative + sum(least)
+
+
+RANGES = "conv forward n6 ic40 ih9 iw8 oc12 kh3 kw3 ph1 pw1"
+
+
+def test_images_and_rows_of_any_magnitude(forced: list) -> None:
+    """Each as accurate as the others: from 1e-25 to 1e28, an image of zeros, and weights between 1e-7 and 1e7."""
+    forced[:] = 64, 64, 1, 1
+    rng, problem = np.random.default_rng(11), core.parse(RANGES)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 40, 9, 8), (12, 40, 3, 3)))
+    x *= np.float32([1e-25, 1e28, 1, 0, 1e-6, 3e4]).reshape(6, 1, 1, 1)
+    w *= (10.0 ** np.linspace(-7, 7, 12)).astype(np.float32).reshape(12, 1, 1, 1)
+    w[5] = 0
+    arrays = {"x": x, "w": w}
+    exact = reference(problem, arrays)
+    error = np.abs(rounded_result(RANGES, arrays) - exact)
+    assert (error <= (2.0**-10 + problem.terms * 2.0**-23) * reference(problem, {"x": np.abs(x), "w": np.abs(w)})).all()
+    assert (error[[0, 1, 2, 4, 5]].max(axis=(1, 2, 3)) > 0).all()
+
+
+def test_factors_of_extreme_magnitudes_meet(forced: list) -> None:
+    """Their product is no number or zero, but not that of the operands."""
+    forced[:] = 64, 64, 1, 1
+    x, w = np.zeros((6, 40, 9, 8), np.float32), np.zeros((12, 40, 3, 3), np.float32)
+    x[0], x[1], x[2], w[:4], w[4:8], w[8:] = 2.0**-100, 2.0**110, 2.0**15, 2.0**100, 2.0**-120, 2.0**-2
+    exact = reference(core.parse(RANGES), {"x": x, "w": w})
+    np.testing.assert_allclose(rounded_result(RANGES, {"x": x, "w": w})[:3], exact[:3].astype(np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [1e30, -3e38, 70000.0])
+def test_a_large_number_leaves_other_images_alone(value: float, forced: list) -> None:
+    """And its own image the accuracy that is documented."""
+    forced[:] = 64, 64, 1, 1
+    rng, problem = np.random.default_rng(12), core.parse(RANGES)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 40, 9, 8), (12, 40, 3, 3)))
+    usual = rounded_result(RANGES, {"x": x, "w": w})
+    x[2, 33, 4, 5] = value
+    arrays = {"x": x, "w": w}
+    result = rounded_result(RANGES, arrays)
+    others = [0, 1, 3, 4, 5]
+    np.testing.assert_array_equal(result[others], usual[others])
+    error, bound = np.abs(result - reference(problem, arrays)), rounding_bound(RANGES, arrays)
+    assert (error <= bound)[np.isfinite(result)].all()
+    assert np.isfinite(result[2, :, 6:]).all()
+
+
+def test_samples_that_are_zero(forced: list) -> None:
+    """All of them, whatever the magnitude of the others: the image is rounded once more."""
+    forced[:] = 64, 64, 1, 1
+    rng, problem = np.random.default_rng(13), core.parse(RANGES)
+    x, w = np.zeros((6, 40, 9, 8), np.float32), rng.standard_normal((12, 40, 3, 3)).astype(np.float32)
+    size = 40 * 9 * 8
+    sampled = {min(run * size // 32 + i, size - 1) for run in range(32) for i in range(8)}
+    others = np.array(sorted(set(range(size)) - sampled))
+    for image, magnitude in enumerate((1e-30, 1e-20, 1, 1e5, 1e15, 1e35)):
+        x[image].reshape(-1)[others] = rng.standard_normal(len(others)) * magnitude
+    arrays = {"x": x, "w": w}
+    error = np.abs(rounded_result(RANGES, arrays) - reference(problem, arrays))
+    assert (error <= rounding_bound(RANGES, arrays)).all()
+    assert (error <= 2e-3 * np.abs(reference(problem, arrays)).max(axis=(1, 2, 3), keepdims=True)).all()
+
+
+def test_infinity_and_nan_are_met_as_in_tf32(forced: list) -> None:
+    forced[:] = 64, 64, 1, 1
+    rng, problem = np.random.default_rng(14), core.parse(RANGES)
+    x, w = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((6, 40, 9, 8), (12, 40, 3, 3)))
+    w[w == 0] = 1
+    x[0, 7, 3, 3], x[1, 39, 0, 0], x[2, 0, 8, 7], x[4, 12, 5, 5] = np.inf, -np.inf, np.nan, 1e30
+    w[3, 20, 1, 1] = np.nan
+    with np.errstate(invalid="ignore"):
+        exact = reference(problem, {"x": x, "w": w})
+    result = rounded_result(RANGES, {"x": x, "w": w})
+    images = [0, 1, 2, 3, 5]
+    np.testing.assert_array_equal(result[images], exact[images].astype(np.float32))
+    assert np.isnan(result[4, 3]).all() and np.isfinite(result[4, 4:]).all()
+
+
 def halo(text: str) -> Halo | None:
     problem = core.parse(text)
     grids = [forward_grid(problem)] if problem.direction == "forward" else backward_data_grids(problem)
@@ -154,7 +246,7 @@ def test_zeros_between_rows_and_images_are_shared() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "conv forward n2 ic33 ih14 iw12 oc8 kh3 kw3",
+        "conv forward n2 ic31 ih14 iw12 oc8 kh3 kw3",
         "conv forward n2 ic32 ih14 iw12 oc8 kh3 kw3 sh2 sw2",
         "conv backward_data n2 ic8 ih14 iw12 oc32 kh3 kw3 sh2 sw2",
         "conv forward n2 ic32 ih14 iw14 oc8 kh2 kw2",
@@ -174,11 +266,14 @@ def test_tiles_that_do_not_fit_serve_not() -> None:
     assert serves(tile_of(128, 256), product(64, 64))
     assert not serves(tile_of(128, 256), product(64, 1024))  # too many products for the units' sums
     assert not serves(tile_of(128, 256), product(800, 64))  # too much local memory
-    assert not serves(tile_of(64, 256), product(100, 64))  # too much to load for the work-items
+    assert serves(tile_of(64, 256), product(100, 64))
     assert serves(tile_of(64, 192, 2), product(80, 64))
-    assert not serves(replace(tile_of(64, 192, 2), busy_whole=2), product(80, 64))  # no room for another work-group
+    assert not serves(replace(tile_of(64, 192, 2), busy_whole=4), product(80, 64))  # no room for so many work-groups
+    assert serves(replace(tile_of(64, 192, 2), busy_whole=3), product(40, 64))
+    assert not serves(replace(tile_of(64, 192, 2), busy_whole=3), product(40, 128))  # two chunks at the same time
     assert not serves(tile_of(64, 192, 2), product(100, 64))  # too many rows for its pixels
     assert not serves(tile_of(128, 256), replace(product(64, 64), halo=None))
+    assert not serves(tile_of(128, 256), replace(product(64, 64), groups=2**11))  # too much workspace
 
 
 def test_stages_leave_room_for_two_work_groups() -> None:
@@ -203,11 +298,11 @@ def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.Monk
         local_memory=48 * 1024,
         max_work_group_size=1024,
     )
-    for channels, size, tile in ((64, 56, "64x192"), (128, 28, "128x224"), (256, 14, "128x224"), (512, 7, "128x128")):
+    for channels, size, tile in ((64, 56, "64x192"), (128, 28, "128x224"), (256, 14, "128x224"), (512, 7, "64x128")):
         for direction in ("forward", "backward_data"):
             text = f"conv {direction} n64 ic{channels} ih{size} iw{size} oc{channels} kh3 kw3 ph1 pw1"
             product = ProductShape(channels, 64 * size**2, 9 * channels, 1, channels, halo(text))
             choice = choose(product, device, 4)
-            assert choice.tile.name == f"{tile}x32-wgmma-tf32-halo"
+            assert choice.tile.name == f"{tile}x64-wgmma-tf32-halo"
             cycles = direct_cost(core.parse(text), device)
             assert cycles == choice.cycles + 2 * LAUNCH_CYCLES

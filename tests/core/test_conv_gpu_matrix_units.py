@@ -257,7 +257,7 @@ def test_hoppers_units_are_checked(from_tiles: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
     assert hopper.works(context, from_tiles)
     monkeypatch.setattr(hopper, "_known", {})
-    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "as_uint(x)": "0u"})
+    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "as_uint(x)": "0u", "vload_half(i, p)": "1"})
     assert not hopper.works(context, from_tiles)  # wrong results
     monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "TILE_M": "("})
     assert not hopper.works(context, from_tiles)  # it does not build

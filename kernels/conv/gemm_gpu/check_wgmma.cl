@@ -1,14 +1,22 @@
-// Tells whether conv/gemm_gpu/wgmma.cl works on a device: c (64, 64) = a (64, 32) * b (32, 64), by one work-group. With
-// FROM_TILES the columns of b are in local memory, from row SHIFT of a tile, as conv/gemm_gpu/halo.cl has them; else work-items
-// feed them from registers.
+// Tells whether conv/gemm_gpu/wgmma.cl works on a device: c (64, 64) = a (64, TILE_K) * b (TILE_K, 64), by one work-group.
+// With FROM_TILES both are halves, and the columns of b are in local memory, from row SHIFT of a tile, as
+// conv/gemm_gpu/halo.cl has them; else work-items feed them from registers.
 
 #define MICRO_KERNEL 3
 #define LOADER 1
 #define TILE_M 64
 #define TILE_N 64
+#if FROM_TILES
+#define HALO 1
+#define TF32 1
+#define TILE_K 64
+#define ITEM_M 2
+#define ITEM_N 16
+#else
 #define TILE_K 32
 #define ITEM_M 16
 #define ITEM_N 2
+#endif
 #define THREADS 128
 #define SHIFT 3
 
@@ -17,29 +25,22 @@
 
 __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TENSOR_OF(float, c)) {
-    local realv a_tile[A_TILE] TILE_ALIGNMENT, b_tile[B_TILE];
     const int id = get_local_id(0);
-    const Place place = place_of_item();
     float sums[SUMS];
-    MICRO_LOCALS;
-    for (int i = id; i < TILE_M * TILE_K; i += THREADS) {
-        A_PUT((local real *)a_tile, i % TILE_K, i / TILE_K, OPEN(a)[i]);
-        ((local real *)b_tile)[B_ELEMENT(i / TILE_N, i % TILE_N)] = OPEN(b)[i];
-    }
 #if FROM_TILES
-    local float columns[(TILE_N + 8) * TILE_K] TILE_ALIGNMENT;
+    local ushort rows[TILE_M * TILE_K] TILE_ALIGNMENT, columns[(TILE_N + 8) * TILE_K] TILE_ALIGNMENT;
+    for (int i = id; i < TILE_M * TILE_K; i += THREADS)
+        vstore_half(OPEN(a)[i], A_SLOT(i % TILE_K, i / TILE_K), (local half *)rows);
     for (int i = id; i < (TILE_N + 8) * TILE_K; i += THREADS)
-        columns[A_SLOT(i % TILE_K, i / TILE_K)] = OPEN(b)[i % TILE_K * TILE_N + (i / TILE_K + TILE_N - SHIFT) % TILE_N];
-#endif
+        vstore_half(OPEN(b)[i % TILE_K * TILE_N + (i / TILE_K + TILE_N - SHIFT) % TILE_N],
+                    A_SLOT(i % TILE_K, i / TILE_K), (local half *)columns);
     FENCE_TILES;
     barrier(CLK_LOCAL_MEM_FENCE);
-    const TileAddress address = TILE_ADDRESS((local const float *)a_tile);
-#if FROM_TILES
-    const TileAddress columns_address = TILE_ROW_ADDRESS((local const float *)columns, SHIFT);
+    const TileAddress address = TILE_ADDRESS(rows), columns_address = TILE_ROW_ADDRESS(columns, SHIFT);
     for (int e = 0; e < SUMS; e++) sums[e] = 0;
     WGMMA_BEGIN;
     WGMMA_LOOP
-    for (int s = 0; s < 4; s++) WGMMA_TILES(sums, address, columns_address, s);
+    for (int s = 0; s < TILE_K / 16; s++) WGMMA_TILES(sums, address, columns_address, s);
     WGMMA_COMMIT;
     WGMMA_WAIT(sums);
     for (int e = 0; e < SUMS; e++) {
@@ -47,6 +48,16 @@ kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TE
         OPEN(c)[row * TILE_N + e / 4 * 8 + id % 4 * 2 + e % 2] = sums[e];
     }
 #else
+    local realv a_tile[A_TILE] TILE_ALIGNMENT, b_tile[B_TILE];
+    const Place place = place_of_item();
+    MICRO_LOCALS;
+    for (int i = id; i < TILE_M * TILE_K; i += THREADS) {
+        A_PUT((local real *)a_tile, i % TILE_K, i / TILE_K, OPEN(a)[i]);
+        ((local real *)b_tile)[B_ELEMENT(i / TILE_N, i % TILE_N)] = OPEN(b)[i];
+    }
+    FENCE_TILES;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const TileAddress address = TILE_ADDRESS((local const float *)a_tile);
     float fed[4][4];
     uint bits[4][4];
     READ_FED(fed, (local const float *)b_tile, place);

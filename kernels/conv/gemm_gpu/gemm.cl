@@ -127,11 +127,10 @@
 #endif
 #define SUMS_OF_PART(groups) (((groups) + TOGETHER - 1) / TOGETHER * TOGETHER)
 
-#if LOADER == 1
+#if HALO
+#elif LOADER == 1
 #include "conv/gemm_gpu/pack.cl"
-#if !HALO
 #include "conv/gemm_gpu/gather.cl"
-#endif
 #elif LOADER > 2
 #include "conv/gemm_gpu/matrices.cl"
 #else

@@ -105,7 +105,11 @@ uint high_of(const float x) {
 #define DEPTH_SLOT(k) (k)
 #endif
 #define A_HALF (TILE_K * TILE_M)
+#if HALO  // the same of 64 halves
+#define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 3))
+#else
 #define A_SLOT(slot, m) ((m) * TILE_K + ((slot) ^ ((m) & 7) << 2))
+#endif
 #define A_ELEMENT(k, m) A_SLOT(DEPTH_SLOT(k), m)
 #define A_TRANSPOSED 1
 // Whether A lies in memory as its tiles lie in local memory, one after the other: conv/gemm_gpu/pack.cl puts it there.

@@ -3,8 +3,7 @@
 // memory (conv/gemm_gpu/layout.cl), and the first two numbers of the global size change places; a work-item packs
 // ROWS_OF_ITEM rows, a work-group's rows apart.
 //
-// depth k is channel * taps + tap, with TAP_MAJOR tap * channels + channel, or with HALO chunks of TILE_K channels, of
-// each its taps, of each the chunk's channels. taps[k] is (offset, d, h, w): the
+// depth k is channel * taps + tap, or with TAP_MAJOR tap * channels + channel. taps[k] is (offset, d, h, w): the
 // distance of the source element from the pixel's first one, in elements and per axis. After the depth there are zeros,
 // and a distance that lies outside every source. `met` says which taps of the kernel they are. Global: rows up to a
 // multiple of TILE_M, padded depth / taps rounded up, groups * (taps / TAPS_OF_ITEM rounded up).
@@ -50,11 +49,7 @@ kernel void conv_pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), TENSOR_O
     global real *to = OPEN(packed) + (long)group * padded_depth * padded_rows + row;
 #endif
     for (int tap = start; tap < min(start + TAPS_OF_ITEM, count); tap++) {
-#if HALO
-        const int k = (channel / TILE_K * count + tap) * TILE_K + channel % TILE_K;
-#else
         const int k = TAP_MAJOR ? tap * channels + channel : channel * count + tap;
-#endif
         if (k >= padded_depth) return;
         const int w = tap % grid.taps_w, h = tap / grid.taps_w % grid.taps_h, d = tap / grid.taps_w / grid.taps_h;
         const int at_d = met.first_d + d * met.step_d, at_h = met.first_h + h * met.step_h;

@@ -11,8 +11,8 @@
 // program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
 
 #if HALO
-#if TILE_K != 32 || TILE_M % 64 || TILE_N % (ITEM_N * 4) || ITEM_N % 8 || ITEM_N > 64 || ITEM_M != 2 || !TF32
-#error a warpgroup makes 64 rows and up to 256 columns, 32 elements of the depth at a time
+#if TILE_K != 64 || TILE_M % 64 || TILE_N % (ITEM_N * 4) || ITEM_N % 8 || ITEM_N > 64 || ITEM_M != 2 || !TF32
+#error a warpgroup makes 64 rows and up to 256 columns, 64 elements of the depth at a time
 #endif
 #elif TILE_K != 32 || ITEM_N != 2 || ITEM_M * 4 != TILE_M || (TILE_M != 64 && TILE_M != 128 && TILE_M != 256)
 #error a warpgroup makes 64, 128 or 256 rows and 64 columns, 32 elements of the depth at a time
@@ -65,20 +65,26 @@ int column_of(const Place *place, const int j) { return place->n + j; }
 #define WGMMA_COMMIT
 #define WGMMA_WAIT(sums)
 #define WGMMA_WAIT_EARLIER
+#if HALO
+typedef local const half *Tile;
+#define AT_SLOT(address, slot, m) vload_half(A_SLOT(slot, (address).row + (m)), (address).tile)
+#else
+typedef local const float *Tile;
+#define AT_SLOT(address, slot, m) as_float(as_uint((address).tile[A_SLOT(slot, (address).row + (m))]) & 0xffffe000u)
+#endif
 typedef struct {
-    local const float *tile;
+    Tile tile;
     int row;
 } TileAddress;
 #define TILE_ADDRESS(tile) TILE_ROW_ADDRESS(tile, 0)
-#define TILE_ROW_ADDRESS(tile, row) ((TileAddress){tile, row})
-#define AT_SLOT(address, slot, m) as_float(as_uint((address).tile[A_SLOT(slot, (address).row + (m))]) & 0xffffe000u)
+#define TILE_ROW_ADDRESS(tile, row) ((TileAddress){(Tile)(tile), row})
 
 void WGMMA_TILES(float *sums, const TileAddress a, const TileAddress b, const int slice) {
     const int id = get_local_id(0), g = id % 32 / 4, t = id % 4;
     for (int e = 0; e < SUMS; e++) {
         const int row = id % 128 / 32 * 16 + e / 2 % 2 * 8 + g, column = e / 4 * 8 + 2 * t + e % 2;
         float sum = sums[e];
-        for (int k = 8 * slice; k < 8 * slice + 8; k++) sum += AT_SLOT(a, k, row) * AT_SLOT(b, k, column);
+        for (int k = 16 * slice; k < 16 * slice + 16; k++) sum += AT_SLOT(a, k, row) * AT_SLOT(b, k, column);
         sums[e] = sum;
     }
 }
@@ -137,13 +143,13 @@ void wgmma(float *sums, const uint *b, const TileAddress address, const int slic
 #define SUMS_6 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define SUMS_7 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // The instruction with numbers of operands: sums, what work-items feed, the address of the tile, and whether there are sums
-// to add to; or sums and the addresses of both sides' tiles.
+// to add to; or sums and the addresses of both sides' tiles, of halves.
 #define FED_PRODUCT(size, sums, a, b, c, d, tile, add) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
     "k8.f32.tf32.tf32 {" sums "}, {%" a ", %" b ", %" c ", %" d "}, %" tile ", p, 1, 1;}"
 #define TILES_PRODUCT(size, sums, a, b, add, unused_1, unused_2, unused_3) \
     "//sm_90a: {.reg .pred p; setp.ne.b32 p, %" add ", 0; wgmma.mma_async.sync.aligned.m64n" size \
-    "k8.f32.tf32.tf32 {" sums "}, %" a ", %" b ", p, 1, 1;}"
+    "k16.f32.f16.f16 {" sums "}, %" a ", %" b ", p, 1, 1, 0, 0;}"
 #if UNITS_N == 64
 #define ALL_SUMS(s) \
     SUMS16(s, 0), SUMS16(s, 16)
@@ -202,7 +208,7 @@ typedef ulong TileAddress;
                  : ALL_SUMS(s)                          \
                  : "r"((b)[0]), "r"((b)[1]), "r"((b)[2]), "r"((b)[3]), "l"((tile) + 2 * (slice)), "r"(add) \
                  : "memory")
-// Adds the product of 64 rows of a tile and UNITS_N columns of another one, a slice of 8 of the depth.
+// Adds the product of 64 rows of a tile and UNITS_N columns of another one, a slice of 16 of the depth.
 #define WGMMA_TILES(s, a, b, slice)                                       \
     asm volatile(PRODUCT_OF(TILES_PRODUCT)                                \
                  : ALL_SUMS(s)                                            \

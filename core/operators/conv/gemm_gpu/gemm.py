@@ -17,7 +17,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
-from clgraft.core.operators.conv.gemm_gpu.halo import halo_of
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, MOST_SHARES, SHARED, Halo, halo_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
     MMA_CAPABILITY,
@@ -195,6 +195,9 @@ class _Builder:
             ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo) for grid in grids
         ]
         tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
+        if halo and tile.halo:
+            self.halo_product(products[0], self.choose(products[0], tile=tile), halo, source, target, weights)
+            return
         choices = [self.choose(product, tile=tile) for product in products]
         defines = {
             **tile.defines(),
@@ -206,14 +209,50 @@ class _Builder:
             "SPLIT": int(any(choice.parts > 1 for choice in choices)),
             "TAPS_OF_ITEM": TAPS_OF_ITEM,
             **({"PIXEL_VECTORS": 1} if channels % tile.k == 0 and all(map(self._vectors, grids)) else {}),
-            **(halo.defines(tile.m, tile.n) if halo and tile.halo else {}),
         }
-        if not tile.halo and tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
+        if tile.micro == "wgmma" and max(choice.chunks for choice in choices) <= 2:
             defines["STAGES"] = 2  # nothing is fetched while products run: more work-groups at the same time
         defines.update(_promotion(tile, max(choice.chunks for choice in choices)))
         for grid, product, choice in zip(grids, products, choices):
             packed, taps = self._pack(grid, tile, defines, target, rows, channels, weights)
             self._gemm(product, choice, defines, (packed, taps, Buffer(source)), target, grid)
+
+    def halo_product(
+        self, product: ProductShape, choice: TileChoice, halo: Halo, source: str, target: str, weights: Weights
+    ) -> None:
+        """Add a product of operands that are rounded in launches of their own (``kernels/conv/gemm_gpu/round.cl``)."""
+        tile, grid, groups, taken = choice.tile, halo.grid, self.problem.groups, self.layout.take
+        device = self.planner.device
+        chunks, held, images = ceil_div(product.channels, tile.k), halo.held(tile.n), grid.batch * groups
+        rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
+        packed = taken(groups * rows * chunks * grid.taps * row_bytes, 16)
+        row_factors = taken(groups * product.rows * 4)
+        pixels, image_factors = taken(groups * chunks * held * row_bytes, 16), taken(images * 4)
+        largest = taken(images * chunks * halo.blocks * 4)
+        strides = (weights.row_stride, weights.channel_stride, weights.group_stride)
+        row = (*ints(product.rows), *(Constant(np.int64(stride)) for stride in strides))
+        met = grid.taps_argument(in_3d(self.problem.kernel, 1))
+        numbers = (*ints(product.channels, groups, held, *halo.sizes), grid.argument())
+        shares = max(1, min(MOST_SHARES, SHARED // images))
+        sizes = {"TILE_M": tile.m, "TILE_K": tile.k, "HALO_TAPS": grid.taps, "SHARES": shares}
+        first = (Buffer("w"), packed, row_factors, *row, met, Buffer(source), pixels, largest, *numbers)
+        again = (Buffer(source), pixels, largest, image_factors, *numbers)
+        for name, work_groups, arguments in (
+            ("conv_round", groups * (rows + chunks * halo.all_blocks(tile.n)), first),
+            ("conv_round_again", images * shares, again),
+        ):
+            defines = {**STRUCTS, **sizes, "EMULATED": int(device.compute_capability != HOPPER)}
+            kernel = self.planner.kernel("conv/gemm_gpu/round.cl", name, defines, self.problem.dtype, ())
+            self.launches.append(Launch(kernel, (work_groups * ITEMS,), (ITEMS,), arguments, (target,)))
+        defines = {
+            **tile.defines(),
+            **halo.defines(tile.m, tile.n, min(BUFFERS, choice.chunks // grid.taps)),
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "SPLIT": int(choice.parts > 1),
+        }
+        operands = (packed, pixels, row_factors, image_factors)
+        self._gemm(product, choice, defines, operands, target, grid, ints(held, *halo.sizes))
 
     def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
@@ -344,6 +383,7 @@ class _Builder:
         operands: tuple[Any, ...],
         target: str,
         grid: Grid,
+        more: tuple[Any, ...] = (),
     ) -> None:
         problem, tile, parts = self.problem, choice.tile, choice.parts
         has_bias = problem.bias
@@ -369,7 +409,7 @@ class _Builder:
                     + groups
                     + (grid.argument(),)
                     + where
-                    + (ints(*product.halo.sizes) if product.halo and tile.halo else ())
+                    + more
                     + (() if split else last),
                     (target,),
                     precision=TF32 if tile.tf32 else "",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from clgraft.core.operators.conv.grid import Grid, GridAxis
 from clgraft.core.problem import ceil_div, round_up
 
-CHUNK = 32  # channels in local memory at the same time, the kernel's TILE_K
-BUFFERS = 2  # chunks in local memory
+CHUNK = 64  # channels in local memory at the same time, the kernel's TILE_K
+ROW_BYTES = 2 * CHUNK  # of a row in local memory, of halves
+BUFFERS = 2  # chunks in local memory, where there are several
 FEWEST_TAPS = 6  # of a kernel: one tap is slower in this way, and kernels between the two were not measured
-DISTANCE = 2  # taps from loading vectors to storing them, the kernel's HALO_DISTANCE
-MOST_PIECES = 4  # vectors that a work-item loads while a tap is multiplied
+FEWEST_CHANNELS = CHUNK // 2  # with fewer, most of a chunk would be zeros
 MOST_ROWS = 2  # rows in local memory for each pixel of a tile: with more, loading them costs too much
+ITEMS, BLOCK = 256, 64  # of kernels/conv/gemm_gpu/round.cl
+MOST_SHARES, SHARED = 8, 256  # work-groups for an image that may have to be rounded once more, and for all images
 STAGES = (4, 3)  # steps' weights in local memory, the kernel's STAGES: the fewer where that makes room for GROUPS
 GROUPS = 2  # most work-groups that tiles want on a compute unit
 LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
@@ -50,33 +53,44 @@ class Halo:
         distance = (rows.taps - 1) * rows.step * self.sizes[1] + (columns.taps - 1) * columns.step
         return round_up(pixels + distance, 8)
 
-    def stages(self, rows: int, pixels: int) -> int:
+    def held(self, pixels: int) -> int:
+        """Return the virtual pixels in memory for tiles of so many, the last one's rows included."""
+        return round_up(self.columns, pixels) - pixels + self.rows(pixels)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of pixels of an image that are rounded."""
+        return ceil_div(prod(self.sizes), BLOCK)
+
+    def all_blocks(self, pixels: int) -> int:
+        """Return the blocks of pixels of all images, and of the zeros after them, for tiles of so many."""
+        return self.grid.batch * self.blocks + ceil_div(self.held(pixels) - self.columns, BLOCK)
+
+    def stages(self, rows: int, pixels: int, buffers: int = BUFFERS) -> int:
         """Return how many steps' weights are in local memory for a tile of so many rows and virtual pixels."""
-        return max(STAGES, key=lambda stages: min(self._groups(rows, pixels, stages), GROUPS))
+        return max(STAGES, key=lambda stages: min(self._groups(rows, pixels, stages, buffers), GROUPS))
 
-    def groups(self, rows: int, pixels: int) -> int:
+    def groups(self, rows: int, pixels: int, buffers: int = BUFFERS) -> int:
         """Return the work-groups with such a tile that have room in the local memory of a compute unit."""
-        return self._groups(rows, pixels, self.stages(rows, pixels))
+        return self._groups(rows, pixels, self.stages(rows, pixels, buffers), buffers)
 
-    def _groups(self, rows: int, pixels: int, stages: int) -> int:
-        held = self.rows(pixels)
-        nbytes = (BUFFERS * held + stages * rows) * CHUNK * 4 + (held + pixels) * 8
+    def _groups(self, rows: int, pixels: int, stages: int, buffers: int) -> int:
+        nbytes = (buffers * self.rows(pixels) + stages * rows) * ROW_BYTES + pixels * 12 + rows * 8
         return LOCAL_MEMORY // (nbytes + RESERVED)
 
-    def serves(self, rows: int, pixels: int, threads: int, busy: int) -> bool:
+    def serves(self, rows: int, pixels: int, busy: int, buffers: int) -> bool:
         """Return whether a tile of so many rows and virtual pixels suits, of which `busy` keep a compute unit busy."""
-        pieces = ceil_div(ceil_div(self.rows(pixels) * CHUNK // 4, threads), self.grid.taps - DISTANCE)
-        return self.groups(rows, pixels) >= busy and pieces <= MOST_PIECES and self.rows(pixels) <= MOST_ROWS * pixels
+        return self.groups(rows, pixels, buffers) >= busy and self.rows(pixels) <= MOST_ROWS * pixels
 
-    def defines(self, rows: int, pixels: int) -> dict[str, Any]:
-        """Return the kernel's macros for a tile of so many rows and virtual pixels."""
-        stages = self.stages(rows, pixels)
-        return {"HALO": 1, "HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps, "STAGES": stages}
+    def defines(self, rows: int, pixels: int, buffers: int) -> dict[str, Any]:
+        """Return the kernel's macros for a tile of so many rows and virtual pixels, and so many chunks."""
+        sizes = {"HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps, "HALO_BUFFERS": buffers}
+        return {"HALO": 1, **sizes, "STAGES": self.stages(rows, pixels, buffers)}
 
 
 def halo_of(grids: list[Grid], channels: int) -> Halo | None:
     """Return the sizes for the only grid of a product, or None where the kernel does not serve it."""
-    if len(grids) != 1 or channels % CHUNK or grids[0].taps < FEWEST_TAPS:
+    if len(grids) != 1 or channels < FEWEST_CHANNELS or grids[0].taps < FEWEST_TAPS:
         return None
     outer, *axes = grids[0].axes
     flat = (outer.size, outer.source, outer.begin, outer.taps) == (1, 1, 0, 1)

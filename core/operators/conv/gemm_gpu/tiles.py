@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, Halo
+from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
@@ -31,9 +31,11 @@ SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
 LARGEST = 2**31 - 1
 SPLIT_BYTES = 256 * 2**20  # most bytes of workspace for the sums of parts
+ROUNDED_BYTES = 2**30  # most bytes of workspace for pixels that are rounded for halo tiles
 LANES = 90  # multiply-adds of a compute unit in a cycle; only its ratio to what follows counts
 LAUNCH_CYCLES = 6000  # cost of a launch, about 4 us
 FINISH_CYCLES = 0.25  # cost of an element of a tile before and after its products; twice that where nothing hides it
+ROUND_CYCLES = 0.5  # cost to round one element of a pixel for halo tiles
 SUM_CYCLES = 0.5  # cost to write and read one sum of a part, in cycles of a compute unit
 
 
@@ -86,7 +88,7 @@ class GroupTile:
     def local_bytes(self) -> int:
         """Local memory, with the padding and the taps of the loader that needs most."""
         if self.halo:  # the least, see `serves`
-            return self.k * (BUFFERS * self.n + min(HALO_STAGES) * self.m) * self.bytes + 1024
+            return ROW_BYTES * (self.n + min(HALO_STAGES) * self.m) + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -96,7 +98,7 @@ class GroupTile:
         """Return the work-groups that keep a unit busy, and its speed then, with the loader that a product needs."""
         if not product.channels:
             return (self.busy_vectors, self.vectors) if product.vectors else (self.busy_pixels, self.pixels)
-        if product.channels % self.k:
+        if product.channels % self.k and not self.halo:
             return self.busy_mixed, self.mixed
         return self.busy_whole, self.whole
 
@@ -202,8 +204,12 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.halo:
-        halo, busy = product.halo, tile.busy_whole
-        return halo is not None and product.depth <= SUMMED_DEPTH and halo.serves(tile.m, tile.n, tile.threads, busy)
+        halo, chunks = product.halo, ceil_div(product.channels, tile.k)
+        if halo is None or product.depth > SUMMED_DEPTH:
+            return False
+        if halo.columns * chunks * product.groups * ROW_BYTES > ROUNDED_BYTES:
+            return False
+        return halo.serves(tile.m, tile.n, tile.busy_whole, min(BUFFERS, chunks))
     return tile.micro == "fma" or product.depth >= SHORTEST_DEPTH
 
 
@@ -254,6 +260,9 @@ def choose(
             time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
                 time += LAUNCH_CYCLES + sums * SUM_CYCLES * (size // 4) / device.compute_units
+            if tile.halo and product.halo:
+                pixels = product.halo.columns * product.groups * chunks * tile.k
+                time += LAUNCH_CYCLES + pixels * ROUND_CYCLES / device.compute_units
             if tiles * parts <= LARGEST and (best is None or time < best[0]):
                 best = time, TileChoice(tile, parts, length, time)
     if best is None:
