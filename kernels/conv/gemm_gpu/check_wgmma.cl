@@ -30,10 +30,10 @@ kernel void check_wgmma(TENSOR_OF(const float, a), TENSOR_OF(const float, b), TE
 #if FROM_TILES
     local ushort rows[TILE_M * TILE_K] TILE_ALIGNMENT, columns[(TILE_N + 8) * TILE_K] TILE_ALIGNMENT;
     for (int i = id; i < TILE_M * TILE_K; i += THREADS)
-        vstore_half(OPEN(a)[i], A_SLOT(i % TILE_K, i / TILE_K), (local half *)rows);
+        vstore_half_rte(OPEN(a)[i], A_SLOT(i % TILE_K, i / TILE_K), (local half *)rows);
     for (int i = id; i < (TILE_N + 8) * TILE_K; i += THREADS)
-        vstore_half(OPEN(b)[i % TILE_K * TILE_N + (i / TILE_K + TILE_N - SHIFT) % TILE_N],
-                    A_SLOT(i % TILE_K, i / TILE_K), (local half *)columns);
+        vstore_half_rte(OPEN(b)[i % TILE_K * TILE_N + (i / TILE_K + TILE_N - SHIFT) % TILE_N],
+                        A_SLOT(i % TILE_K, i / TILE_K), (local half *)columns);
     FENCE_TILES;
     barrier(CLK_LOCAL_MEM_FENCE);
     const TileAddress address = TILE_ADDRESS(rows), columns_address = TILE_ROW_ADDRESS(columns, SHIFT);
