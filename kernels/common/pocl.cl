@@ -40,6 +40,8 @@ DECLARE_MEMORY_FENCE(mem_fence)
 DECLARE_COUNTER(atomic_inc)
 #define DECLARE_EXCHANGE(name) int POCL_PLAIN name(volatile global int *, int);
 DECLARE_EXCHANGE(atomic_xchg)
+#define DECLARE_MAXIMUM(name) uint POCL_PLAIN name(volatile local uint *, uint);
+DECLARE_MAXIMUM(atomic_max)
 
 // Functions of real numbers.
 #define POCL_ONE(name, T, I) T POCL_CONST name(T);
