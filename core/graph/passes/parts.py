@@ -20,9 +20,9 @@ from clgraft.core.operators.separable import SeparableProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import DTYPES, Problem
 
-# measured on two and on 16 cores (PoCL 3); only CPU devices run in parts
-LAUNCH = 15e-6  # seconds that a launch takes apart from its work,
-CORE = 5.5e-6  # and what each core adds: PoCL wakes all of them
+# measured on two and on 16 cores; only CPU devices run in parts
+POCL_LAUNCH = (15e-6, 5.5e-6)  # seconds that a launch takes apart from its work, and what each core adds: all wake up
+LAUNCH = (0.0, 3e-6)  # the same of Intel's runtime: few, but cores wait for the last one
 BANDWIDTH = 30e9  # bytes that reach memory or come from it in a second with one core,
 CORES = 0.4  # which grows with this power of their number: 40 GB/s with two, 91 with 16
 OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at most
@@ -131,7 +131,8 @@ class Costs:
         self.graph, self.room, self.constants = graph, SHARE * device.kept_in_caches, constants
         cores = device.compute_units
         self.speed = OPERATIONS * cores * device.vector_width
-        self.launch, self.bandwidth = LAUNCH + CORE * cores, BANDWIDTH * cores**CORES
+        launch, core = POCL_LAUNCH if device.is_pocl else LAUNCH
+        self.launch, self.bandwidth = launch + core * cores, BANDWIDTH * cores**CORES
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 
