@@ -229,6 +229,14 @@ def test_every_table_says_where_and_how(capfd):
     assert all(peers.mode(peer) for peer in INSTALLED)
 
 
+def test_sums_say_what_the_peaks_would_allow():
+    """Where the peaks are no limit to one row of a sum, they say nothing about the sum."""
+    ceilings = peaks.Peaks(1e11, 1e10)
+    rows = [replace(row(name, 2.0), flops=flops, nbytes=1.0) for name, flops in (("x", 0.5e11), ("y", 0.125e11))]
+    assert report.sums(rows, ceilings).endswith("worst 2.00x (x); 8.00x at the measured peaks")
+    assert report.sums([*rows, replace(rows[0], flops=2e11)], ceilings).endswith("worst 2.00x (x)")
+
+
 def test_sums_by_group():
     rows = [row("x", 2.0), row("y", 0.5), row("z", 3.0, direction="backward"), row("net", 4.0, group="net")]
     found = summaries(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from clgraft.plugins.command_line import terminal
@@ -11,6 +11,7 @@ from clgraft.plugins.command_line.bench import threads
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
+from clgraft.plugins.command_line.bench.timing import geometric_mean
 
 HEADER = (
     f"{'set':13} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
@@ -18,7 +19,8 @@ HEADER = (
 )
 EXPLAINED = (
     "GFLOPS count the operations of the direct method, GB/s every argument once; of peak: the shortest time that the "
-    "measured peaks allow over ours, - where they are no limit (data in the cache, or a method with fewer operations)"
+    "measured peaks allow over ours, - where they are no limit (data in the cache, or a method with fewer operations). "
+    "A sum's ratio at the measured peaks is that of ours if it took this shortest time"
 )
 
 DISTURBED = 0.5  # the spread above which a measurement is marked
@@ -58,7 +60,7 @@ def print_sums(run: Results, output: TextIO) -> None:
     if rows:
         print(f"measured on {run.conditions()}", file=output)
     if not output.isatty():
-        print(sums(rows), file=output)
+        print(sums(rows, Peaks(run.peak_flops, run.peak_bandwidth)), file=output)
         return
     cells = [
         [
@@ -72,14 +74,19 @@ def print_sums(run: Results, output: TextIO) -> None:
         terminal.table(heads, cells, output, 3 * [terminal.LEFT] + 3 * [terminal.RIGHT])
 
 
-def sums(rows: Iterable[Row]) -> str:
-    """Return the geometric mean and the worst of each group, direction and peer."""
+def sums(rows: Sequence[Row], peaks: Peaks) -> str:
+    """Return the geometric mean and the worst of each group, direction and peer, and what the peaks would allow."""
     lines = []
-    for (group, direction, peer), found in summaries(rows).items():
-        lines.append(
+    for key, found in summaries(rows).items():
+        group, direction, peer = key
+        text = (
             f"{GROUPS.get(group, 'whole nets'):32} {direction:9} against {peer:6} {found.mean:5.2f}x"
             f" of {found.count:2}, worst {found.worst:.2f}x ({found.worst_name})"
         )
+        shares = [share_of_peak(row, peaks) for row in rows if (row.group, row.direction, row.peer) == key]
+        if all(shares):
+            text += f"; {found.mean / geometric_mean([share or 1.0 for share in shares]):.2f}x at the measured peaks"
+        lines.append(text)
     return "\n".join(lines)
 
 
