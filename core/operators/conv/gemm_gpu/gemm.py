@@ -194,9 +194,10 @@ class _Builder:
         products = [
             ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo) for grid in grids
         ]
-        tile = self.choose(max(products, key=lambda product: product.columns * product.depth)).tile
-        if halo and tile.halo:
-            self.halo_product(products[0], self.choose(products[0], tile=tile), halo, source, target, weights)
+        choice = self.choose(max(products, key=lambda product: product.columns * product.depth))
+        tile = choice.tile
+        if halo and tile.halo:  # there is one product
+            self.halo_product(products[0], choice, halo, source, target, weights)
             return
         choices = [self.choose(product, tile=tile) for product in products]
         defines = {
@@ -306,12 +307,11 @@ class _Builder:
         depth = channels * prod(problem.kernel) // len(grids)  # mean of all phases
         product = ProductShape(rows, largest.pixels * len(grids), depth, problem.groups, channels)
         tile = self.choose(product, split=False).tile
-        # as many for each phase as for the largest one
-        work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
+        deepest = ProductShape(rows, largest.pixels, channels * taps, problem.groups, channels)
+        work_groups, *_ = counts(deepest, tile)  # as many for each phase as for the largest one
         if work_groups * len(grids) <= self.planner.device.compute_units:  # the deepest phase alone decides
-            deepest = ProductShape(rows, largest.pixels, channels * taps, problem.groups, channels)
             tile = self.choose(deepest, split=False).tile
-            work_groups = ceil_div(rows, tile.m) * ceil_div(largest.pixels, tile.n) * problem.groups
+            work_groups, *_ = counts(deepest, tile)
         if channels % tile.k or (work_groups < self.planner.device.compute_units and channels * taps > LONG_DEPTH):
             return False
         sizes = (problem.out_size, problem.in_size, problem.kernel, problem.stride, problem.pad_begin, problem.dilate)
