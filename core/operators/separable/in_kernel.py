@@ -6,7 +6,7 @@ Each value is computed once, by the work-item that multiplies it with all rows o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
@@ -22,7 +22,7 @@ from clgraft.core.operators.separable.problem import PREFIX, SeparableProblem, c
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, ints
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.tickets import turns
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
@@ -126,7 +126,10 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
             *(*ints(first.bias, second.bias), Accumulate("y"), *ints(work.channels, work.outputs)),
             *(grid_argument(first.batch, height, width), *ints(tiles, together, lead, pitch)),
             *(Tickets(), *map(Local, local)),
-            *_prologue_arguments(problem.prologue, problem.dtype),
+            *(
+                replace(item, name=PREFIX + item.name) if isinstance(item, Buffer) else item
+                for item in epilogue_arguments(problem.prologue, problem.dtype)
+            ),
             *epilogue_arguments(problem.epilogue, problem.dtype),
         ),
         ("y",),
@@ -153,13 +156,6 @@ def _prologue_defines(prologue: Epilogue | None) -> dict[str, str]:
         "PROLOGUE_EXTRAS(F)": " ".join(f"F({i})" for i in range(1, len(prologue.extras) + 1)),
         "PROLOGUE_SCALARS(F)": " ".join(f"F({name})" for name in prologue.scalars),
     }
-
-
-def _prologue_arguments(prologue: Epilogue | None, dtype: str) -> tuple[Buffer | Scalar, ...]:
-    if prologue is None:
-        return ()
-    extras = (Buffer(f"{PREFIX}x{i}") for i in range(1, len(prologue.extras) + 1))
-    return (*extras, *(Scalar(name, "float64" if dtype == "float64" else "float32") for name in prologue.scalars))
 
 
 def _split(work: Work, problem: SeparableProblem, planner: Planner) -> tuple[RegisterTile, int]:
