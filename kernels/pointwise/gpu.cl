@@ -77,6 +77,16 @@
         }                                                                                           \
     }
 
+// Computes four results of each output from what was read; FINISH(n, kind) makes output n's element of its y.
+#define COMPUTE_QUAD(FINISH)                             \
+    OUTPUTS(DECLARE_RESULTS)                             \
+    _Pragma("unroll") for (int e = 0; e < 4; e++) {      \
+        INPUTS(FETCH)                                    \
+        OUTPUTS(DECLARE_OUTPUT)                          \
+        BODY                                             \
+        OUTPUTS(FINISH)                                  \
+    }
+
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
     PARAMETERS INPUTS(WAY_PARAMETER) const int in_rows, const ulong length, const ulong total) {
     INPUTS(OPEN_INPUT)
@@ -96,14 +106,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const INDEX element = begin + u * (GROUP * 4);
-            OUTPUTS(DECLARE_RESULTS)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                INPUTS(FETCH)
-                OUTPUTS(DECLARE_OUTPUT)
-                BODY
-                OUTPUTS(SCALE_ELEMENT)
-            }
+            COMPUTE_QUAD(SCALE_ELEMENT)
             OUTPUTS(WRITE_QUAD)
         }
         return;
@@ -141,14 +144,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pointwise_quads(
     for (int u = 0; u < UNROLL; u++) {
         const INDEX element = begin + u * (GROUP * 4);
         if (element >= total) break;
-        OUTPUTS(DECLARE_RESULTS)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            INPUTS(FETCH)
-            OUTPUTS(DECLARE_OUTPUT)
-            BODY
-            OUTPUTS(BLEND_ELEMENT)
-        }
+        COMPUTE_QUAD(BLEND_ELEMENT)
         OUTPUTS(WRITE)
     }
 }
