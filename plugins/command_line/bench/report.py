@@ -83,9 +83,10 @@ def sums(rows: Sequence[Row], peaks: Peaks) -> str:
             f"{GROUPS.get(group, 'whole nets'):32} {direction:9} against {peer:6} {found.mean:5.2f}x"
             f" of {found.count:2}, worst {found.worst:.2f}x ({found.worst_name})"
         )
-        shares = [share_of_peak(row, peaks) for row in rows if (row.group, row.direction, row.peer) == key]
-        if all(shares):
-            text += f"; {found.mean / geometric_mean([share or 1.0 for share in shares]):.2f}x at the measured peaks"
+        own = (row for row in rows if (row.group, row.direction, row.peer) == key)
+        shares = [share for row in own if (share := share_of_peak(row, peaks))]
+        if len(shares) == found.count:
+            text += f"; {found.mean / geometric_mean(shares):.2f}x at the measured peaks"
         lines.append(text)
     return "\n".join(lines)
 
