@@ -48,8 +48,11 @@ BLOCKS = (
     "conv g3 n2 ic3 ih11 iw16 oc3 kh5 kw5 sh2 sw2 ph2 pw2",
     "conv g2 n1 ic2 ih9 iw20 oc2 kh3 kw7 sh1 sw3 pw5",
     "conv g2 n1 ic2 ih7 iw8 oc2 kh7 kw7 ph3 pw3",
-    "conv f16 g3 n2 ic3 ih8 iw8 oc3 kh3 kw3 sh2 sw2 ph1 pw1",
-    "conv f64 g3 n2 ic3 ih8 iw8 oc3 kh3 kw3 ph1 pw1",
+    "conv f16 g3 n2 ic3 ih10 iw8 oc3 kh3 kw3 sh2 sw2 ph1 pw1",
+    "conv f64 g3 n2 ic3 ih10 iw8 oc3 kh3 kw3 ph1 pw1",
+    "conv g3 n2 ic3 ih13 iw12 oc3 kh3 kw3 ph2 pw2 dh2 dw2 b1",
+    "conv g2 n1 ic2 ih33 iw29 oc4 kh3 kw3 ph12 pw12 dh12 dw12",
+    "conv g2 n1 ic2 ih17 iw16 oc2 kh1 kw5 pw4 dh3 dw2",
 )
 
 
@@ -58,8 +61,7 @@ BLOCKS = (
 def test_blocks_at_every_address(text: str, direction: str) -> None:
     """Vectors are read only where the tensors' addresses allow it."""
     problem = core.parse(text).with_direction(direction)
-    names = {step.kernel.function_name for step in depthwise_gpu.plan(problem, core.context()).launches}
-    assert names & {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_columns_filter"}
+    assert _kernels(problem) & {"depthwise_gpu_columns", "depthwise_gpu_phases", "depthwise_gpu_columns_filter"}
     aligned = check(core.context(), problem, "depthwise_gpu", seed=3)
     check(core.context(), problem, "depthwise_gpu", accumulate=True, seed=3)
     arrays = random_arrays(problem, 3)
@@ -76,11 +78,57 @@ def test_blocks_at_every_address(text: str, direction: str) -> None:
         assert np.array_equal(given[OUTPUTS[direction]], aligned)
 
 
+PLANES = (
+    "conv g70 n3 ic70 ih7 iw7 oc70 kh3 kw3 ph1 pw1 b1",
+    "conv g33 n1 ic33 ih8 iw8 oc33 kh5 kw5 ph2 pw2",
+    "conv g5 n2 ic5 ih5 iw3 oc5 kh2 kw3 ph2 pw1 qh1 qw0",  # results are more than x
+    "conv g3 n2 ic3 ih6 iw9 oc3 kh3 kw3 dh2 dw3",
+    "conv g4 n1 ic4 ih1 iw1 oc4 kh1 kw1",
+    "conv f16 g3 n23 ic3 ih7 iw7 oc3 kh3 kw3 ph1 pw1",
+    "conv f64 g3 n2 ic3 ih4 iw7 oc3 kh3 kw3 ph1 pw1",
+)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize("text", PLANES)
+def test_small_planes(text: str, direction: str) -> None:
+    problem = core.parse(text).with_direction(direction)
+    assert _kernels(problem) == {"depthwise_gpu_planes"}
+    check(core.context(), problem, "depthwise_gpu", seed=3)
+    check(core.context(), problem, "depthwise_gpu", accumulate=True, seed=3)
+
+
+def test_small_planes_forward_with_a_stride() -> None:
+    problem = core.parse("conv g9 n2 ic9 ih7 iw8 oc9 kh3 kw3 sh2 sw3 ph1 pw1 b1")
+    assert _kernels(problem) == {"depthwise_gpu_planes"}
+    check(core.context(), problem, "depthwise_gpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "direction"),
+    [
+        ("conv g3 n2 ic3 ih7 iw7 oc6 kh3 kw3 ph1 pw1", "forward"),
+        ("conv g3 n2 ic3 ih8 iw9 oc3 kh3 kw3 ph1 pw1", "forward"),
+        ("conv g3 n2 ic3 ih7 iw7 oc3 kh3 kw3 sh2 sw2 ph1 pw1", "backward_data"),
+        ("conv g3 n2 ic3 ih7 iw7 oc3 kh6 kw5 ph3 pw2", "forward"),
+    ],
+)
+def test_what_is_no_small_plane(text: str, direction: str) -> None:
+    problem = core.parse(text).with_direction(direction)
+    assert _kernels(problem) <= {"depthwise_gpu_columns", "depthwise_gpu_phases"}
+    check(core.context(), problem, "depthwise_gpu")
+
+
+def _kernels(problem: core.ConvProblem) -> set[str]:
+    return {step.kernel.function_name for step in depthwise_gpu.plan(problem, core.context()).launches}
+
+
 def test_what_blocks_do_not_serve() -> None:
     for text, direction, reason in (
         ("conv g2 n1 ic2 ih20 iw20 oc2 kh9 kw9", "forward", "81 taps"),
         ("conv g2 n1 ic2 ih20 iw20 oc2 kh3 kw3 sh5 sw1", "backward_data", "stride"),
-        ("conv g2 n1 ic2 ih20 iw20 oc2 kh3 kw3 dh2", "forward", "dilation"),
+        ("conv g2 n1 ic2 ih20 iw20 oc2 kh3 kw3 sh2 sw2 dh2", "backward_data", "dilation"),
+        ("conv g2 n1 ic2 ih9 iw60 oc2 kh3 kw3 dw25", "forward", "50 elements"),
         ("conv g2 n1 ic2 ih0 iw5 oc2 kh3 kw3 ph2 pw1", "forward", "no elements"),
     ):
         problem = core.parse(text).with_direction(direction)

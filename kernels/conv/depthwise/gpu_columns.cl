@@ -1,10 +1,12 @@
-// Depthwise convolution on GPUs without dilation, in all directions: a work-item per block of R rows and COLS columns.
+// Depthwise convolution on GPUs, in all directions: a work-item per block of R rows and COLS columns.
 //
 // x (batch, channels, source_h, source_w)   w (channels * multiplier, KH, KW)
 // y (batch, channels * multiplier, size_h, size_w); `grid` has y's pixels over x
 //
 // A line of the source is read once for all the results of a work-item that it serves, in vectors of four where tensors
 // lie at multiples of 16 bytes and have lines of a multiple of four; otherwise, one by one. All sums stay in registers.
+// The rows of a work-item lie DH apart, because a dilated kernel's rows share lines only so: strip s of rows starts at row
+// s / DH * DH * R + s % DH.
 
 #ifndef MAKES
 #define MAKES 1  // 1: depthwise_gpu_columns, 2: depthwise_gpu_phases, 3: depthwise_gpu_columns_filter
@@ -23,6 +25,10 @@
 #define KW 3
 #define SH 1
 #define SW 1
+#endif
+#ifndef DH
+#define DH 1  // the distance of a kernel's taps
+#define DW 1
 #endif
 #ifndef BEGIN_H
 #define BEGIN_H (-1)  // where the first tap of pixel 0 lies in the source
@@ -48,7 +54,8 @@
 #endif
 
 // The elements of the source that a work-item meets: LINES lines of SPAN elements. Phases: of dy, the first of them
-// FIRST_H and FIRST_W after the block's position divided by the stride (ceil((1 - KH - BEGIN) / stride) and so on).
+// FIRST_H and FIRST_W after the block's position divided by the stride (ceil((1 - KH - BEGIN) / stride) and so on), no
+// dilation.
 #if MAKES == 2
 #define FLOORED(a, b) ((a) >= 0 ? (a) / (b) : -((b) - 1 - (a)) / (b))
 #define FIRST_H FLOORED(-(BEGIN_H) - KH + SH, SH)
@@ -57,8 +64,10 @@
 #define SPAN (FLOORED(COLS - 1 - (BEGIN_W), SW) - FIRST_W + 1)
 #else
 #define LINES ((R - 1) * SH + KH)
-#define SPAN ((COLS - 1) * SW + KW)
+#define SPAN ((COLS - 1) * SW + (KW - 1) * DW + 1)
 #endif
+
+int first_row(const int strip) { return strip / DH * DH * R + strip % DH; }
 
 #if STORAGE == 32
 #define ALIGNED(p, width) (((width) & 3) == 0 && ((ulong)(p) & 15) == 0)
@@ -122,13 +131,13 @@ READER(read_line, SPAN, LEAD)
 READER(read_gradients, COLS, 0)
 #endif
 
-// Write R lines of COLS results, whose first is element `at` of a plane.
+// Write R lines of COLS results, from (row, column) of a plane on.
 #define WRITE_BLOCK(sum, to, row, column, rows, columns, accumulate, RESULT)                                       \
     const bool whole = COLS == 4 && ALIGNED(to, columns) && !(accumulate);                                         \
     UNROLLED(R)                                                                                                    \
     for (int k = 0; k < R; k++) {                                                                                  \
-        if ((row) + k >= (rows)) continue;                                                                         \
-        const long at = (long)((row) + k) * (columns) + (column);                                                  \
+        if ((row) + k * DH >= (rows)) continue;                                                                    \
+        const long at = (long)((row) + k * DH) * (columns) + (column);                                                  \
         real value[COLS];                                                                                          \
         UNROLLED(COLS)                                                                                             \
         for (int c = 0; c < COLS; c++)                                                                             \
@@ -151,7 +160,7 @@ void sum_lines(real sum[R][COLS], global const stored *plane, const real *taps, 
                const int ih, const int iw, const bool quads) {
     real lines[LINES][SPAN];
 UNROLLED(UNROLL)
-    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r, ih, column, iw, quads);
+    for (int r = 0; r < LINES; r++) read_line(lines[r], plane, h + r * DH, ih, column, iw, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
 UNROLLED(R)
@@ -161,7 +170,7 @@ UNROLLED(R)
 UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
 UNROLLED(KW)
-                for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j], taps[i * KW + j], sum[k][c]);
+                for (int j = 0; j < KW; j++) sum[k][c] = fma(lines[r][c * SW + j * DW], taps[i * KW + j], sum[k][c]);
             }
         }
     }
@@ -176,7 +185,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void depthwise_gpu_col
     const uint item = get_global_id(0);
     if (item >= items) return;
     const uint line = quotient(item, by_blocks), t = quotient(line, by_strips);
-    const int v = (item - line * blocks) * COLS, u = (line - t * strips) * R;
+    const int v = (item - line * blocks) * COLS, u = first_row(line - t * strips);
     const int channel = t - quotient(t, by_channels) * planes.channels;
     const uint of_source = planes.shared == 1 ? t : t / planes.shared;
     real sum[R][COLS];
@@ -261,11 +270,11 @@ void sum_products(real *sum, global const stored *plane, global const stored *gr
     real gradient[R][COLS];
 UNROLLED(R)
     for (int k = 0; k < R; k++)
-        read_gradients(gradient[k], grads, u + k, oh, v, ow, quads);
+        read_gradients(gradient[k], grads, u + k * DH, oh, v, ow, quads);
 UNROLLED(UNROLL)
     for (int r = 0; r < LINES; r++) {
         real line[SPAN];
-        read_line(line, plane, h + r, ih, v * SW + grid.begin_w, iw, quads);
+        read_line(line, plane, h + r * DH, ih, v * SW + grid.begin_w, iw, quads);
 UNROLLED(R)
         for (int k = 0; k < R; k++) {
             const int i = r - k * SH;
@@ -274,7 +283,7 @@ UNROLLED(COLS)
             for (int c = 0; c < COLS; c++) {
 UNROLLED(KW)
                 for (int j = 0; j < KW; j++)
-                    sum[i * KW + j] = fma(line[c * SW + j], gradient[k][c], sum[i * KW + j]);
+                    sum[i * KW + j] = fma(line[c * SW + j * DW], gradient[k][c], sum[i * KW + j]);
             }
         }
     }
@@ -297,7 +306,7 @@ UNROLLED(UNROLL)
     for (uint item = from + me; item < to; item += GROUP) {
         const uint line = quotient(item, by_blocks);
         const ulong n = quotient(line, by_strips);
-        const int v = (item - line * blocks) * COLS, u = (line - (uint)n * strips) * R;
+        const int v = (item - line * blocks) * COLS, u = first_row(line - (uint)n * strips);
         global const stored *plane = OPEN(x) + (n * channels + filter / multiplier) * ((ulong)ih * iw);
         global const stored *grads = OPEN(dy) + (n * channels * multiplier + filter) * ((ulong)oh * ow);
         if (quads)

@@ -96,6 +96,11 @@ def axes_of_groups(problem: ConvProblem) -> tuple[PlaneAxis, PlaneAxis]:
     return (axes[0], axes[1]) if problem.ndim == 2 else (FLAT, axes[0])
 
 
+def strips_of(height: PlaneAxis, rows: int) -> int:
+    """Count the strips of so many rows that lie a dilation apart: a dilated kernel's rows share lines only so."""
+    return ceil_div(height.size, rows * height.step) * height.step
+
+
 def grid_argument(batch: int, height: PlaneAxis, width: PlaneAxis) -> StructConstant:
     """Return the kernels' Grid of planes."""
     axes = (FLAT, height, width)

@@ -10,8 +10,15 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
-from clgraft.core.operators.conv.depthwise import gpu_columns
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, long, sums_argument
+from clgraft.core.operators.conv.depthwise import gpu_columns, gpu_planes
+from clgraft.core.operators.conv.depthwise.axes import (
+    PlaneAxis,
+    axes_of,
+    grid_argument,
+    long,
+    strips_of,
+    sums_argument,
+)
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
@@ -32,7 +39,7 @@ MOST_SUMS = 25  # taps whose gradients a work-item keeps in registers
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
 MOST_ITEMS = 2**31
 ROWS = (1, 2, 4, 8)  # rows of a work-item that a search tries
-BLOCKS = tuple((rows, columns) for columns in (1, 4) for rows in (2, 4, 8))  # and blocks, without dilation
+BLOCKS = tuple((rows, columns) for columns in (1, 4) for rows in (2, 4, 8))  # and blocks
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -68,6 +75,8 @@ def plan(
     height, width = axes_of(problem)
     if columns:
         return gpu_columns.plan(problem, planner, height, width, (wanted, columns), epilogue)
+    if not settings and not gpu_planes.reason_against(problem, planner, height, width):
+        return gpu_planes.plan(problem, planner, height, width, epilogue)
     if not settings and not gpu_columns.reason_against(problem, planner, height, width):
         return gpu_columns.plan(problem, planner, height, width, None, epilogue)
     taps = height.taps * width.taps
@@ -129,11 +138,6 @@ def _rows_per_item(height: PlaneAxis, taps: int) -> int:
     return min(most, ceil_div(height.size, height.step))
 
 
-def _strips(height: PlaneAxis, rows: int) -> int:
-    """Count the strips of rows that lie a dilation apart; rows of their own need no order."""
-    return ceil_div(height.size, rows * height.step) * height.step
-
-
 def _rows(
     problem: ConvProblem,
     planner: Planner,
@@ -153,7 +157,7 @@ def _rows(
         file, name, more = WIDE_FILE, "depthwise_gpu_wide_rows", {"LANES": each}
     else:
         each, rows = 1, rows or _rows_per_item(height, taps)
-        strips = (_strips(height, rows),)
+        strips = (strips_of(height, rows),)
         items = _checked(problem.batch * channels * strips[0] * width.size)
         file, name, more = FILE, "depthwise_gpu_rows", {"R": rows}
     launch = Launch(
@@ -207,7 +211,7 @@ def _filter(problem: ConvProblem, planner: Planner, height: PlaneAxis, width: Pl
     if tap_rows * width.taps > most:
         raise Declined(f"the sums of {width.taps} taps in a row do not fit the registers and the local memory")
     rows = rows or _rows_per_item(height, taps)
-    strips = _strips(height, rows)
+    strips = strips_of(height, rows)
     items = _checked(problem.batch * strips * width.size)
     tap_groups = height.taps // tap_rows
     wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, filters * tap_groups)

@@ -1,14 +1,15 @@
-"""Depthwise convolution on GPUs without dilation: a work-item per block of rows and columns, sums in registers."""
+"""Depthwise convolution on GPUs: a work-item per block of rows and columns, with all sums in registers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PLANE_SUMS
-from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, grid_argument, long, sums_argument
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, grid_argument, long, strips_of, sums_argument
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.division import divisor_argument
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
@@ -23,6 +24,7 @@ SUMS_KERNEL, PHASES_KERNEL, FILTER_KERNEL = 1, 2, 3  # the file's MAKES: what a 
 GROUP = 128
 MOST_TAPS = 49
 MOST_STRIDE = 4
+MOST_REACH = 48  # distance of the first and the last tap of a row: a work-item names all elements of its lines
 MOST_ITEMS = 2**31
 NARROW, LOW = 8, 16  # columns and rows of planes that get other blocks
 GROUPS_PER_UNIT = 16  # work-groups that each compute unit should get at least
@@ -37,8 +39,11 @@ def reason_against(problem: ConvProblem, planner: Planner, height: PlaneAxis, wi
         return "there are no elements to read"
     if max(height.stride, width.stride) > MOST_STRIDE:
         return f"stride {problem.stride} is more than {MOST_STRIDE}"
-    if (height.taps > 1 and height.step > 1) or (width.taps > 1 and width.step > 1):
-        return f"serves no dilation, and got {problem.dilate}"
+    if width.reach > MOST_REACH:
+        return f"the taps of a row reach over {width.reach} elements, more than {MOST_REACH}"
+    dilated, strided = any(a.reach >= a.taps for a in (height, width)), max(height.stride, width.stride) > 1
+    if problem.direction == "backward_data" and dilated and strided:
+        return f"serves no dilation {problem.dilate} with stride {problem.stride}"
     shared = taps * GROUP * arithmetic_bytes(problem.dtype) if problem.direction == "backward_filter" else 0
     if shared > planner.device.local_memory:
         return f"the sums of {taps} taps do not fit the local memory"
@@ -57,6 +62,7 @@ def plan(
     reason = reason_against(problem, planner, height, width)
     if reason:
         raise Declined(reason)
+    height, width = (axis if axis.taps > 1 else replace(axis, step=1) for axis in (height, width))
     rows, columns = block or _block(problem, height, width)
     if problem.direction == "backward_filter":
         return _filter(problem, planner, height, width, rows, columns)
@@ -74,6 +80,7 @@ def _block(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> tuple[i
     """
     data = problem.direction == "backward_data"
     rows, columns = (axis.source if data else axis.size for axis in (height, width))
+    rows = ceil_div(rows, height.step)
     if rows < 4:
         return rows, 4
     if columns <= NARROW:
@@ -97,6 +104,7 @@ def _kernel(
 ) -> Any:
     height, width = axes
     sizes = {"KH": height.taps, "KW": width.taps, "SH": height.stride, "SW": width.stride}
+    sizes |= {"DH": height.step, "DW": width.step}
     if problem.direction == "forward" or problem.out_channels == problem.in_channels:
         more["ONE_SUM"] = 1
     defines = {"MAKES": makes, "GROUP": GROUP, **sizes, **more, **GRID.defines(), **PLANE_SUMS.defines()}
@@ -115,7 +123,7 @@ def _sums(
     forward = problem.direction == "forward"
     source, target = ("x", "y") if forward else ("dy", "dx")
     channels = problem.out_channels if forward else problem.in_channels
-    strips, blocks = ceil_div(height.size, rows), ceil_div(width.size, columns)
+    strips, blocks = strips_of(height, rows), ceil_div(width.size, columns)
     items = _checked(problem.batch * channels * strips * blocks)
     more = {"R": rows, "COLS": columns, "LEAD": width.begin % 4, **epilogue_defines(epilogue)}
     launch = Launch(
@@ -162,7 +170,7 @@ def _filter(
     problem: ConvProblem, planner: Planner, height: PlaneAxis, width: PlaneAxis, rows: int, columns: int
 ) -> Launches:
     taps, filters, size = height.taps * width.taps, problem.out_channels, arithmetic_bytes(problem.dtype)
-    strips, blocks = ceil_div(height.size, rows), ceil_div(width.size, columns)
+    strips, blocks = strips_of(height, rows), ceil_div(width.size, columns)
     items = _checked(problem.batch * strips * blocks)
     wanted = ceil_div(planner.device.compute_units * GROUPS_PER_UNIT, filters)
     split_items = max(ceil_div(items, max(min(wanted, items // (2 * GROUP)), 1)), 1)
