@@ -11,12 +11,13 @@ import pyopencl as cl
 import torch
 from launch_loop import LaunchLoop
 
-from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Workspace
+from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.session.context import Context
 
 ENQUEUED_MS = 0.02  # a host needs less than that to enqueue a launch or a call
 FILL_BYTES, FILL_MS = 2**28, 0.05  # what the device does meanwhile, and the least that it takes
+COUNTER_BYTES = 32 << 10  # as many as a context of the runtime has
 CYCLES_OF_MS = 2_000_000  # cycles of the device's clock
 
 
@@ -49,6 +50,8 @@ class DeviceRun:
             else:
                 cl.enqueue_copy(queue, buffer, filled)
         self._lead = cl.Buffer(context.cl_context, flags, FILL_BYTES)
+        self._counters = cl.Buffer(context.cl_context, flags, COUNTER_BYTES)
+        cl.enqueue_fill_buffer(queue, self._counters, np.int32(0), 0, COUNTER_BYTES)
         self.workspace = cl.Buffer(context.cl_context, flags, max(steps.workspace_bytes, 4))
         self.launches = steps.launches
         for launch in self.launches:
@@ -66,6 +69,8 @@ class DeviceRun:
                     values.append(item.value)
                 elif isinstance(item, Local):
                     values.append(cl.LocalMemory(item.nbytes))
+                elif isinstance(item, Tickets):
+                    values.append(self._counters)
             for i, value in enumerate(values):
                 launch.kernel.built.set_arg(i, value)
         bound = [(launch.kernel.built, launch.global_size, launch.local_size) for launch in self.launches]

@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-enum { HUGE_PAGE = 2 << 20, TICKETS_BYTES = 64 };
+enum { HUGE_PAGE = 2 << 20, TICKETS_BYTES = 32 << 10 };
 
 uint32_t clg_version(void) { return CLG_VERSION; }
 

@@ -10,10 +10,30 @@
 //   batchnorm_parts_forward         y = ACTIVATE of norm, mean and var
 //   batchnorm_parts_products        the sums of the gradient of the norm, and of its product with x - mean
 //   batchnorm_parts_backward        dx, dgamma, dbeta, through the statistics
+//
+// The work-groups of batchnorm_teams_forward and batchnorm_teams_backward do both in one launch, and keep their part, one
+// round, in registers: memory is read once. TEAM of them, the parts of a channel, leave their sums and wait for each other.
+// They take their numbers as they begin (`tickets`), so all groups of earlier numbers run or are done: the last team that
+// has begun waits for groups that begin as soon as others end, and the others wait for nobody that has not begun.
+// `tickets`, and after it a counter for each channel, are 0 before and after. With EMULATED a team is one work-group.
+#ifndef EMULATED
+#define EMULATED 0
+#endif
+#ifndef TEAM
+#define TEAM 2  // parts of a channel
+#endif
+#if EMULATED
+#define LANE ((uint)get_local_id(0) % GROUP)
+#define TEAM_ITEMS (GROUP * TEAM)
+#define IN_TEAM (get_local_id(0) / GROUP)
+#else
+#define TEAM_ITEMS GROUP
+#define IN_TEAM 0
+#endif
 #include "batchnorm/steps.cl"
 
 #ifndef MAKES
-#define MAKES 1  // the kernel, in the order above
+#define MAKES 1  // the kernel, in the order above; 5 and 6: the teams'
 #endif
 #define THREE 3
 
@@ -25,48 +45,154 @@
 #define LAST_FIRST (get_num_groups(0) - 1 - get_group_id(0))
 #define ROUNDS for (uint start = begin; start < end; start += EACH * GROUP)
 
+// From a part's first round, which it reads, the shift; then the sums of what is left of a round.
+#define OPEN_STATISTICS                                                                    \
+    real values[WIDE * EACH], sums[WIDE], squares[WIDE];                                   \
+    WIDTH sums[e] = squares[e] = 0;                                                        \
+    READ_ROUND(values, x, begin, end)                                                      \
+    STEPS {                                                                                \
+        STEP(begin)                                                                        \
+        if (step < end) WIDTH sums[e] += values[WIDE * i + e];                             \
+    }                                                                                      \
+    real first = join_wide(sums), second = 0;                                              \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    const real shift = first / (real)(min(end - begin, (uint)(EACH * GROUP)) * WIDE);      \
+    WIDTH sums[e] = 0;
+#define ADD_STATISTICS(start)                                                              \
+    STEPS {                                                                                \
+        STEP(start)                                                                        \
+        if (step < end) {                                                                  \
+            WIDTH {                                                                        \
+                const real d = values[WIDE * i + e] - shift;                               \
+                sums[e] += d;                                                              \
+                squares[e] = fma(d, d, squares[e]);                                        \
+            }                                                                              \
+        }                                                                                  \
+    }
+#define LEAVE_STATISTICS                                                                   \
+    first = join_wide(sums);                                                               \
+    second = join_wide(squares);                                                           \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    if (LANE == 0) {                                                                       \
+        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
+        const real d = first / (real)((end - begin) * WIDE);                               \
+        to[0] = shift;                                                                     \
+        to[1] = d;                                                                         \
+        to[2] = second - first * d;                                                        \
+    }
+
+// The norm's factor and level for x - middle, from what all parts of the channel left.
+#define PART_COUNT(p) (real)((min((p + 1) * part_steps, steps) - p * part_steps) * WIDE)
+#define JOIN_STATISTICS                                                                    \
+    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
+    const real middle = of_channel[0];                                                     \
+    first = second = 0;                                                                    \
+    for (uint p = LANE; p < parts; p += GROUP) {                                           \
+        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1];   \
+        first = fma(PART_COUNT(p), apart, first);                                          \
+    }                                                                                      \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    const real d = first * share;                                                          \
+    first = 0;                                                                             \
+    for (uint p = LANE; p < parts; p += GROUP) {                                           \
+        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d; \
+        first += fma(PART_COUNT(p) * apart, apart, of_channel[THREE * p + 2]);             \
+    }                                                                                      \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    const real spread = first * share, factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps); \
+    const real level = LOAD(OPEN(beta), channel) - d * factor;                             \
+    if (part == 0 && LANE == 0) {                                                          \
+        PUT_VALUE(stored, mean, channel, middle + d)                                       \
+        PUT_VALUE(stored, var, channel, spread)                                            \
+        PUT_KEPT(middle, factor, level)                                                    \
+    }
+#define WRITE_FORWARD(start)                                                               \
+    FIRST_PLACE(start)                                                                     \
+    STEPS {                                                                                \
+        STEP(start)                                                                        \
+        if (step < end) {                                                                  \
+            real results[WIDE];                                                            \
+            WIDTH results[e] = activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR)); \
+            write_wide(OPEN(y) + place, results, quads, accumulate_y);                     \
+        }                                                                                  \
+        NEXT_PLACE                                                                         \
+    }
+
+// The sums of a part's gradients and of their products with x - mean.
+#define LEAVE_PRODUCTS                                                                     \
+    real first = join_wide(sums), second = join_wide(products);                            \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    if (LANE == 0) {                                                                       \
+        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
+        to[0] = first;                                                                     \
+        to[1] = second;                                                                    \
+    }
+#define JOIN_PRODUCTS                                                                      \
+    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
+    first = second = 0;                                                                    \
+    for (uint p = LANE; p < parts; p += GROUP) {                                           \
+        first += of_channel[THREE * p];                                                    \
+        second += of_channel[THREE * p + 1];                                               \
+    }                                                                                      \
+    sum_group(&first, &second, firsts, seconds);                                           \
+    second *= inverse;                                                                     \
+    if (part == 0 && LANE == 0) {                                                          \
+        PUT_VALUE(stored, dgamma, channel, second)                                         \
+        PUT_VALUE(stored, dbeta, channel, first)                                           \
+    }                                                                                      \
+    const real slope = inverse * second * share, mean_flow = first * share;                \
+    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+
+// A team's group: its number, and the channel and the part that it stands for.
+#define COUNTER volatile global int *const
+#if EMULATED
+#define OPEN_TEAM                                                                          \
+    local real team_firsts[GROUP * TEAM], team_seconds[GROUP * TEAM];                      \
+    const uint number = get_group_id(0) * TEAM + IN_TEAM;
+#define MEET_TEAM barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+#else
+#define OPEN_TEAM                                                                          \
+    local real team_firsts[GROUP], team_seconds[GROUP];                                    \
+    local uint taken;                                                                      \
+    if (get_local_id(0) == 0) {                                                            \
+        taken = atomic_inc(tickets);                                                       \
+        if (taken == get_num_groups(0) - 1) atomic_xchg(tickets, 0);                       \
+    }                                                                                      \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                          \
+    const uint number = taken;
+// The first work-item has written the group's sums. The last one of the team to leave sets the counter back.
+#define MEET_TEAM                                                                          \
+    if (get_local_id(0) == 0) {                                                            \
+        COUNTER met = tickets + 1 + channel;                                               \
+        asm volatile("membar.gl;" ::: "memory");                                           \
+        atomic_inc(met);                                                                   \
+        while (*met < TEAM) continue;                                                      \
+        asm volatile("membar.gl;" ::: "memory");                                           \
+        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0);                          \
+    }                                                                                      \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+#define OPEN_TEAM_PART                                                                     \
+    OPEN_TEAM                                                                              \
+    local real *firsts = team_firsts + IN_TEAM * GROUP, *seconds = team_seconds + IN_TEAM * GROUP; \
+    const uint channel = number / TEAM, part = number % TEAM, parts = TEAM, part_steps = EACH * GROUP; \
+    const uint begin = part * part_steps, end = min(begin + part_steps, steps);            \
+    OPEN_ROWS
+
 #if MAKES == 1
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_statistics(
     CONST_TENSOR(x), TENSOR_OF(real, partial), const int channels, const int pixels, const uint steps,
     const uint part_steps, const uint parts) {
     OPEN_PART(get_group_id(0))
     const bool quads = QUAD_ALIGNED_stored(OPEN(x));
-    real values[WIDE * EACH], sums[WIDE], squares[WIDE];
-    WIDTH sums[e] = squares[e] = 0;
-    READ_ROUND(values, x, begin, end)
-    STEPS {
-        STEP(begin)
-        if (step < end) WIDTH sums[e] += values[WIDE * i + e];
-    }
-    real first = join_wide(sums), second = 0;
-    sum_group(&first, &second, firsts, seconds);
-    const real shift = first / (real)(min(end - begin, (uint)(EACH * GROUP)) * WIDE);
-    WIDTH sums[e] = 0;
+    OPEN_STATISTICS
     ROUNDS {
         if (start > begin) {
             READ_ROUND(values, x, start, end)
         }
-        STEPS {
-            STEP(start)
-            if (step < end) {
-                WIDTH {
-                    const real d = values[WIDE * i + e] - shift;
-                    sums[e] += d;
-                    squares[e] = fma(d, d, squares[e]);
-                }
-            }
-        }
+        ADD_STATISTICS(start)
     }
-    first = join_wide(sums);
-    second = join_wide(squares);
-    sum_group(&first, &second, firsts, seconds);
-    if (get_local_id(0) == 0) {
-        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;
-        const real d = first / (real)((end - begin) * WIDE);
-        to[0] = shift;
-        to[1] = d;
-        to[2] = second - first * d;
-    }
+    LEAVE_STATISTICS
 }
 
 #elif MAKES == 2
@@ -76,51 +202,34 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
     const uint steps, const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
-    real values[WIDE * EACH];
+    real values[WIDE * EACH], first, second;
     if (y_base) {
         READ_ROUND(values, x, begin, end)
     }
-    global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;
-    const real middle = of_channel[0];
-    real first = 0, second = 0;
-    for (uint p = get_local_id(0); p < parts; p += GROUP) {
-        const real count = (min((p + 1) * part_steps, steps) - p * part_steps) * WIDE;
-        const real d = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1];
-        first = fma(count, d, first);
-    }
-    sum_group(&first, &second, firsts, seconds);
-    const real d = first * share;
-    first = 0;
-    for (uint p = get_local_id(0); p < parts; p += GROUP) {
-        const real count = (min((p + 1) * part_steps, steps) - p * part_steps) * WIDE;
-        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d;
-        first += fma(count * apart, apart, of_channel[THREE * p + 2]);
-    }
-    sum_group(&first, &second, firsts, seconds);
-    const real spread = first * share, factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
-    const real level = LOAD(OPEN(beta), channel) - d * factor;
-    if (part == 0 && get_local_id(0) == 0) {
-        PUT_VALUE(stored, mean, channel, middle + d)
-        PUT_VALUE(stored, var, channel, spread)
-        PUT_KEPT(middle, factor, level)
-    }
+    JOIN_STATISTICS
     if (!y_base) return;
     ROUNDS {
         if (start > begin) {
             READ_ROUND(values, x, start, end)
         }
-        FIRST_PLACE(start)
-        STEPS {
-            STEP(start)
-            if (step < end) {
-                real results[WIDE];
-                WIDTH results[e] =
-                    activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR));
-                write_wide(OPEN(y) + place, results, quads, accumulate_y);
-            }
-            NEXT_PLACE
-        }
+        WRITE_FORWARD(start)
     }
+}
+
+#elif MAKES == 5
+kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_forward(
+    CONST_TENSOR(x), CONST_TENSOR(gamma), CONST_TENSOR(beta), OUTPUT_OF(stored, y), OUTPUT_OF(stored, mean),
+    OUTPUT_OF(stored, var), KEPT_OUTPUTS TENSOR_OF(real, partial), COUNTER tickets, const int channels,
+    const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
+    OPEN_TEAM_PART
+    const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    OPEN_STATISTICS
+    ADD_STATISTICS(begin)
+    LEAVE_STATISTICS
+    MEET_TEAM
+    JOIN_STATISTICS
+    if (!y_base) return;
+    WRITE_FORWARD(begin)
 }
 
 #elif MAKES == 3
@@ -148,16 +257,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_p
             }
         }
     }
-    real first = join_wide(sums), second = join_wide(products);
-    sum_group(&first, &second, firsts, seconds);
-    if (get_local_id(0) == 0) {
-        global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;
-        to[0] = first;
-        to[1] = second;
-    }
+    LEAVE_PRODUCTS
 }
 
-#else
+#elif MAKES == 4
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_backward(
     CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
     OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(const real, partial),
@@ -166,28 +269,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
     OPEN_PART(LAST_FIRST)
     const bool quads =
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
-    real values[WIDE * EACH], gradients[WIDE * EACH];
+    real values[WIDE * EACH], gradients[WIDE * EACH], first, second;
     if (dx_base) {
         READ_ROUND(values, x, begin, end)
         READ_ROUND(gradients, dy, begin, end)
     }
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     OPEN_KEPT
-    global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;
-    real first = 0, second = 0;
-    for (uint p = get_local_id(0); p < parts; p += GROUP) {
-        first += of_channel[THREE * p];
-        second += of_channel[THREE * p + 1];
-    }
-    sum_group(&first, &second, firsts, seconds);
-    second *= inverse;
-    if (part == 0 && get_local_id(0) == 0) {
-        PUT_VALUE(stored, dgamma, channel, second)
-        PUT_VALUE(stored, dbeta, channel, first)
-    }
+    JOIN_PRODUCTS
     if (!dx_base) return;
-    const real slope = inverse * second * share, mean_flow = first * share;
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;
     ROUNDS {
         if (start > begin) {
             READ_ROUND(values, x, start, end)
@@ -206,6 +296,49 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
             }
             NEXT_PLACE
         }
+    }
+}
+
+#else
+kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_teams_backward(
+    CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(gamma), CONST_TENSOR(mean), CONST_TENSOR(var), KEPT_INPUTS
+    OUTPUT_OF(stored, dx), OUTPUT_OF(stored, dgamma), OUTPUT_OF(stored, dbeta), TENSOR_OF(real, partial),
+    COUNTER tickets, const int channels, const int pixels, const uint steps, const real share,
+    const real eps SCALARS(SCALAR_LAST)) {
+    OPEN_TEAM_PART
+    const bool quads =
+        QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
+    const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+    OPEN_KEPT
+    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];
+    WIDTH sums[e] = products[e] = 0;
+    READ_ROUND(values, x, begin, end)
+    READ_ROUND(gradients, dy, begin, end)
+    STEPS {
+        STEP(begin)
+        if (step < end) {
+            WIDTH {
+                const int at = WIDE * i + e;
+                gradients[at] = FLOWING(gradients[at], values[at]);
+                values[at] -= mean_of_x;
+                sums[e] += gradients[at];
+                products[e] = fma(gradients[at], values[at], products[e]);
+            }
+        }
+    }
+    LEAVE_PRODUCTS
+    MEET_TEAM
+    JOIN_PRODUCTS
+    if (!dx_base) return;
+    FIRST_PLACE(begin)
+    STEPS {
+        STEP(begin)
+        if (step < end) {
+            real results[WIDE];
+            WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain;
+            write_wide(OPEN(dx) + place, results, quads, accumulate_dx);
+        }
+        NEXT_PLACE
     }
 }
 #endif

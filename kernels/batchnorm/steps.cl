@@ -17,6 +17,9 @@
 #ifndef EACH
 #define EACH 4  // steps of a work-item that are on their way at once
 #endif
+#ifndef LANE
+#define LANE ((uint)get_local_id(0))  // a work-item's number among the GROUP that take a channel or a part together
+#endif
 
 // How a channel lies in its tensor: a row in each image, of `per_row` steps. GROUP steps further on are `column_step`
 // elements of the row and `place_step` of the tensor; where that leaves the row, `next_row` more.
@@ -26,9 +29,9 @@
     const INDEX place_step = GROUP / per_row * image + column_step;
 #define STEPS _Pragma("unroll") for (int i = 0; i < EACH; i++)
 // A work-item's steps of the round from `start` on, where they lie, and the values that it takes there.
-#define STEP(start) const uint step = (start) + get_local_id(0) + i * GROUP;
+#define STEP(start) const uint step = (start) + LANE + i * GROUP;
 #define FIRST_PLACE(start)                                                                \
-    const uint first_step = (start) + get_local_id(0);                                    \
+    const uint first_step = (start) + LANE;                                               \
     uint column = first_step % per_row * WIDE;                                            \
     INDEX place = first_step / per_row * image + (INDEX)channel * (uint)pixels + column;
 #define NEXT_PLACE                                                                        \
@@ -50,7 +53,7 @@
 
 // The sums of all work-items' first and second, in a fixed order.
 void sum_group(real *first, real *second, local real *firsts, local real *seconds) {
-    const int lane = get_local_id(0);
+    const int lane = LANE;
     firsts[lane] = *first;
     seconds[lane] = *second;
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -2,6 +2,7 @@
 
 A work-group takes a whole channel and keeps it in registers where it fits: one launch, which reads memory once and
 writes it once. Longer channels are cut into parts: a launch for their sums, and one for the result that joins the sums.
+On NVIDIA's devices the work-groups of a channel keep their parts, too, and meet in one launch.
 The statistics are those of x minus the mean of the channel, or of a part's first values: see `generated` for why this
 keeps digits where the mean is large.
 """
@@ -17,7 +18,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm.problem import BatchNormProblem
 from clgraft.core.operators.batchnorm.training_kernels import TrainingKernels
 from clgraft.core.planning.implementation import Planner
-from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Workspace, ints
+from clgraft.core.planning.launches import Buffer, Constant, Launch, Launches, Scalar, Tickets, Workspace, ints
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "channels"
@@ -30,6 +31,10 @@ MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too ma
 # work-groups of which one fills a compute unit of NVIDIA's, and the reads of a tensor that a work-item keeps there
 LONE_GROUPS = {"forward_training": ((512, 19), (256, 49)), "backward_training": ((512, 13),)}
 MOST_IDLE = 1.1  # compute units times rounds of such work-groups, for each channel
+TEAM_GROUP = 256  # work-items of a work-group that takes a part of a channel and keeps it, on NVIDIA's devices
+TEAM_EACH = {"forward_training": 8, "backward_training": 6}  # its reads of a tensor
+MOST_TEAM = 1024  # such work-groups of a channel
+MOST_TEAMS = 4096  # channels that meet: the context's counters in ``kernels/batchnorm/parts.cl``
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
 GROUPS_PER_UNIT = 32  # parts that each compute unit should get at least
@@ -62,6 +67,8 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     group = next((group for group in groups if group * MOST_HELD >= norm.steps), 0)
     if group == 0 or group > MOST_SHARING:
         group = norm.lone_group() or group
+    if group == 0 and norm.team():
+        return norm.teams()
     return norm.whole(group) if group else norm.parts()
 
 
@@ -85,6 +92,27 @@ class _Norm(TrainingKernels):
             return 0
         return next((group for group, held in LONE_GROUPS[problem.direction] if group * held >= self.steps), 0)
 
+    def team(self) -> int:
+        """Return how many work-groups keep a channel and meet; 0: none on this device, or too many."""
+        device, problem = self.planner.device, self.problem
+        if device.device_class != "nvidia" or problem.dtype == "float64" or self.wide == 1:
+            return 0
+        team = ceil_div(self.steps, TEAM_GROUP * TEAM_EACH[problem.direction])
+        return team if team <= MOST_TEAM and problem.channels <= MOST_TEAMS else 0
+
+    def teams(self) -> Launches:
+        """Plan work-groups for parts of channels, those of a channel meet in one launch."""
+        channels, team = self.problem.channels, self.team()
+        partial = Workspace(0, np.dtype(self.real).itemsize)
+        kernel = ("batchnorm_teams_forward", 5) if self.forward else ("batchnorm_teams_backward", 6)
+        each = ceil_div(ceil_div(self.steps, TEAM_GROUP), team)
+        team = ceil_div(self.steps, each * TEAM_GROUP)
+        emulated = int(not self.planner.device.compute_capability)
+        defines = {"GROUP": TEAM_GROUP, "EACH": each, "TEAM": team, "EMULATED": emulated}
+        arguments = self.result(Constant(np.uint32(self.steps)), partial=(partial, Tickets()))
+        launch = self.launch(PARTS_FILE, kernel, defines, channels * team, arguments, self.outputs)
+        return Launches((launch,), channels * team * SUMS * partial.itemsize)
+
     def launch(
         self,
         file: str,
@@ -97,7 +125,8 @@ class _Norm(TrainingKernels):
         name, makes = kernel
         macros = {**self.defines, **defines, "MAKES": makes}
         built = self.planner.kernel(file, name, macros, self.problem.dtype)
-        return Launch(built, (groups * defines["GROUP"],), (defines["GROUP"],), tuple(arguments), outputs)
+        together = defines["GROUP"] * (defines["TEAM"] if defines.get("EMULATED") else 1)
+        return Launch(built, (groups * defines["GROUP"],), (together,), tuple(arguments), outputs)
 
     def result(self, *numbers: Any, partial: Sequence[Any] = ()) -> list[Any]:
         """Return the arguments of a kernel that writes the results, with `numbers` after the sizes."""
