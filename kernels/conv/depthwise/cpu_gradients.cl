@@ -88,8 +88,8 @@ typedef int maske;
     ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
     ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13)
 
-// A copy of a plane with room around it, for planes at the ends of a tensor.
-global const stored *with_room(global stored *to, global const stored *plane, const int size) {
+// Copies a plane to where there is room around it or from there, and returns where.
+global stored *copy_plane(global stored *to, global const stored *plane, const int size) {
     for (int i = 0; i < size; i += VL) VSTORE(to, min(i, size - VL), VLOAD(plane, min(i, size - VL)));
     return to;
 }
@@ -184,7 +184,9 @@ inline __attribute__((always_inline)) void sum_block(global const stored *xs_pla
 
 // Sums lie in `totals` for `block_filters` filters at a time, and in registers over `group` images, so that planes are
 // read in their order, and sums stay short. partial[split][filter][tap], or dw itself if there is one split. `edges` has
-// room for three planes, with `edge_room` elements from one to the next, of which `lead` lie in front.
+// room for three planes at the ends of the tensors, whose loads would leave these, with `edge_room` elements from one to
+// the next, of which `lead` lie in front; and for a plane of each work-item: results that are added to dx, or whose rows
+// would write over the end of the work-item's planes.
 kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), TENSOR(dw_out),
                                 TENSOR_OF(real, partial), TENSOR(edges), const int add_data, const int add_filter,
                                 const int channels, const Grid grid, const int lead, const int edge_room,
@@ -196,6 +198,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
     const int first = get_global_id(1) * item_filters, last = min(first + item_filters, channels);
     const int from_image = get_global_id(0) * split_images, to_image = min(from_image + split_images, grid.batch);
     const long planes = (long)grid.batch * channels;
+    const bool wanted = DATA && dx_base;
     global stored *own_plane =
         OPEN(edges) + (3 + get_global_id(1) * get_global_size(0) + get_global_id(0)) * edge_room;
     for (int n = 0; n < vectors; n++) {
@@ -220,16 +223,16 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
 #endif
                 realv taps[TAPS];
 #pragma unroll
-                for (int t = 0; t < TAPS; t++) taps[t] = VLOAD_REAL(own + t * VL);
+                for (int t = 0; t < TAPS; t++) taps[t] = 0;
                 for (int image = images; image < min(images + group, to_image); image++) {
                     const long t = (long)image * channels + o;
                     global const stored *xs_plane = OPEN(x) + t * x_size, *dy_plane = OPEN(dy) + t * y_size;
                     global stored *edge = OPEN(edges) + lead, *result = OPEN(dx) + t * x_size;
-                    const bool apart = DATA && (add_data || (half_w < VL && o + 1 == last));
+                    const bool apart = add_data || !wanted || (S * VL > xw && o + 1 == last);
                     global stored *to = apart ? own_plane : result;
                     if (t == 0 || t == planes - 1)
-                        dy_plane = with_room(edge + (t == 0 ? 0 : edge_room), dy_plane, y_size);
-                    if (t == planes - 1) xs_plane = with_room(edge + 2 * edge_room, xs_plane, x_size);
+                        dy_plane = copy_plane(edge + (t == 0 ? 0 : edge_room), dy_plane, y_size);
+                    if (t == planes - 1) xs_plane = copy_plane(edge + 2 * edge_room, xs_plane, x_size);
                     const long next = image + 1 < min(images + group, to_image) ? t + channels
                                                                                 : (long)images * channels + o + 1;
                     Ahead ahead = {OPEN(x) + next * x_size, OPEN(dy) + next * y_size, OPEN(dx) + next * x_size};
@@ -245,11 +248,12 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                         }
                     }
 #endif
-                    for (int i = 0; apart && i < x_size; i++)
-                        STORE(result, i, add_data ? LOAD(result, i) + LOAD(to, i) : LOAD(to, i));
+                    if (!wanted || !apart) continue;
+                    if (!add_data) copy_plane(result, to, x_size);
+                    for (int i = 0; add_data && i < x_size; i++) STORE(result, i, LOAD(result, i) + LOAD(to, i));
                 }
 #pragma unroll
-                for (int t = 0; t < TAPS; t++) VSTORE_REAL(own + t * VL, taps[t]);
+                for (int t = 0; t < TAPS; t++) VSTORE_REAL(own + t * VL, VLOAD_REAL(own + t * VL) + taps[t]);
             }
         }
         for (int i = 0; i < (end - block) * TAPS; i++) {
@@ -257,7 +261,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
             const real all = sum_lanes(totals + i * VL);
             if (get_global_size(0) > 1)
                 OPEN(partial)[(long)get_global_id(0) * channels * TAPS + place] = all;
-            else
+            else if (dw_out_base)
                 STORE(OPEN(dw_out), place, add_filter ? LOAD(OPEN(dw_out), place) + all : all);
         }
     }

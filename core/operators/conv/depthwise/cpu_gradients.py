@@ -1,76 +1,105 @@
-"""Both gradients of depthwise convolutions on CPU devices in one pass over dy and x, or the filter's alone."""
+"""Gradients of depthwise convolutions on CPU devices: the filter's, or both in one pass over x and dy.
+
+The vectors of dy that the data's gradient multiplies with the taps are those that the taps' gradients multiply with x.
+"""
 
 from __future__ import annotations
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, splits_of_images
+from clgraft.core.operators.conv.depthwise.cpu_fixed import lanes_of_rows, reserved
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div, round_up
+from clgraft.core.problem import ceil_div
 
 NAME = "depthwise_gradients"
 FILE = "conv/depthwise/cpu_gradients.cl"
-import os
-ROWS=int(os.environ.get("DW_ROWS","7")); FEW=int(os.environ.get("DW_FEW","2"))
-FILTERS=int(os.environ.get("DW_FILTERS","16")); IMAGES=int(os.environ.get("DW_IMAGES","4"))
+MOST_TAPS, MOST_OF_AXIS = 25, 7  # most taps whose sums stay in registers, and most of a row or a column
+FEW_TAPS = 9
+ROWS = {(1, True): 7, (1, False): 4, (2, True): 2, (2, False): 1}  # of a block, by the stride and for few taps or more
+PLANE_BYTES = 512 * 1024  # of x and dy together, which have to stay in a core's L2 cache
+TABLE_BYTES = 12 * 1024  # of masks, which have to stay in the L1 cache
+SMALL_PLANE = 400  # pixels up to which sums stay in registers for several images
+IMAGES, FILTERS = 8, 16  # of small planes, and whose sums are in local memory at once
+RESERVED = 1024  # bytes of local memory that drivers keep
 
 
-def plan(problem, planner: Planner) -> Launches:
-    data = not isinstance(problem, ConvProblem)
-    problem = problem.conv if data else problem
-    if not planner.device.is_cpu: raise Declined('cpu')
-    if not data and problem.direction != 'backward_filter': raise Declined('filter')
+def plan(problem: ConvProblem, planner: Planner) -> Launches:
+    """Plan one launch for the filter's gradient; a second one if the images are split."""
+    if problem.direction != "backward_filter":
+        raise Declined("serves backward_filter")
+    return plan_gradients(problem, planner, data=False)
+
+
+def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launches:
+    """Plan one launch for the filter's gradient and, if asked for, the data's; a second one if the images are split.
+
+    Parameters
+    ----------
+    problem : ConvProblem
+        In any direction.
+    planner : Planner
+    data : bool
+        Whether dx is computed, too.
+    """
+    device = planner.device
+    if not (device.is_cpu and has_32_registers(device)):
+        raise Declined("made for CPU devices with 32 vector registers")
     height, width = axes_of(problem)
-    channels, taps = problem.in_channels, height.taps * width.taps
-    if problem.out_channels != channels:
-        raise Declined("one filter a channel")
-    stride = height.stride
+    channels, taps, stride = problem.in_channels, height.taps * width.taps, height.stride
+    if problem.ndim != 2 or problem.out_channels != channels:
+        raise Declined("serves two spatial axes and one filter a channel")
     if stride != width.stride or stride > 2 or max(height.step, width.step) > 1:
-        raise Declined("strides 1, 2")
-    if taps > 27:
-        raise Declined("taps")
-    most = vector_lanes(planner.device, problem.dtype)
-    half_h, half_w = (ceil_div(a.source, stride) for a in (height, width))
-    lanes = _lanes(half_w, most)
+        raise Declined("serves strides of 1 or 2 on both axes without dilation")
+    if taps > MOST_TAPS or max(height.taps, width.taps) > MOST_OF_AXIS:
+        raise Declined(f"the sums of {height.taps} x {width.taps} taps do not fit the registers")
+    if problem.batch * channels < 2 * device.compute_units:
+        raise Declined(f"{problem.batch * channels} planes leave cores idle")
     size = arithmetic_bytes(problem.dtype)
-    rest_h, rest_w = height.pad % stride, width.pad % stride
-    low_w = -((width.taps - 1 - rest_w) // stride)
-    shift_w = width.pad // stride + low_w
-    columns = (stride - 1 + rest_w) // stride - low_w + 1
-    vectors, last = ceil_div(half_w, lanes), max(half_w - lanes, 0)
-    lead = max(-shift_w, 0)
-    behind = max(last + lanes + shift_w + columns - 1 - width.size, stride * (last + lanes) - width.source, 0)
-    plane = min(height.size * width.size, height.source * width.source)
-    if plane < max(lead, behind, lanes):
-        raise Declined("too small")
-    rows = max((ROWS if taps <= 9 else FEW) // stride ** 2, 1) if stride==1 else (int(os.environ.get("DW_ROWS2","2")) if taps<=9 else 1)
-    rows = ceil_div(half_h, ceil_div(half_h, rows))
-    edge = round_up(max(height.size * width.size, height.source * width.source) + lead + max(behind, 2 * lanes), 16)
+    pixels = (height.source * width.source, height.size * width.size)
+    if sum(pixels) * size > PLANE_BYTES:
+        raise Declined(f"serves planes that stay in the L2 cache, got {sum(pixels) * size} bytes of x and dy")
+    half_h, half_w = (ceil_div(axis.source, stride) for axis in (height, width))
+    lanes = lanes_of_rows(half_w, vector_lanes(device, problem.dtype))
+    columns, before, behind = _reach(width, half_w, lanes)
+    if min(pixels) < max(before, behind, lanes):
+        raise Declined(f"serves planes of at least {max(before, behind, lanes)} pixels, got {min(pixels)}")
+    most = ROWS[stride, taps <= FEW_TAPS]
+    rows = ceil_div(half_h, ceil_div(half_h, most))
     splits, split_images, item_filters = splits_of_images(problem.batch, channels, planner)
-    layout = WorkspaceLayout()
-    count = channels * taps
+    items = ceil_div(channels, item_filters)
+    sums, tables = taps * lanes * size, ceil_div(half_w, lanes) * (stride + columns) * lanes * size
+    spare = 2 * lanes * size
+    at_once = min(FILTERS, item_filters, (device.local_memory - RESERVED - tables - spare) // sums)
+    if tables > TABLE_BYTES or at_once < 1:
+        raise Declined(f"{tables} bytes of masks and {sums} of sums do not fit the caches")
+    layout, count = WorkspaceLayout(), channels * taps
     partial = layout.take(splits * count * size if splits > 1 else 0, size)
-    itemsize = {"float16": 2}.get(problem.dtype, size)
-    edges = layout.take((3 + splits * ceil_div(channels, item_filters)) * edge * itemsize, itemsize)
-    block = min(FILTERS, item_filters)
-    group = IMAGES if plane<=400 else 1
-    defines = {"VL": lanes, "R": rows, "KH": height.taps, "KW": width.taps, "S": stride, "PAD_H": rest_h, "PAD_W": rest_w,
-       "DATA": int(data), **GRID.defines()}
-    if half_h <= 2 * rows and os.environ.get('DW_FIXED','1')=='1':
+    plane, itemsize = max(pixels) + before + max(behind, 2 * lanes), problem.arguments()[0].nbytes
+    itemsize //= problem.arguments()[0].size
+    edges = layout.take((3 + data * splits * items) * plane * itemsize, itemsize)
+    defines = {
+        **{"VL": lanes, "R": rows, "KH": height.taps, "KW": width.taps, "S": stride, "DATA": int(data)},
+        **{"PAD_H": height.pad % stride, "PAD_W": width.pad % stride, **GRID.defines()},
+    }
+    if half_h <= 2 * rows and not reserved(problem):
         defines.update({"XH": height.source, "XW": width.source, "IH": height.size, "IW": width.size})
+    result = "dx" if data else "dw"
     first = Launch(
         planner.kernel(FILE, NAME, defines, problem.dtype, MAD_ENABLE),
-        (splits, ceil_div(channels, item_filters)), (1, 1),
+        (splits, items),
+        (1, 1),
         (
-            Buffer("x"), Buffer("dy"), Buffer("w" if data else "x"), Buffer("dx" if data else "dw"), Buffer("dw"), partial, edges,
-            Accumulate("dx" if data else "dw"), Accumulate("dw"), *ints(channels), grid_argument(problem.batch, height, width),
-            *ints(lead, edge, block, group, split_images, item_filters),
-            Local(block * taps * lanes * size), Local(vectors * (stride + columns) * lanes * size), Local(2 * lanes * size),
+            *(Buffer("x"), Buffer("dy"), Buffer("w" if data else "x"), Buffer(result), Buffer("dw")),
+            *(partial, edges, Accumulate(result), Accumulate("dw"), *ints(channels)),
+            *(grid_argument(problem.batch, height, width), *ints(before, plane, at_once)),
+            *ints(IMAGES if min(pixels) <= SMALL_PLANE else 1, split_images, item_filters),
+            *(Local(at_once * sums), Local(tables), Local(spare)),
         ),
         ("dx", "dw") if data else ("dw",),
     )
@@ -78,7 +107,12 @@ def plan(problem, planner: Planner) -> Launches:
         return Launches((first,), layout.nbytes)
     return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
 
-def _lanes(width: int, most: int) -> int:
-    if width <= most:
-        return min(max(1 << (width - 1).bit_length(), 4), most)
-    return most // 2 if 4 * round_up(width, most // 2) <= 3 * round_up(width, most) else most
+
+def _reach(width: PlaneAxis, half_w: int, lanes: int) -> tuple[int, int, int]:
+    """Return the vectors of dy that a block's line meets, and how far loads reach before a row and behind it."""
+    rest, last = width.pad % width.stride, max(half_w - lanes, 0)
+    low = -((width.taps - 1 - rest) // width.stride)
+    columns = (width.stride - 1 + rest) // width.stride - low + 1
+    shift = width.pad // width.stride + low
+    of_dy = last + lanes + shift + columns - 1 - width.size
+    return columns, max(-shift, 0), max(of_dy, width.stride * (last + lanes) - width.source, 0)
