@@ -21,7 +21,13 @@ from tests.problem_sets import problem_lines
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
 SHORT = ["grouped_planes", "depthwise_flat"]  # the implementations for short rows
-IN_PLACE = ["depthwise_fixed", "depthwise_gradients", *SHORT, "depthwise_rows", "depthwise"]  # the implementations for CPU devices
+IN_PLACE = [
+    "depthwise_fixed",
+    "depthwise_gradients",
+    *SHORT,
+    "depthwise_rows",
+    "depthwise",
+]  # the implementations for CPU devices
 ALGORITHMS = [*IN_PLACE, "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 
@@ -45,7 +51,7 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
 
 
 def _planned(context: Context, problem: core.ConvProblem, implementation: ModuleType) -> bool:
-    """Whether it can be planned: `test_short_rows`, test_depthwise_fixed.py and test_gradients.py say what is served."""
+    """Whether it can be planned: `test_short_rows` and files of an implementation's own pin down what is served."""
     try:
         implementation.plan(problem, context.planner)
     except Declined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from clgraft.core.operators.gradients.problem import GradientsProblem
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.launches import Launches

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
+from clgraft.core.operators.conv.depthwise import cpu_fixed
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument, splits_of_images
-from clgraft.core.operators.conv.depthwise.cpu_fixed import lanes_of_rows, reserved
 from clgraft.core.operators.conv.depthwise.cpu_rows import sum_of_splits
 from clgraft.core.operators.conv.problem import ConvProblem
 from clgraft.core.planning.implementation import Planner
@@ -31,6 +31,7 @@ RESERVED = 1024  # bytes of local memory that drivers keep
 
 def plan(problem: ConvProblem, planner: Planner) -> Launches:
     """Plan one launch for the filter's gradient; a second one if the images are split."""
+    axes_of(problem)
     if problem.direction != "backward_filter":
         raise Declined("serves backward_filter")
     return plan_gradients(problem, planner, data=False)
@@ -48,9 +49,9 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
         Whether dx is computed, too.
     """
     device = planner.device
+    height, width = axes_of(problem)
     if not (device.is_cpu and has_32_registers(device)):
         raise Declined("made for CPU devices with 32 vector registers")
-    height, width = axes_of(problem)
     channels, taps, stride = problem.in_channels, height.taps * width.taps, height.stride
     if problem.ndim != 2 or problem.out_channels != channels:
         raise Declined("serves two spatial axes and one filter a channel")
@@ -65,7 +66,7 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     if sum(pixels) * size > PLANE_BYTES:
         raise Declined(f"serves planes that stay in the L2 cache, got {sum(pixels) * size} bytes of x and dy")
     half_h, half_w = (ceil_div(axis.source, stride) for axis in (height, width))
-    lanes = lanes_of_rows(half_w, vector_lanes(device, problem.dtype))
+    lanes = cpu_fixed.lanes_of_rows(half_w, vector_lanes(device, problem.dtype))
     columns, before, behind = _reach(width, half_w, lanes)
     if min(pixels) < max(before, behind, lanes):
         raise Declined(f"serves planes of at least {max(before, behind, lanes)} pixels, got {min(pixels)}")
@@ -87,7 +88,7 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
         **{"VL": lanes, "R": rows, "KH": height.taps, "KW": width.taps, "S": stride, "DATA": int(data)},
         **{"PAD_H": height.pad % stride, "PAD_W": width.pad % stride, **GRID.defines()},
     }
-    if half_h <= 2 * rows and not reserved(problem):
+    if half_h <= 2 * rows and not cpu_fixed.reserved(problem):
         defines.update({"XH": height.source, "XW": width.source, "IH": height.size, "IW": width.size})
     result = "dx" if data else "dw"
     first = Launch(
