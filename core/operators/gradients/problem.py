@@ -46,8 +46,8 @@ class GradientsProblem(Problem):
         conv = self.conv
         plain = isinstance(conv, ConvProblem) and conv.direction == "forward" and not conv.bias
         self._expect(plain, "conv", conv, "a forward convolution without a bias")
-        object.__setattr__(self, "dtype", self.dtype or conv.dtype)
-        self._expect(self.dtype == conv.dtype, "dtype", self.dtype, conv.dtype)
+        object.__setattr__(self, "conv", replace(conv, dtype=self.dtype or conv.dtype))
+        object.__setattr__(self, "dtype", self.conv.dtype)
 
     @property
     def parts(self) -> tuple[ConvProblem, ...]:
