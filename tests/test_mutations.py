@@ -203,6 +203,18 @@ FAULTS = {
         "i",
         "core/test_depthwise.py",
     ),
+    "rows of overlapping blocks met twice by taps": (
+        "conv/depthwise/cpu_gradients.cl",
+        "line >= u * S && line < xh",
+        "line < xh",
+        "core/test_gradients.py",
+    ),
+    "planes at the ends of a tensor read in place": (
+        "conv/depthwise/cpu_gradients.cl",
+        "if (t == planes - 1) xs_plane",
+        "if (false) xs_plane",
+        "core/test_gradients.py",
+    ),
     "rows of overlapping blocks added twice": (
         "conv/depthwise/cpu_fixed.cl",
         "(OH + R - 1) / R * R - OH",

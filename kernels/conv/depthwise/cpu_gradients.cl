@@ -198,7 +198,11 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
     const int first = get_global_id(1) * item_filters, last = min(first + item_filters, channels);
     const int from_image = get_global_id(0) * split_images, to_image = min(from_image + split_images, grid.batch);
     const long planes = (long)grid.batch * channels;
-    const bool wanted = DATA && dx_base;
+#if DATA
+    const bool wanted = dx_base != 0;
+#else
+    const bool wanted = false;
+#endif
     global stored *own_plane =
         OPEN(edges) + (3 + get_global_id(1) * get_global_size(0) + get_global_id(0)) * edge_room;
     for (int n = 0; n < vectors; n++) {
@@ -228,7 +232,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                     const long t = (long)image * channels + o;
                     global const stored *xs_plane = OPEN(x) + t * x_size, *dy_plane = OPEN(dy) + t * y_size;
                     global stored *edge = OPEN(edges) + lead, *result = OPEN(dx) + t * x_size;
-                    const bool apart = add_data || !wanted || (S * VL > xw && o + 1 == last);
+                    const bool apart = !wanted || add_data || (S * VL > xw && o + 1 == last);
                     global stored *to = apart ? own_plane : result;
                     if (t == 0 || t == planes - 1)
                         dy_plane = copy_plane(edge + (t == 0 ? 0 : edge_room), dy_plane, y_size);
