@@ -198,11 +198,7 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
     const int first = get_global_id(1) * item_filters, last = min(first + item_filters, channels);
     const int from_image = get_global_id(0) * split_images, to_image = min(from_image + split_images, grid.batch);
     const long planes = (long)grid.batch * channels;
-#if DATA
     const bool wanted = dx_base != 0;
-#else
-    const bool wanted = false;
-#endif
     global stored *own_plane =
         OPEN(edges) + (3 + get_global_id(1) * get_global_size(0) + get_global_id(0)) * edge_room;
     for (int n = 0; n < vectors; n++) {
@@ -252,9 +248,11 @@ kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(
                         }
                     }
 #endif
+#if DATA
                     if (!wanted || !apart) continue;
                     if (!add_data) copy_plane(result, to, x_size);
                     for (int i = 0; add_data && i < x_size; i++) STORE(result, i, LOAD(result, i) + LOAD(to, i));
+#endif
                 }
 #pragma unroll
                 for (int t = 0; t < TAPS; t++) VSTORE_REAL(own + t * VL, VLOAD_REAL(own + t * VL) + taps[t]);
