@@ -11,6 +11,7 @@ from clgraft.core.operators.deconvolution import DeconvProblem
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.dropout import DropoutProblem
 from clgraft.core.operators.fused import FusedProblem
+from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.lrn import LRNProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.operators.pooling import PoolProblem
@@ -48,6 +49,7 @@ __all__ = [
     "DropoutProblem",
     "ExecutionError",
     "FusedProblem",
+    "GradientsProblem",
     "LRNProblem",
     "PadProblem",
     "Plan",

@@ -203,6 +203,18 @@ FAULTS = {
         "i",
         "core/test_depthwise.py",
     ),
+    "rows of overlapping blocks met twice by taps": (
+        "conv/depthwise/cpu_gradients.cl",
+        "line >= u * S && line < xh",
+        "line < xh",
+        "core/test_gradients.py",
+    ),
+    "lanes of overlapping vectors met twice by taps": (
+        "conv/depthwise/cpu_gradients.cl",
+        "(LANES + v >= n * VL) &",
+        "",
+        "core/test_gradients.py",
+    ),
     "rows of overlapping blocks added twice": (
         "conv/depthwise/cpu_fixed.cl",
         "(OH + R - 1) / R * R - OH",

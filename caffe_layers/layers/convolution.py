@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from clgraft import core
@@ -91,13 +92,22 @@ class OclConvolution(OclLayer):
             groups=self.groups,
             bias=self.bias,
         )
+        self.joins = isinstance(self.problem, core.ConvProblem) and self.problem.depthwise
         self.plans: dict[str, core.Plan] = {}
         return [(*shape[: self.axis], self.out_channels, *self.problem.out_size[: self.spatial])] * len(shapes)
 
     def plan(self, direction: str) -> core.Plan:
-        """Return the plan of a direction; a net that only predicts never plans the others."""
+        """Return the plan of a direction, or of the ``gradients`` of data and weights together.
+
+        A net that only predicts never plans the others.
+        """
         if direction not in self.plans:
-            self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
+            problem = self.problem
+            if direction == "gradients":
+                problem = core.GradientsProblem(replace(problem, bias=False))
+            else:
+                problem = problem.with_direction(direction)
+            self.plans[direction] = self.context.plan(problem)
         return self.plans[direction]
 
     def compute(self, bottom: Any, top: Any) -> None:
@@ -111,11 +121,14 @@ class OclConvolution(OclLayer):
         learns_w, learns_b = self.learns(0), self.bias and self.learns(1)
         for i in range(self.bottom_count):
             dy = buffer(top[i].diff)
-            if learns_w:
-                dw = buffer(w.diff, core.ACCUMULATE)
-                self.plan("backward_filter").execute((buffer(bottom[i].data), dy, dw))
             if learns_b:
                 self.plan("backward_bias").execute((dy, buffer(self.blobs[1].diff, core.ACCUMULATE)))
+            x, dw = buffer(bottom[i].data), buffer(w.diff, core.ACCUMULATE)
+            if learns_w and propagate_down[i] and self.joins:
+                self.plan("gradients").execute((x, buffer(w.data), dy, buffer(bottom[i].diff), dw))
+                continue
+            if learns_w:
+                self.plan("backward_filter").execute((x, dy, dw))
             if propagate_down[i]:
                 self.plan("backward_data").execute((dy, buffer(w.data), buffer(bottom[i].diff)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FUSING = ("fold", "norms", "chains", "epilogues", "separable")  # passes that make problems part of others
+FUSING = ("fold", "norms", "chains", "epilogues", "separable", "gradients")  # passes that make problems part of others
 
 
 @dataclass(frozen=True)

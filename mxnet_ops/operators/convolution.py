@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from clgraft import core
@@ -137,10 +137,15 @@ class Convolution(Operator):
         x, w, y, dy = (IN, 0), (IN, 1), (OUT, 0), (OUT_GRAD, 0)
         inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
         forward = (Call(problem, (*inputs, y)),)
-        backward = [
-            Call(problem.with_direction("backward_data"), (dy, w, (IN_GRAD, 0))),
-            Call(problem.with_direction("backward_filter"), (x, dy, (IN_GRAD, 1))),
-        ]
+        dx, dw = (IN_GRAD, 0), (IN_GRAD, 1)
+        if problem.depthwise and not self.channels_last:
+            together = core.GradientsProblem(replace(problem, bias=False))
+            backward = [Call(together, (x, w, dy, dx, dw))]
+        else:
+            backward = [
+                Call(problem.with_direction("backward_data"), (dy, w, dx)),
+                Call(problem.with_direction("backward_filter"), (x, dy, dw)),
+            ]
         if not self.no_bias:
             backward.append(Call(problem.with_direction("backward_bias"), (dy, (IN_GRAD, 2))))
         return Graft({True: forward, False: forward}, {True: tuple(backward), False: tuple(backward)})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clgraft import core
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.depthwise import cpu_fixed, grouped_planes
+from clgraft.core.operators.conv.depthwise import cpu_fixed, cpu_gradients, grouped_planes
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
@@ -21,7 +21,13 @@ from tests.problem_sets import problem_lines
 LINES = problem_lines("depthwise")
 ON_CPU = core.context().device.is_cpu
 SHORT = ["grouped_planes", "depthwise_flat"]  # the implementations for short rows
-IN_PLACE = ["depthwise_fixed", *SHORT, "depthwise_rows", "depthwise"]  # the implementations for CPU devices
+IN_PLACE = [
+    "depthwise_fixed",
+    "depthwise_gradients",
+    *SHORT,
+    "depthwise_rows",
+    "depthwise",
+]  # the implementations for CPU devices
 ALGORITHMS = [*IN_PLACE, "depthwise_gpu"] if ON_CPU else ["depthwise_gpu"]
 FEW = ["planes-7", "planes-17", "5x5", "stride-2-wide", "stride-3", "dilate-2", "asymmetric-pad-stride", "multiplier-2"]
 
@@ -33,8 +39,9 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
         taken = taken and not (problem.direction == "backward_filter" and problem.kernel[-1] > 25)
     if algorithm in ("depthwise", "depthwise_gpu"):
         return taken
-    if algorithm in ("depthwise_fixed", "grouped_planes"):
-        return _planned(context, problem, cpu_fixed if algorithm == "depthwise_fixed" else grouped_planes)
+    planned = {"depthwise_fixed": cpu_fixed, "depthwise_gradients": cpu_gradients, "grouped_planes": grouped_planes}
+    if algorithm in planned:
+        return _planned(context, problem, planned[algorithm])
     if algorithm == "depthwise_flat":
         return taken and problem.direction == "backward_filter" and _flat(context, problem)
     dense = max(problem.stride) == 1 or (max(problem.stride) == 2 and max(problem.dilate) == 1)
@@ -44,7 +51,7 @@ def serves(context: Context, problem: core.ConvProblem, algorithm: str) -> bool:
 
 
 def _planned(context: Context, problem: core.ConvProblem, implementation: ModuleType) -> bool:
-    """Whether it can be planned: `test_short_rows` and test_depthwise_fixed.py pin down what is served."""
+    """Whether it can be planned: `test_short_rows` and files of an implementation's own pin down what is served."""
     try:
         implementation.plan(problem, context.planner)
     except Declined:
@@ -67,7 +74,8 @@ SERVED = [
     (algorithm, direction)
     for algorithm in ALGORITHMS
     for direction in DIRECTIONS
-    if algorithm not in IN_PLACE[:3] or (algorithm == "depthwise_flat") == (direction == "backward_filter")
+    if algorithm not in IN_PLACE[:4]
+    or (algorithm in ("depthwise_gradients", "depthwise_flat")) == (direction == "backward_filter")
 ]
 
 

@@ -15,6 +15,7 @@ from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.passes.duplicates import drop_duplicates
 from clgraft.core.graph.passes.epilogues import fuse_epilogues
 from clgraft.core.graph.passes.fold import fold_batch_norms
+from clgraft.core.graph.passes.gradients import join_gradients
 from clgraft.core.graph.passes.masks import read_results
 from clgraft.core.graph.passes.norms import join_norms
 from clgraft.core.graph.passes.parts import split_batch
@@ -34,7 +35,11 @@ PASSES: dict[str, Callable[[Structure], Structure]] = {
     "chains": join_chains,
 }
 # these ask a device which problems its kernels serve; they run after the others
-FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {"epilogues": fuse_epilogues, "separable": join_separable}
+FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
+    "epilogues": fuse_epilogues,
+    "separable": join_separable,
+    "gradients": join_gradients,
+}
 # the memory plan asks for these: segments in parts of the batch, copies as views, values that are computed again where
 # memory is short, and launches that run once because they only prepare constants
 PLANNED = ("parts", "views", "recompute", "prepare")
@@ -50,6 +55,7 @@ __all__ = [
     "fold_batch_norms",
     "fuse_epilogues",
     "join_chains",
+    "join_gradients",
     "join_norms",
     "join_separable",
     "keep_argmax",

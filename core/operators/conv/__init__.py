@@ -7,6 +7,7 @@ from clgraft.core.operators.conv.channels_last import depthwise as channels
 from clgraft.core.operators.conv.depthwise import cpu as depthwise
 from clgraft.core.operators.conv.depthwise import cpu_fixed as depthwise_fixed
 from clgraft.core.operators.conv.depthwise import cpu_flat as depthwise_flat
+from clgraft.core.operators.conv.depthwise import cpu_gradients as depthwise_gradients
 from clgraft.core.operators.conv.depthwise import cpu_rows as depthwise_rows
 from clgraft.core.operators.conv.depthwise import cpu_strided as depthwise_strided
 from clgraft.core.operators.conv.depthwise import gpu as depthwise_gpu
@@ -24,6 +25,7 @@ register(
     (
         bias,
         depthwise_fixed,
+        depthwise_gradients,
         grouped_planes,
         depthwise_flat,
         depthwise_rows,

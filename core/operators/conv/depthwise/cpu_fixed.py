@@ -82,7 +82,7 @@ def plan(
     plane_bytes = (height.source * width.source + height.size * width.size) * size
     if plane_bytes > MOST_BYTES:
         raise Declined(f"serves planes that stay in the L1 cache, got {plane_bytes} bytes of source and target")
-    chosen = {"lanes": _lanes(width, most), "rows": ROWS if has_32_registers(planner.device) else ROWS // 2}
+    chosen = {"lanes": lanes_of_rows(width.size, most), "rows": ROWS if has_32_registers(planner.device) else ROWS // 2}
     chosen.update({name: int(value) for name, value in (settings or {}).items()})
     lanes, rows = chosen.pop("lanes"), chosen.pop("rows")
     if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
@@ -110,11 +110,11 @@ def plan(
     return Launches((launch,))
 
 
-def _lanes(width: PlaneAxis, most: int) -> int:
+def lanes_of_rows(width: int, most: int) -> int:
     """Choose a vector's lanes: fewer than the device's where a row is shorter, or fills a quarter less of them."""
-    if width.size <= most:
-        return min(max(1 << (width.size - 1).bit_length(), LEAST_LANES), most)
-    return most // 2 if 4 * round_up(width.size, most // 2) <= 3 * round_up(width.size, most) else most
+    if width <= most:
+        return min(max(1 << (width - 1).bit_length(), LEAST_LANES), most)
+    return most // 2 if 4 * round_up(width, most // 2) <= 3 * round_up(width, most) else most
 
 
 def _rows(height: PlaneAxis, most: int) -> int:
