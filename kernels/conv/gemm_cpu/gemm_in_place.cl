@@ -12,7 +12,7 @@
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
 // for between the products, a quarter of the time. So a work-item, which is a work-group, takes its next ticket before
-// the last products. Tiles are MR x NV vectors.
+// the last products, except in the last round. Tiles are MR x NV vectors.
 
 #include "conv/gemm_cpu/weights.cl"
 #include "conv/gemm_cpu/panel.cl"
@@ -66,6 +66,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
         const int group = block.group, count = block.count, m_first = block.m_first, m_last = block.m_last;
         const long first = block.first;
         global const stored *xs = OPEN(x) + group * channels * pixels;
+        // the last items are taken when they are computed: else one work-item has two while another has none
+        const bool early = share.item < share.last || share.item + workers < items;
         const long left = batch * image_size - group * channels * pixels;  // elements of x from xs on
         // where each tile begins in x and y, in elements, and the next block's in x; -1: there is none
         long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
@@ -93,9 +95,9 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
-            if (last_part) share = next_item(share, TICKETS);
+            if (last_part && early) share = next_item(share, TICKETS);
             const Block next = block_of(&blocks, share.item);
-            const long next_last = share.item < items ? all : 0;
+            const long next_last = (!last_part || early) && share.item < items ? all : 0;
             for (int tile = 0; tile * COLS < count; tile++) {
                 const long ask = next.first + tile * COLS, image = ask / pixels;
                 const long plane = (image * groups + next.group) * channels;
@@ -164,5 +166,6 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                 }
             }
         }
+        if (!early) share = next_item(share, TICKETS);
     }
 }
