@@ -47,7 +47,7 @@ def test_same_bits_with_fewer_launches(context, dtype):
         given[name][...] = np.nan
         assert prepared.run(given)[name].tobytes() == expected.tobytes()
     fewer = plain.report().launches - prepared.report().launches
-    # on CPU devices products read float32 and float64 in place: Winograd's method alone prepares its weights, and halves
+    # on CPU devices products read weights in place: only Winograd's method prepares them, and what reads halves
     assert fewer >= ({"": 1, "f16": 3, "f64": 0}[dtype] if context.device.is_cpu else 1)
     assert prepared.report().arena_bytes <= plain.report().arena_bytes
 
