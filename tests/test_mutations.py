@@ -59,6 +59,18 @@ FAULTS = {
         "const bool add = from;",
         "core/test_conv_cpu.py::test_matches_float64[1x1-forward]",
     ),
+    "a tile of two images read from one": (
+        "conv/gemm_cpu/gemm_in_place.cl",
+        "readable[tile] = at + columns <= pixels ?",
+        "readable[tile] = true ?",
+        "core/test_conv_cpu_in_place.py::test_matches_float64[images-forward]",
+    ),
+    "a tile's last row of weights forgotten": (
+        "conv/gemm_cpu/weights.cl",
+        "min(i_, (rows) - 1) * (strides).row",
+        "min(i_, (rows) - 2) * (strides).row",
+        "core/test_conv_cpu_in_place.py::test_matches_float64[early-forward]",
+    ),
     "channels last, a maximum counted twice": (
         "pooling/channels_last.cl",
         "gradient = value == largest ? (realv)(0) : gradient;",

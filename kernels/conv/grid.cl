@@ -24,6 +24,13 @@ typedef struct {
 } Taps;
 #endif
 
+// Where a product of matrices reads weights: distances of groups, of tiles of rows, of a tile's rows, and of steps.
+#ifdef WEIGHT_STRIDES_FIELDS
+typedef struct {
+    WEIGHT_STRIDES_FIELDS
+} WeightStrides;
+#endif
+
 // The phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
 // are `tap_step` taps of a grid apart.
 #ifdef PHASE_TAPS_FIELDS

@@ -5,7 +5,7 @@
 //     y[image][m][u]        =  epilogue(bias[m] + sum over channels of weights[m][channel] * z[image][channel][u])
 //
 // x         (batch, channels, source_h, source_w)   filters (channels, KH, KW)   y (batch, m_count, size_h, size_w)
-// weights   real, [tile of MR rows][channel][MR], made by pack_weights; rows beyond m_count are not stored
+// weights   (m_count, channels)
 // panel     local, [channel][pitch]: z of a block of pixels, all channels; the block's first pixel is element `lead`
 // tickets   share items, one for each block of pixels; pixels are numbered over all images
 //
@@ -93,7 +93,7 @@ __attribute__((noinline)) realv sum_elements(global const stored *plane, global 
     return CAT(vload, VL)(0, lanes);
 }
 
-kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(starts), TENSOR_OF(const real, weights),
+kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(starts), CONST_TENSOR(weights),
                       CONST_TENSOR(bias), TENSOR(y), const int has_start, const int has_bias, const int accumulate,
                       const int channels, const int m_count, const Grid grid, const int block_tiles, const int together,
                       const int lead, const int pitch, volatile global int *tickets, local real *panel,
@@ -154,11 +154,11 @@ kernel void separable(CONST_TENSOR(x), CONST_TENSOR(filters), CONST_TENSOR(start
 #pragma unroll
                     for (int v = 0; v < NV; v++) acc[i][v] = start;
                 }
-                global const real *a = OPEN(weights) + (long)m * channels;
+                global const real *a[MR];  // rows beyond m_count repeat the last one, and are not stored
+                TILE_ROWS a[i_] = OPEN(weights) + (m + min(i_, m_rows - 1)) * (long)channels;
                 local const real *b = panel + lead + tile * COLS;
                 for (int k = 0; k < channels; k++) {
-                    TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                    a += MR;
+                    TILE_STEP(acc, a[i_][k], vector_[v_] = LOAD_REALS(b + v_ * VL))
                     b += pitch;
                 }
                 const long p = first + tile * COLS, image = p / pixels;

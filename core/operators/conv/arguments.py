@@ -10,6 +10,8 @@ GRID = Struct("Grid", ("batch",), ("size", "source", "taps", "stride", "begin", 
 TARGET = Struct("Target", (), ("size", "stride", "begin", "pixels"))
 # which taps of the kernel a grid meets: tap j of `taps` is the kernel's tap first + j * step
 TAPS = Struct("Taps", (), ("kernel", "taps", "first", "step"))
+# where a product of matrices on a CPU device reads weights, see kernels/conv/gemm_cpu/weights.cl
+WEIGHT_STRIDES = Struct("WeightStrides", ("group", "tile", "row", "step"), kind="long")
 # the phases of a stride over a tensor of `size`: a phase meets every `distance`-th tap of the kernel, at offsets that
 # are `tap_step` taps of a grid apart
 PHASE_TAPS = Struct("PhaseTaps", (), ("size", "kernel", "stride", "pad", "dilate", "distance", "tap_step"))

@@ -12,10 +12,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.depthwise.axes import PlaneAxis, axes_of, grid_argument
-from clgraft.core.operators.conv.gemm_cpu.blocking import Work as Product
-from clgraft.core.operators.conv.gemm_cpu.blocking import choose_blocking
-from clgraft.core.operators.conv.gemm_cpu.gemm import VECTORS, packing, product_tile
-from clgraft.core.operators.conv.grid import forward_grid
+from clgraft.core.operators.conv.gemm_cpu.gemm import VECTORS, forward_cycles, product_tile
 from clgraft.core.operators.conv.past_caches import past_caches
 from clgraft.core.operators.conv.register_tile import RegisterTile, lanes_of
 from clgraft.core.operators.separable.problem import PREFIX, SeparableProblem, conv_of
@@ -24,7 +21,6 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Tickets, ints
 from clgraft.core.planning.tickets import turns
-from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, round_up
 
 NAME = "in_kernel"
@@ -76,7 +72,7 @@ class Work:
 
 
 def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int | str] | None = None) -> Launches:
-    """Plan the packing of the product's weights, and one launch for both layers."""
+    """Plan one launch for both layers."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.dtype == "float16":
@@ -106,8 +102,6 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
     local = (pitch * work.channels * work.size, tile.rows * tile.columns * work.size)
     if sum(local) + RESERVED > planner.device.local_memory:
         raise Declined(f"{sum(local)} bytes do not fit {planner.device.local_memory} bytes of local memory")
-    layout = WorkspaceLayout()
-    packs, packed = packing(second, planner, tile, layout)
     items = ceil_div(work.pixels, tiles * tile.columns)
     defines = {
         **{**tile.defines(), **GRID.defines(), "R": work.rows(tiles * tile.columns)},
@@ -122,7 +116,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
         (1, 1, 1),
         (
             *(Buffer("x"), Buffer(f"{PREFIX}w"), Buffer(f"{PREFIX}b" if first.bias else "x")),  # no bias: never read
-            *(packed, Buffer("b" if second.bias else "x"), Buffer("y")),
+            *(Buffer("w"), Buffer("b" if second.bias else "x"), Buffer("y")),
             *(*ints(first.bias, second.bias), Accumulate("y"), *ints(work.channels, work.outputs)),
             *(grid_argument(first.batch, height, width), *ints(tiles, together, lead, pitch)),
             *(Tickets(), *map(Local, local)),
@@ -134,7 +128,7 @@ def plan(problem: SeparableProblem, planner: Planner, settings: Mapping[str, int
         ),
         ("y",),
     )
-    return Launches((*packs, launch), layout.nbytes)
+    return Launches((launch,))
 
 
 def _panel(work: Work, tile: RegisterTile, tiles: int) -> tuple[int, int]:
@@ -203,10 +197,7 @@ def _cycles(work: Work, tile: RegisterTile, tiles: int, workers: int) -> float:
 
 def _cycles_of_layers(work: Work, problem: SeparableProblem, planner: Planner) -> float:
     """Estimate the cycles of the longest threads of the two layers, with the launch that one kernel saves."""
-    workers, tile = planner.device.compute_units, product_tile(planner, problem.dtype)
-    row_tiles = ceil_div(work.outputs, tile.rows)
-    grid = forward_grid(conv_of(problem.product))
-    product = Product(grid, row_tiles, work.channels, 1, work.size, late=problem.epilogue is not None)
+    workers = planner.device.compute_units
     sums = work.batch * work.channels * work.height.size * _row_cycles(work) / workers
     launch = COSTS["launch"] + COSTS["launch_core"] * workers
-    return choose_blocking(product, tile, planner.device)[0] + sums + launch
+    return forward_cycles(conv_of(problem.product), planner, problem.epilogue) + sums + launch

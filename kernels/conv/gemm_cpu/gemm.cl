@@ -3,7 +3,7 @@
 //
 //     y[image][group][m][u]  =  bias[m] + sum over (channel, tap) of weights[m][channel, tap] * panel[channel, tap][u]
 //
-// weights   real, [group][tile of MR rows][channel, tap][MR], made by pack_weights; rows beyond M are zeros
+// weights   real, [group][m][channel, tap], the convolution's own in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel, tap][COLS], one block of pixels, a part of the channels at a time
 // y         (batch, groups * m_count, od, oh, ow), the grid's pixels
 //
@@ -12,12 +12,12 @@
 // Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block of rows m, one
 // group. Tiles are MR x NV vectors.
 
-#include "conv/gemm_cpu/pack.cl"
+#include "conv/gemm_cpu/weights.cl"
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
 
-kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y),
-                        const int has_bias, const int accumulate, const int channels, const int m_count,
+kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides, CONST_TENSOR(bias),
+                        TENSOR(y), const int has_bias, const int accumulate, const int channels, const int m_count,
                         const Grid grid, const int groups, const int block_tiles, const int block_rows, const int part,
                         volatile global int *tickets, local real *panel, local real *tile_out,
                         local int *runs, local real *kept EPILOGUE_PARAMETERS) {
@@ -25,7 +25,7 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
     const long pixels = (long)grid.size_d * grid.size_h * grid.size_w;
     const int m_tiles = (m_count + MR - 1) / MR;
     const int taps = grid.taps_d * grid.taps_h * grid.taps_w;
-    const int source_rows = channels * grid.taps_d * grid.taps_h, depth = channels * taps;
+    const int source_rows = channels * grid.taps_d * grid.taps_h;
     const int pitch = part * grid.taps_w * COLS + VL;  // of a tile
     const long source = (long)grid.source_d * grid.source_h * grid.source_w, image_size = groups * channels * source;
     const Blocks blocks = blocks_of(grid.batch * pixels, block_tiles, m_tiles, block_rows);
@@ -49,9 +49,8 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
             const bool once = !accumulate && (KEEP_SUMS || part >= source_rows);  // no part is added to another's in y
             fill_panel(panel, COLS, COLS, taps * COLS, COLS, pitch, runs, count, count, xs, image_size, left, from, to, grid);
             for (int m_tile = block.m_first; m_tile < block.m_last; m_tile++) {
-                global const real *a0 =
-                    OPEN(weights) + (((long)group * m_tiles + m_tile) * depth + (long)from * grid.taps_w) * MR;
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+                TILE_WEIGHTS(a, OPEN(weights), strides, group, m_tile, m_rows, (long)from * grid.taps_w)
                 int run_number = 0;
                 for (int tile = 0; tile * COLS < count; tile++) {
                     realv acc[MR][NV];
@@ -67,11 +66,11 @@ kernel void conv_gather(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_T
                         TILE_LOAD(acc, sums, COLS)
                     }
 #endif
-                    global const real *a = a0;
+                    long at = 0;
                     local const real *b = panel + tile * pitch;
                     for (int k = 0; k < k_count; k++) {
-                        TILE_STEP(acc, a[i_], vector_[v_] = LOAD_REALS(b + v_ * VL))
-                        a += MR;
+                        TILE_STEP(acc, a[i_][at], vector_[v_] = LOAD_REALS(b + v_ * VL))
+                        at += strides.step;
                         b += COLS;
                     }
 #if KEEP_SUMS

@@ -2,7 +2,7 @@
 //
 //     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] * x[image][group][channel][pixel]
 //
-// weights   real, [group][tile of MR rows][channel][MR], made by pack_weights; rows beyond m_count are not stored
+// weights   real, [group][m][channel] or [group][channel][m], the convolution's own in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
 // x, y      (batch, groups * channels or m_count, pixels); a block's pixels are numbered over all images
 // tickets   share items, one for each block of pixels (innermost), block of rows m and group
@@ -12,16 +12,16 @@
 // Rows of x are as far apart as an image has pixels, so that no hardware prefetch sees what comes next. While a panel
 // is multiplied, what the next one is filled with is asked for, evenly spread over the products: else memory is waited
 // for between the products, a quarter of the time. So a work-item, which is a work-group, takes its next ticket before
-// the last products. Tiles are MR x NV vectors.
+// the last products, except in the last round. Tiles are MR x NV vectors.
 
-#include "conv/gemm_cpu/pack.cl"
+#include "conv/gemm_cpu/weights.cl"
 #include "conv/gemm_cpu/panel.cl"
 #include "conv/gemm_cpu/block.cl"
 
 #define MOST_TILES 8  // of a block
 #define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
 
-// Fills channels [from, to) of a tile that lies in several images or ends early: pixels [first, first + count).
+// Fills channels [from, to) of a tile where it may not be read whole: pixels [first, first + count).
 void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
                const int count, const int from, const int to) {
     for (int lane = 0; lane < count;) {
@@ -43,16 +43,16 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
 // Adds the products of steps [k, stop) to acc; `fetch` sets vector_[v_], vector v_ of step k.
 #define MULTIPLY(fetch) \
     for (; k < stop; k++) { \
-        TILE_STEP(acc, a[i_], fetch) \
-        a += MR; \
+        TILE_STEP(acc, a[i_][at], fetch) \
+        at += strides.step; \
         b += COLS; \
     }
 
-kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
-                       const int accumulate, const int batch, const int channels, const int m_count, const long pixels,
-                       const int groups, const int block_tiles, const int block_rows, const int part,
-                       volatile global int *tickets, local real *panel, local real *tile_out,
-                       local real *kept EPILOGUE_PARAMETERS) {
+kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides, CONST_TENSOR(bias),
+                       TENSOR(y), const int has_bias, const int accumulate, const int batch, const int channels,
+                       const int m_count, const long pixels, const int groups, const int block_tiles,
+                       const int block_rows, const int part, volatile global int *tickets, local real *panel,
+                       local real *tile_out, local real *kept EPILOGUE_PARAMETERS) {
     OPEN_EPILOGUE
     const int m_tiles = (m_count + MR - 1) / MR;
     const int pitch = part * COLS + VL;  // of a tile
@@ -66,12 +66,22 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
         const int group = block.group, count = block.count, m_first = block.m_first, m_last = block.m_last;
         const long first = block.first;
         global const stored *xs = OPEN(x) + group * channels * pixels;
-        // where each tile begins in x and y, in elements, and the next block's in x; -1: it lies in two images, or nowhere
+        // the last items are taken when they are computed: else one work-item has two while another has none
+        const bool early = share.item < share.last || share.item + workers < items;
+        const long left = batch * image_size - group * channels * pixels;  // elements of x from xs on
+        // where each tile begins in x and y, in elements, and the next block's in x; -1: there is none
         long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
+        // channels from which a whole row of the tile may be read: none if it lies in two images. Where it ends early, it
+        // reads a piece of the next channel as well, whose products are not stored
+        int readable[MOST_TILES];
+        bool is_whole[MOST_TILES];
         for (int tile = 0; tile * COLS < count; tile++) {
             const long p = first + tile * COLS, image = p / pixels, at = p - image * pixels;
-            const bool whole = count - tile * COLS >= COLS && at + COLS <= pixels;
-            tile_source[tile] = whole ? image * image_size + at : -1;
+            const int columns = min(COLS, count - tile * COLS);
+            tile_source[tile] = image * image_size + at;
+            const long rows = (left - tile_source[tile] - COLS + pixels) / pixels;
+            readable[tile] = at + columns <= pixels ? (int)clamp(rows, 0L, (long)channels) : 0;
+            is_whole[tile] = columns == COLS && at + COLS <= pixels;
             tile_target[tile] = (image * groups + group) * m_count * pixels + at;
         }
         for (int from = 0; from < max(channels, 1); from += part) {
@@ -85,17 +95,17 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
             // what is filled next: the block's next part or the next block's first
             const bool last_part = to >= channels;
             const int next_from = last_part ? 0 : to, next_count = min(part, channels - next_from);
-            if (last_part) share = next_item(share, TICKETS);
+            if (last_part && early) share = next_item(share, TICKETS);
             const Block next = block_of(&blocks, share.item);
-            const long next_last = share.item < items ? all : 0;
+            const long next_last = (!last_part || early) && share.item < items ? all : 0;
             for (int tile = 0; tile * COLS < count; tile++) {
                 const long ask = next.first + tile * COLS, image = ask / pixels;
                 const long plane = (image * groups + next.group) * channels;
                 ask_source[tile] = ask < next_last ? plane * pixels + ask - image * pixels : -1;
             }
             for (int m_tile = m_first; m_tile < m_last; m_tile++) {
-                global const real *a0 = OPEN(weights) + (((long)group * m_tiles + m_tile) * channels + from) * MR;
                 const int m = m_tile * MR, m_rows = min(MR, m_count - m);
+                TILE_WEIGHTS(a, OPEN(weights), strides, group, m_tile, m_rows, from)
                 const long asked = (long)next_count * (m_tile - m_first) / (m_last - m_first);
                 const int asks = (int)((long)next_count * (m_tile - m_first + 1) / (m_last - m_first) - asked);
                 for (int tile = 0; tile * COLS < count; tile++) {
@@ -117,20 +127,20 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                     // the first products also fill the panel: they hide the time of the copy
                     const long p = first + tile * COLS;
                     const int columns = min(COLS, count - tile * COLS);
-                    const bool whole = tile_source[tile] >= 0, filling = m_tile == m_first && whole;
+                    const int filled = m_tile == m_first ? clamp(readable[tile] - from, 0, k_count) : 0;
                     global const stored *row = xs + tile_source[tile] + from * pixels;
-                    if (m_tile == m_first && !whole) {
-                        fill_tile(panel + tile * pitch, xs, pixels, image_size, p, columns, from, to);
-                    }
-                    global const real *a = a0;
                     local real *b = panel + tile * pitch;
+                    if (m_tile == m_first && filled < k_count) {
+                        fill_tile(b + filled * COLS, xs, pixels, image_size, p, columns, from + filled, to);
+                    }
+                    long at = 0;
                     // a loop of its own: Intel's compiler takes twice the time for products of both kinds in one
-                    for (int k = 0; filling && k < k_count;) {
-                        const int stop = k_count;
+                    for (int k = 0; k < filled;) {
+                        const int stop = filled;
                         MULTIPLY(__builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL);
                                  vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
                     }
-                    for (int k = filling ? k_count : 0; k < k_count;) {
+                    for (int k = filled; k < k_count;) {
                         const int stop = min(k + every, k_count);
                         if (every < k_count) {
 #pragma unroll
@@ -145,7 +155,7 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                         continue;
                     }
 #endif
-                    if (m_rows == MR && whole) {
+                    if (m_rows == MR && is_whole[tile]) {
                         global stored *ys = OPEN(y) + tile_target[tile] + m * pixels;
                         STORE_TILE(acc, ys, pixels, group * m_count + m, add, once)
                         continue;
@@ -156,5 +166,6 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), CONST_TE
                 }
             }
         }
+        if (!early) share = next_item(share, TICKETS);
     }
 }

@@ -110,12 +110,7 @@ kernel void pack_rows(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channe
         global const stored *row = OPEN(w) + ((long)group * channels + channel) * m_count;
         global real *to = OPEN(packed) + (((long)group * m_tiles + first_tile) * channels + channel) * MR;
         for (int m = first_tile * MR; m < last_tile * MR; m += MR) {
-#if STORAGE != 16
-            if (m + MR <= m_count) {
-                COPY_ROWS(to, row + m)
-            } else
-#endif
-                for (int i = 0; i < MR; i++) to[i] = LOAD(row, min(m + i, m_count - 1));
+            for (int i = 0; i < MR; i++) to[i] = LOAD(row, min(m + i, m_count - 1));
             to += (long)channels * MR;
         }
     }

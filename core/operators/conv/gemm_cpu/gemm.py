@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgraft.core.errors import Declined
-from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET
+from clgraft.core.operators.conv.arguments import GRID, TAPS, TARGET, WEIGHT_STRIDES
 from clgraft.core.operators.conv.gemm_cpu import backward_filter, phases
-from clgraft.core.operators.conv.gemm_cpu.blocking import Blocking, Work, blockings, choose_blocking
+from clgraft.core.operators.conv.gemm_cpu.blocking import COSTS, Blocking, Work, blockings, choose_blocking
 from clgraft.core.operators.conv.grid import (
     Grid,
     backward_data_grids,
@@ -41,17 +41,19 @@ from clgraft.core.planning.launches import (
     Workspace,
     ints,
 )
+from clgraft.core.planning.structs import StructConstant
 from clgraft.core.planning.workspace import WorkspaceLayout
 from clgraft.core.problem import ceil_div, in_3d
 
 NAME = "cpu_gemm"
-STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines()}
+STRUCTS = {**GRID.defines(), **TARGET.defines(), **TAPS.defines(), **WEIGHT_STRIDES.defines()}
 PACK_ELEMENTS = 16384  # elements that a work-item of pack_weights packs
 PACK_CHANNELS, NEIGHBOURS = 64, 8  # channels and row tiles of a work-item of pack_rows
 DENSE_ELEMENTS = 16384  # elements that a work-item of collect or spread writes
 PAST_FROM = 0.75  # of the least result that outgrows the caches: from there on it gains to store it past them
 # settings that a search tries: vectors of the register tile, KiB of a panel, and the splits with the best estimates
 VECTORS = (3, 2, 1)
+PLAIN_VECTORS = (3, 2)  # of products in place: those whose tiles fill the registers
 PANELS = (448, 224, 704)
 PLAIN_PANELS = (320, 160, 640)  # KiB of a panel for products in place
 EACH, MOST = 8, 32
@@ -61,6 +63,12 @@ def product_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile
     """Return the tile that fills the vector registers, 32 of 512 bits or 16 of 256; or one of fewer vectors."""
     rows = 8 if has_32_registers(planner.device) else 4
     return RegisterTile(rows, vectors, lanes_of(planner.device, dtype))
+
+
+def plain_tile(planner: Planner, dtype: str, vectors: int = 3) -> RegisterTile:
+    """Return the tile of a product in place, whose rows need not be a power of two: it has more with two vectors."""
+    tile = product_tile(planner, dtype, vectors)
+    return replace(tile, rows=tile.rows * 3 // 2) if vectors == 2 else tile
 
 
 def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, int | str]]:
@@ -81,11 +89,11 @@ def candidates(problem: ConvProblem, planner: Planner) -> Iterator[Mapping[str, 
     if phases.has_phases(problem):
         yield from phases.candidates(problem, planner)
         return
-    grid = forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
+    grid = product_grid(problem)
     listed: dict[Any, tuple[float, int, int, int, int]] = {}  # other panels may give the same parts
     for vectors in VECTORS:
-        builder = _Builder(problem, planner, {"vectors": vectors})
-        work = builder.work(grid)
+        builder = _Builder(problem, planner, grid, {"vectors": vectors})
+        work = builder.work()
         for panel in PLAIN_PANELS if grid.plain else PANELS:
             for cost, b in blockings(work, builder.tile, planner.device, panel * 1024)[:EACH]:
                 listed.setdefault((vectors, b), (cost, vectors, panel, b.tiles, b.row_tiles))
@@ -104,7 +112,7 @@ def plan(
     settings: Mapping[str, int | str] | None = None,
     epilogue: Epilogue | None = None,
 ) -> Launches:
-    """Plan the packing of the weights and a product of matrices for each grid; filters are `backward_filter`'s."""
+    """Plan a product of matrices, and the packing of its weights if it needs that; filters are `backward_filter`'s."""
     if not planner.device.is_cpu:
         raise Declined("made for CPU devices")
     if problem.direction == "backward_filter":
@@ -116,23 +124,28 @@ def plan(
     if phases.has_phases(problem) and not dense:
         chosen.pop("dense", None)
         return phases.plan(problem, planner, chosen)
-    builder = _Builder(problem, planner, chosen, epilogue)
-    if dense:
-        return builder.launches(builder.product(dense_grid(problem)), dense=True)
-    if problem.direction == "forward":
-        return builder.launches(builder.product(forward_grid(problem)))
-    return builder.launches(builder.product(backward_data_grids(problem)[0]))
+    grid = dense_grid(problem) if dense else product_grid(problem)
+    if chosen or not grid.plain:
+        product = _Builder(problem, planner, grid, chosen, epilogue).product()
+    else:
+        product = _cheapest(problem, planner, grid, epilogue)
+    return product.builder.launches(product.blocking, bool(dense))
 
 
-def packing(
-    problem: ConvProblem, planner: Planner, tile: RegisterTile, layout: WorkspaceLayout
-) -> tuple[list[Launch], Workspace]:
-    """Return the launch that packs the weights of a forward convolution for a product with tiles, and where it does.
+def forward_cycles(problem: ConvProblem, planner: Planner, epilogue: Epilogue | None = None) -> float:
+    """Estimate the cycles of the longest thread of a forward product in place."""
+    return _cheapest(problem, planner, forward_grid(problem), epilogue).cost
 
-    The part of the workspace is [group][tile of rows][channel, tap][row], in arithmetic precision.
-    """
-    builder = _Builder(problem, planner, {"vectors": tile.vectors})
-    return builder.packing(forward_grid(problem), layout)
+
+def _cheapest(problem: ConvProblem, planner: Planner, grid: Grid, epilogue: Epilogue | None) -> _Product:
+    """Choose the tile and the blocking of a product in place: few pixels leave less of narrow tiles empty."""
+    wide, narrow = (_Builder(problem, planner, grid, {"vectors": n}, epilogue).product() for n in PLAIN_VECTORS)
+    return narrow if narrow.cost * COSTS["narrow"] < wide.cost else wide
+
+
+def product_grid(problem: ConvProblem) -> Grid:
+    """Return the grid of a product, forward, or backward data if its stride has no phases."""
+    return forward_grid(problem) if problem.direction == "forward" else backward_data_grids(problem)[0]
 
 
 def can_be_dense(problem: ConvProblem) -> bool:
@@ -154,25 +167,26 @@ def dense_pays(problem: ConvProblem) -> bool:
 
 
 class _Product(NamedTuple):
-    """A grid's product of matrices. Cost in cycles."""
+    """A product of matrices. Cost in cycles."""
 
-    grid: Grid
+    builder: _Builder
     blocking: Blocking
     cost: float
 
 
 class _Builder:
-    """What the launches of one problem share."""
+    """What the launches of one problem share: a product of matrices for a grid."""
 
     def __init__(
         self,
         problem: ConvProblem,
         planner: Planner,
+        grid: Grid,
         chosen: Mapping[str, int] | None = None,
         epilogue: Epilogue | None = None,
     ) -> None:
-        self.problem, self.planner, self.chosen, self.epilogue = problem, planner, chosen or {}, epilogue
-        self.tile = product_tile(planner, problem.dtype, self.chosen.get("vectors", 3))
+        self.problem, self.planner, self.grid = problem, planner, grid
+        self.chosen, self.epilogue = chosen or {}, epilogue
         expected = [{"vectors", "panel", "tiles", "row_tiles"}]
         if can_be_dense(problem):
             expected.append({"vectors", "dense"})
@@ -180,6 +194,10 @@ class _Builder:
             names = " or ".join(str(sorted(names)) for names in expected)
             raise Declined(f"got settings {self.chosen}, expected {names}, vectors of {VECTORS}")
         self.size = arithmetic_bytes(problem.dtype)
+        # halves are converted once, where they are packed
+        self.in_place = problem.dtype != "float16" and (problem.direction == "forward" or prod(problem.kernel) == 1)
+        tile_of = plain_tile if grid.plain and self.in_place else product_tile
+        self.tile = tile_of(planner, problem.dtype, self.chosen.get("vectors", 3))
         inputs, outputs = problem.in_channels // problem.groups, problem.out_channels // problem.groups
         taps = prod(problem.kernel)
         # strides of w, (groups * outputs, inputs, taps), along the product's rows, its channels and the groups
@@ -193,23 +211,23 @@ class _Builder:
             self.channels, self.outputs, self.weight_strides = outputs, inputs, strides[::-1]
         self.row_tiles = ceil_div(self.outputs, self.tile.rows)
 
-    def work(self, grid: Grid) -> Work:
-        """Describe a grid's product for the choice of its blocking."""
+    def work(self) -> Work:
+        """Describe the product for the choice of its blocking."""
         keep, late = self.problem.dtype == "float16", self.epilogue is not None
-        return Work(grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
+        return Work(self.grid, self.row_tiles, self.channels, self.problem.groups, self.size, keep, late)
 
-    def product(self, grid: Grid) -> _Product:
-        """Choose the blocking of a grid's product, or take it from the settings."""
-        work = self.work(grid)
+    def product(self) -> _Product:
+        """Choose the blocking, or take it from the settings."""
+        work = self.work()
         if "panel" not in self.chosen:
-            return _Product(grid, *choose_blocking(work, self.tile, self.planner.device)[::-1])
+            return _Product(self, *choose_blocking(work, self.tile, self.planner.device)[::-1])
         for cost, blocking in blockings(work, self.tile, self.planner.device, self.chosen["panel"] * 1024):
             if (blocking.tiles, blocking.row_tiles) == (self.chosen["tiles"], self.chosen["row_tiles"]):
-                return _Product(grid, blocking, cost)
+                return _Product(self, blocking, cost)
         raise Declined(f"settings {self.chosen} are no split of {work.m_tiles} row tiles that fits local memory")
 
-    def launches(self, product: _Product, dense: bool = False) -> Launches:
-        """Return the launches of a product with its weights in the workspace, and of what makes pixels dense."""
+    def launches(self, blocking: Blocking, dense: bool = False) -> Launches:
+        """Return the launch of the product, and what packs its weights or makes pixels dense, where that is needed."""
         launches: list[Launch] = []
         layout = WorkspaceLayout()
         source, target = Buffer(self.source), Buffer(self.target)
@@ -220,15 +238,17 @@ class _Builder:
             source, target = (pixels, target) if self.source == "x" else (source, pixels)
         if source != Buffer(self.source):
             launches.append(self._collect(source))
-        packs, packed = self.packing(product.grid, layout)
-        launches += packs
-        launches.append(self._multiply(product, packed, source, target))
+        weights: Buffer | Workspace = Buffer("w")
+        if not self.in_place:
+            packs, weights = self._packing(layout)
+            launches += packs
+        launches.append(self._multiply(blocking, weights, source, target))
         if target != Buffer(self.target):
             launches.append(self._spread(target))
         return Launches(tuple(launches), layout.nbytes)
 
-    def _kernel(self, grid: Grid, name: str, **more_defines: int) -> Any:
-        file = "conv/gemm_cpu/gemm_in_place.cl" if grid.plain else "conv/gemm_cpu/gemm.cl"
+    def _kernel(self, name: str, **more_defines: int) -> Any:
+        file = "conv/gemm_cpu/gemm_in_place.cl" if self.grid.plain else "conv/gemm_cpu/gemm.cl"
         defines = {**STRUCTS, **self.tile.defines()}
         if name in ("pack_weights", "pack_rows"):
             file = "conv/gemm_cpu/pack.cl"
@@ -236,18 +256,29 @@ class _Builder:
             defines = {**defines, **epilogue_defines(self.epilogue), **more_defines}
         return self.planner.kernel(file, name, defines, self.problem.dtype, MAD_ENABLE)
 
-    def packing(self, grid: Grid, layout: WorkspaceLayout) -> tuple[list[Launch], Workspace]:
+    def _packing(self, layout: WorkspaceLayout) -> tuple[list[Launch], Workspace]:
         """Return the launch that packs the weights, if there are any, and the part of the workspace where it does."""
-        nbytes = self.problem.groups * self.row_tiles * self.tile.rows * grid.taps * self.channels * self.size
+        nbytes = self.problem.groups * self.row_tiles * self.tile.rows * self.grid.taps * self.channels * self.size
         packed = layout.take(nbytes, self.size)
-        return [replace(self._pack(grid, packed), prepares=(nbytes,))] if nbytes else [], packed
+        return [replace(self._pack(packed), prepares=(nbytes,))] if nbytes else [], packed
 
-    def _pack(self, grid: Grid, packed: Workspace) -> Launch:
+    def _strides(self) -> StructConstant:
+        """Return the kernels' WeightStrides."""
+        depth = self.grid.taps * self.channels
+        if self.in_place:
+            row, step = self.weight_strides[0], self.weight_strides[1] // prod(self.problem.kernel)
+            strides = {"group": self.group_stride, "tile": self.tile.rows * row, "row": row, "step": step}
+        else:
+            tile = depth * self.tile.rows
+            strides = {"group": self.row_tiles * tile, "tile": tile, "row": 1, "step": self.tile.rows}
+        return WEIGHT_STRIDES.pack(strides)
+
+    def _pack(self, packed: Workspace) -> Launch:
         problem = self.problem
         kernel = in_3d(problem.kernel, 1)
         if problem.direction == "backward_data" and prod(kernel) == 1:
             return Launch(
-                self._kernel(grid, "pack_rows"),
+                self._kernel("pack_rows"),
                 (ceil_div(self.channels, PACK_CHANNELS), ceil_div(self.row_tiles, NEIGHBOURS), problem.groups),
                 (1, 1, 1),
                 (Buffer("w"), packed, *ints(self.channels, self.outputs, PACK_CHANNELS)),
@@ -255,14 +286,14 @@ class _Builder:
             )
         pack_range = max(PACK_ELEMENTS // (prod(kernel) * self.tile.rows), 1)
         return Launch(
-            self._kernel(grid, "pack_weights"),
+            self._kernel("pack_weights"),
             (ceil_div(self.channels, pack_range), self.row_tiles, problem.groups),
             (1, 1, 1),
             (
                 *(Buffer("w"), packed),
                 *ints(self.channels, self.outputs),
                 *(Constant(np.int64(v)) for v in (*self.weight_strides, self.group_stride)),
-                *(*ints(pack_range), grid.taps_argument(kernel)),
+                *(*ints(pack_range), self.grid.taps_argument(kernel)),
             ),
             (self.target,),
         )
@@ -287,12 +318,12 @@ class _Builder:
 
     def _multiply(
         self,
-        product: _Product,
-        packed: Workspace,
+        blocking: Blocking,
+        weights: Buffer | Workspace,
         source: Buffer | Workspace,
         target: Buffer | Workspace,
     ) -> Launch:
-        problem, grid, blocking = self.problem, product.grid, product.blocking
+        problem, grid = self.problem, self.grid
         blocks = ceil_div(grid.pixels, blocking.tiles * self.tile.columns)
         bias = Buffer("b" if problem.bias else self.source)  # without a bias, this is never read
         row_blocks = ceil_div(self.row_tiles, blocking.row_tiles)
@@ -303,11 +334,11 @@ class _Builder:
         if grid.plain:
             panel, tile_out, _, kept = blocking.local_bytes
             return Launch(
-                self._kernel(grid, "conv_plain", **past),
+                self._kernel("conv_plain", **past),
                 (workers, 1, 1),
                 (1, 1, 1),
                 (
-                    *(source, packed, bias, target),
+                    *(source, weights, self._strides(), bias, target),
                     *ints(problem.bias),
                     *((Accumulate(self.target),) if target == Buffer(self.target) else ints(0)),
                     *ints(grid.batch, self.channels, self.outputs),
@@ -320,11 +351,11 @@ class _Builder:
                 (self.target,),
             )
         return Launch(
-            self._kernel(grid, "conv_gather", **past),
+            self._kernel("conv_gather", **past),
             (workers, 1, 1),
             (1, 1, 1),
             (
-                *(source, packed, bias, target),
+                *(source, weights, self._strides(), bias, target),
                 *ints(problem.bias),
                 Accumulate(self.target),
                 *ints(self.channels, self.outputs),

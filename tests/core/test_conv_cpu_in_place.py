@@ -1,0 +1,117 @@
+"""Products of matrices on CPU devices that read weights and pixels where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.operators.conv.gemm_cpu import gemm
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, check, random_arrays
+from tests.core.guarded_memory import check_within_pages
+
+pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernels for CPU devices")
+
+# rows that fill no tile; tiles that end early in the last image, in all of its last channels, or lie in several images
+PRODUCTS = {
+    "early": "n1 ic13 ih7 iw7 oc19 kh1 kw1",
+    "one pixel": "n1 ic70 ih1 iw1 oc3 kh1 kw1",
+    "one pixel, images": "n9 ic20 ih1 iw1 oc30 kh1 kw1 b1",
+    "few pixels": "n1 ic50 ih3 iw5 oc41 kh1 kw1",
+    "images": "n3 ic21 ih4 iw4 oc9 kh1 kw1",
+    "groups": "g3 n2 ic15 ih5 iw11 oc39 kh1 kw1",
+    "whole tiles": "n2 ic17 ih8 iw12 oc24 kh1 kw1",
+    "doubles": "f64 n1 ic13 ih7 iw7 oc19 kh1 kw1 b1",
+    "halves": "f16 n1 ic13 ih7 iw7 oc19 kh1 kw1",
+}
+GATHERED = {
+    "strided taps": "n2 ic5 ih9 iw11 oc11 kh3 kw3 sh2 sw2 ph1 pw1",
+    "groups": "g2 n1 ic6 ih9 iw9 oc22 kh5 kw5",
+}
+BOTH = ("forward", "backward_data")
+
+
+def named(text: str, direction: str) -> core.ConvProblem:
+    return core.parse(f"conv {direction} {text}")
+
+
+def kernels(problem: core.ConvProblem) -> list[str]:
+    launches = core.context().choose(problem, gemm.NAME).launches.launches
+    return [launch.kernel.function_name for launch in launches]
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_weights_are_packed_only_where_they_cannot_be_read_in_place(direction: str) -> None:
+    assert kernels(named(PRODUCTS["early"], direction)) == ["conv_plain"]
+    assert len(kernels(named(PRODUCTS["halves"], direction))) == 2
+    taps = "n1 ic5 ih9 iw9 oc11 kh3 kw3 ph1 pw1"
+    expected = ["conv_gather"] if direction == "forward" else ["pack_weights", "conv_gather"]
+    assert kernels(named(taps, direction)) == expected
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_matches_float64(name: str, direction: str) -> None:
+    problem = named(PRODUCTS[name], direction)
+    if problem.dtype == "float64" and not core.context().device.has_fp64:
+        pytest.skip("the device has no float64")
+    for accumulate in (False, True):
+        check(core.context(), problem, gemm.NAME, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_touch_nothing_beside_their_arrays(name: str, direction: str, at_end: bool) -> None:
+    """Each array ends where a page without access begins; a single step over it ends the process."""
+    check_within_pages(named(PRODUCTS[name], direction), gemm.NAME, at_end)
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["page begins", "page ends"])
+@pytest.mark.parametrize("name", GATHERED)
+def test_gathered_products_touch_nothing_beside_their_arrays(name: str, at_end: bool) -> None:
+    check_within_pages(named(GATHERED[name], "forward"), gemm.NAME, at_end)
+
+
+def compute(context: Context, problem: core.ConvProblem, arrays: dict[str, np.ndarray], **settings: int) -> np.ndarray:
+    plan = context.plan_launches(problem, gemm.plan(problem, context.planner, settings), gemm.NAME)
+    result = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
+    given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
+    plan.run(**given, **{OUTPUTS[problem.direction]: result})
+    return result
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_every_tile_gives_the_same_bits(direction: str) -> None:
+    problem, context = named("n2 ic90 ih7 iw9 oc70 kh1 kw1", direction), Context.on(None)
+    arrays = random_arrays(problem)
+    expected = compute(context, problem, arrays)
+    for vectors in gemm.VECTORS:
+        assert np.array_equal(compute(context, problem, arrays, vectors=vectors), expected)
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("name", ["early", "few pixels", "images"])
+def test_nan_stays_at_its_pixel(name: str, direction: str) -> None:
+    """What a tile that ends early reads of the next channel reaches no result."""
+    problem = named(PRODUCTS[name], direction)
+    source = "x" if direction == "forward" else "dy"
+    arrays = random_arrays(problem)
+    arrays[source][0, 1:, 0, 0] = np.nan
+    result = compute(Context.on(None), problem, arrays)
+    broken = np.zeros(result.shape, bool)
+    broken[0, :, 0, 0] = True
+    assert np.array_equal(np.isnan(result), broken)
+
+
+def test_narrow_tiles_serve_planes_that_leave_wide_ones_empty() -> None:
+    """49 pixels fill 77 % of four vectors, but 51 % of six; 96 fill six."""
+    context = Context.on(None)
+    context.device = replace(context.device, vector_width=16, compute_units=2)
+    for size, vectors in (("ih7 iw7", 2), ("ih8 iw12", 3)):
+        problem = core.parse(f"conv forward n1 ic64 {size} oc96 kh1 kw1")
+        product = gemm._cheapest(problem, context.planner, gemm.forward_grid(problem), None)
+        assert product.builder.tile.vectors == vectors
