@@ -77,7 +77,7 @@ def test_no_memory_for_a_workspace(rng):
     # the weights, packed: four terabytes, or eight where their high and low parts are
     algorithm = "cpu_gemm" if context.device.is_cpu else "gpu_gemm"
     with pytest.raises(core.ExecutionError, match=r"no memory for a workspace of [48]00\d{10} bytes") as caught:
-        context.plan(core.parse("conv n1 ic1000000 ih8 iw8 oc1000000 kh1 kw1"), algorithm)
+        context.plan(core.parse("conv backward_data n1 ic500000 ih8 iw8 oc1000000 kh1 kw2"), algorithm)
     assert caught.value.status == context.lib.CLG_OUT_OF_MEMORY
     arrays["dw"][:] = np.nan
     before.run(**arrays)
