@@ -14,7 +14,8 @@
 // The work-groups of batchnorm_teams_forward and batchnorm_teams_backward do both in one launch, and keep their part, one
 // round, in registers: memory is read once. TEAM of them, the parts of a channel, leave their sums and wait for each other.
 // They take their numbers as they begin (`tickets`), so all groups of earlier numbers run or are done: the last team that
-// has begun waits for groups that begin as soon as others end, and the others wait for nobody that has not begun.
+// has begun waits for groups that begin as soon as others end, and the others wait for nobody that has not begun. So the
+// device must be able to run a team at once.
 // `tickets`, and after it a counter for each channel, are 0 before and after. With EMULATED a team is one work-group.
 #ifndef EMULATED
 #define EMULATED 0

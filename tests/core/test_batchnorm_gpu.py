@@ -95,6 +95,15 @@ def teams_plan(monkeypatch, problem):
     return context.plan_launches(problem, launches, "channels")
 
 
+def test_teams_that_a_device_cannot_run_at_once_do_not_meet() -> None:
+    context = Context.on(None)
+    changes = {"is_cpu": False, "is_gpu": True, "device_class": "nvidia", "compute_capability": 90}
+    problem = parse("batchnorm n64 c256 s3136", "forward_training")  # 25 work-groups for each channel
+    for units, launches in ((50, 1), (49, 2)):
+        context.device = replace(context.device, **changes, compute_units=units)
+        assert len(channels.plan(problem, context).launches) == launches
+
+
 @pytest.mark.parametrize("activation", ["", "relu"])
 @pytest.mark.parametrize("direction", ["forward_training", "backward_training"])
 @pytest.mark.parametrize("line", ["n16 c2 s3136", "f16 n9 c3 s2116"])

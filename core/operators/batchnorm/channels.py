@@ -33,7 +33,9 @@ LONE_GROUPS = {"forward_training": ((512, 19), (256, 49)), "backward_training": 
 MOST_IDLE = 1.1  # compute units times rounds of such work-groups, for each channel
 TEAM_GROUP = 256  # work-items of a work-group that takes a part of a channel and keeps it, on NVIDIA's devices
 TEAM_EACH = {"forward_training": 8, "backward_training": 6}  # its reads of a tensor
-MOST_TEAM = 1024  # such work-groups of a channel
+TEAM_SHARE = (
+    2  # compute units for each work-group of a team: of which all have to run at once, beside other launches' teams
+)
 MOST_TEAMS = 4096  # channels that meet: the context's counters in ``kernels/batchnorm/parts.cl``
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
@@ -67,8 +69,9 @@ def plan(problem: BatchNormProblem, planner: Planner) -> Launches:
     group = next((group for group in groups if group * MOST_HELD >= norm.steps), 0)
     if group == 0 or group > MOST_SHARING:
         group = norm.lone_group() or group
-    if group == 0 and norm.team():
-        return norm.teams()
+    team = 0 if group else norm.team()
+    if team:
+        return norm.teams(team)
     return norm.whole(group) if group else norm.parts()
 
 
@@ -79,6 +82,7 @@ class _Norm(TrainingKernels):
         super().__init__(problem, planner)
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
+        self.emulated = not planner.device.compute_capability  # a team is one work-group
         self.defines["WIDE"] = self.wide
         self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
 
@@ -98,17 +102,19 @@ class _Norm(TrainingKernels):
         if device.device_class != "nvidia" or problem.dtype == "float64" or self.wide == 1:
             return 0
         team = ceil_div(self.steps, TEAM_GROUP * TEAM_EACH[problem.direction])
-        return team if team <= MOST_TEAM and problem.channels <= MOST_TEAMS else 0
+        most = device.compute_units // TEAM_SHARE
+        if self.emulated:
+            most = device.max_work_group_size // TEAM_GROUP
+        return team if team <= most and problem.channels <= MOST_TEAMS else 0
 
-    def teams(self) -> Launches:
-        """Plan work-groups for parts of channels, those of a channel meet in one launch."""
-        channels, team = self.problem.channels, self.team()
+    def teams(self, team: int) -> Launches:
+        """Plan so many work-groups for parts of each channel, which meet in one launch."""
+        channels = self.problem.channels
         partial = Workspace(0, np.dtype(self.real).itemsize)
         kernel = ("batchnorm_teams_forward", 5) if self.forward else ("batchnorm_teams_backward", 6)
         each = ceil_div(ceil_div(self.steps, TEAM_GROUP), team)
         team = ceil_div(self.steps, each * TEAM_GROUP)
-        emulated = int(not self.planner.device.compute_capability)
-        defines = {"GROUP": TEAM_GROUP, "EACH": each, "TEAM": team, "EMULATED": emulated}
+        defines = {"GROUP": TEAM_GROUP, "EACH": each, "TEAM": team, "EMULATED": int(self.emulated)}
         arguments = self.result(Constant(np.uint32(self.steps)), partial=(partial, Tickets()))
         launch = self.launch(PARTS_FILE, kernel, defines, channels * team, arguments, self.outputs)
         return Launches((launch,), channels * team * SUMS * partial.itemsize)
