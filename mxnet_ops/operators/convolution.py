@@ -138,7 +138,7 @@ class Convolution(Operator):
         inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
         forward = (Call(problem, (*inputs, y)),)
         dx, dw = (IN_GRAD, 0), (IN_GRAD, 1)
-        if problem.depthwise and not self.channels_last:
+        if isinstance(problem, core.ConvProblem) and problem.depthwise and not self.channels_last:
             together = core.GradientsProblem(replace(problem, bias=False))
             backward = [Call(together, (x, w, dy, dx, dw))]
         else:
