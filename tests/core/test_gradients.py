@@ -18,7 +18,7 @@ from tests.core.guarded_memory import guarded
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("gradients")
-IN_TURN = ("dilate-2", "multiplier-2", "one-group")
+IN_TURN = ("dilate-2", "multiplier-2", "one-group", "channels-last")
 IN_KERNEL = [name for name in LINES if name not in (*IN_TURN, "batch-0")]
 SERVES = core.context().serves(core.parse(LINES["planes-56"]), "in_kernel")
 only_in_kernel = pytest.mark.skipif(not SERVES, reason="the kernel is for CPU devices with 32 registers")
