@@ -82,18 +82,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     WIDTH sums[e] = products[e] = 0;
     READ_ROUND(values, x, 0, steps)
     READ_ROUND(gradients, dy, 0, steps)
-    STEPS {
-        STEP(0)
-        if (step < steps) {
-            WIDTH {
-                const int at = WIDE * i + e;
-                gradients[at] = FLOWING(gradients[at], values[at]);
-                values[at] -= mean_of_x;
-                sums[e] += gradients[at];
-                products[e] = fma(gradients[at], values[at], products[e]);
-            }
-        }
-    }
+    SUM_PRODUCTS(0, steps)
     real first = join_wide(sums), second = join_wide(products);
     sum_group(&first, &second, firsts, seconds);
     second *= inverse;
@@ -104,15 +93,6 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;
     const real gain = LOAD(OPEN(gamma), channel) * inverse;
-    FIRST_PLACE(0)
-    STEPS {
-        STEP(0)
-        if (step < steps) {
-            real results[WIDE];
-            WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain;
-            write_wide(OPEN(dx) + place, results, quads, accumulate_dx);
-        }
-        NEXT_PLACE
-    }
+    WRITE_BACKWARD(0, steps)
 }
 #endif

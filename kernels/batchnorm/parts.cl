@@ -315,31 +315,11 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     WIDTH sums[e] = products[e] = 0;
     READ_ROUND(values, x, begin, end)
     READ_ROUND(gradients, dy, begin, end)
-    STEPS {
-        STEP(begin)
-        if (step < end) {
-            WIDTH {
-                const int at = WIDE * i + e;
-                gradients[at] = FLOWING(gradients[at], values[at]);
-                values[at] -= mean_of_x;
-                sums[e] += gradients[at];
-                products[e] = fma(gradients[at], values[at], products[e]);
-            }
-        }
-    }
+    SUM_PRODUCTS(begin, end)
     LEAVE_PRODUCTS
     MEET_TEAM
     JOIN_PRODUCTS
     if (!dx_base) return;
-    FIRST_PLACE(begin)
-    STEPS {
-        STEP(begin)
-        if (step < end) {
-            real results[WIDE];
-            WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain;
-            write_wide(OPEN(dx) + place, results, quads, accumulate_dx);
-        }
-        NEXT_PLACE
-    }
+    WRITE_BACKWARD(begin, end)
 }
 #endif

@@ -51,6 +51,32 @@
         }                                                                                 \
     }
 
+// Of a round that stays in registers: x becomes x - mean, dy the gradient of the norm; their sums; and dx from both.
+#define SUM_PRODUCTS(start, end)                                                           \
+    STEPS {                                                                                \
+        STEP(start)                                                                        \
+        if (step < (end)) {                                                                \
+            WIDTH {                                                                        \
+                const int at = WIDE * i + e;                                               \
+                gradients[at] = FLOWING(gradients[at], values[at]);                        \
+                values[at] -= mean_of_x;                                                   \
+                sums[e] += gradients[at];                                                  \
+                products[e] = fma(gradients[at], values[at], products[e]);                 \
+            }                                                                              \
+        }                                                                                  \
+    }
+#define WRITE_BACKWARD(start, end)                                                                          \
+    FIRST_PLACE(start)                                                                                      \
+    STEPS {                                                                                                 \
+        STEP(start)                                                                                         \
+        if (step < (end)) {                                                                                 \
+            real results[WIDE];                                                                             \
+            WIDTH results[e] = (gradients[WIDE * i + e] - mean_flow - values[WIDE * i + e] * slope) * gain; \
+            write_wide(OPEN(dx) + place, results, quads, accumulate_dx);                                    \
+        }                                                                                                   \
+        NEXT_PLACE                                                                                          \
+    }
+
 // The sums of all work-items' first and second, in a fixed order.
 void sum_group(real *first, real *second, local real *firsts, local real *seconds) {
     const int lane = LANE;
