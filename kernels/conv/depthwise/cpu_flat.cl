@@ -11,12 +11,6 @@
 #include "conv/grid.cl"
 
 #define TAPS (KH * KW)
-#if STORAGE == 64
-typedef long maske;
-#else
-typedef int maske;
-#endif
-#define VLOAD_MASK(p) CAT(vload, VL)(0, (p))
 
 // Where vector k of a plane lies.
 #define PLACE(k) min((k) * VL, size - VL)

@@ -46,13 +46,6 @@
 #include "conv/depthwise/cpu_lines.cl"
 #include "conv/grid.cl"
 
-#if STORAGE == 64
-typedef long maske;
-#else
-typedef int maske;
-#endif
-#define VLOAD_MASK(p) CAT(vload, VL)(0, (p))
-#define VSTORE_MASK(p, value) CAT(vstore, VL)((value), 0, (p))
 #define MASKS (S + COLUMNS)  // of a vector
 
 #if DATA

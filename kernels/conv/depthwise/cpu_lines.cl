@@ -22,15 +22,20 @@
 #endif
 
 #if STORAGE == 64
+typedef long maske;
 typedef CAT(long, VL) maskv;
 #define MASKED(value, mask) CAT(as_double, VL)(CAT(as_long, VL)(value) & (mask))
 #define TO_MASK(value) CAT(convert_long, VL)(value)
 #else
+typedef int maske;
 typedef CAT(int, VL) maskv;
 #define MASKED(value, mask) CAT(as_float, VL)(CAT(as_int, VL)(value) & (mask))
 #define TO_MASK(value) (value)
 #endif
 typedef CAT(int, VL) intv;
+// masks in tables
+#define VLOAD_MASK(p) CAT(vload, VL)(0, (p))
+#define VSTORE_MASK(p, value) CAT(vstore, VL)((value), 0, (p))
 #define LANES CAT(NUMBERS_, VL)
 
 // Which lanes of a vector have their element lane * SW + column in [0, size).
