@@ -53,17 +53,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
         PUT_KEPT(middle, factor, level)
     }
     if (!y_base) return;
-    FIRST_PLACE(0)
-    STEPS {
-        STEP(0)
-        if (step < steps) {
-            real results[WIDE];
-            WIDTH results[e] =
-                activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR));
-            write_wide(OPEN(y) + place, results, quads, accumulate_y);
-        }
-        NEXT_PLACE
-    }
+    WRITE_FORWARD(0, steps)
 }
 
 #else
@@ -78,10 +68,6 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     OPEN_KEPT
-    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];
-    WIDTH sums[e] = products[e] = 0;
-    READ_ROUND(values, x, 0, steps)
-    READ_ROUND(gradients, dy, 0, steps)
     SUM_PRODUCTS(0, steps)
     real first = join_wide(sums), second = join_wide(products);
     sum_group(&first, &second, firsts, seconds);

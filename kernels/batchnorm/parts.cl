@@ -107,17 +107,6 @@
         PUT_VALUE(stored, var, channel, spread)                                            \
         PUT_KEPT(middle, factor, level)                                                    \
     }
-#define WRITE_FORWARD(start)                                                               \
-    FIRST_PLACE(start)                                                                     \
-    STEPS {                                                                                \
-        STEP(start)                                                                        \
-        if (step < end) {                                                                  \
-            real results[WIDE];                                                            \
-            WIDTH results[e] = activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR)); \
-            write_wide(OPEN(y) + place, results, quads, accumulate_y);                     \
-        }                                                                                  \
-        NEXT_PLACE                                                                         \
-    }
 
 // The sums of a part's gradients and of their products with x - mean.
 #define LEAVE_PRODUCTS                                                                     \
@@ -213,7 +202,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
         if (start > begin) {
             READ_ROUND(values, x, start, end)
         }
-        WRITE_FORWARD(start)
+        WRITE_FORWARD(start, end)
     }
 }
 
@@ -230,7 +219,7 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     MEET_TEAM
     JOIN_STATISTICS
     if (!y_base) return;
-    WRITE_FORWARD(begin)
+    WRITE_FORWARD(begin, end)
 }
 
 #elif MAKES == 3
@@ -311,10 +300,6 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
     OPEN_KEPT
-    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];
-    WIDTH sums[e] = products[e] = 0;
-    READ_ROUND(values, x, begin, end)
-    READ_ROUND(gradients, dy, begin, end)
     SUM_PRODUCTS(begin, end)
     LEAVE_PRODUCTS
     MEET_TEAM

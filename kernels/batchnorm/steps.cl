@@ -51,8 +51,12 @@
         }                                                                                 \
     }
 
-// Of a round that stays in registers: x becomes x - mean, dy the gradient of the norm; their sums; and dx from both.
+// A round that stays in registers: x less its mean, dy the gradient of the norm, and their sums; then dx from both.
 #define SUM_PRODUCTS(start, end)                                                           \
+    real values[WIDE * EACH], gradients[WIDE * EACH], sums[WIDE], products[WIDE];          \
+    WIDTH sums[e] = products[e] = 0;                                                       \
+    READ_ROUND(values, x, start, end)                                                      \
+    READ_ROUND(gradients, dy, start, end)                                                  \
     STEPS {                                                                                \
         STEP(start)                                                                        \
         if (step < (end)) {                                                                \
@@ -75,6 +79,19 @@
             write_wide(OPEN(dx) + place, results, quads, accumulate_dx);                                    \
         }                                                                                                   \
         NEXT_PLACE                                                                                          \
+    }
+
+// Of a round: y, the activation of the norm.
+#define WRITE_FORWARD(start, end)                                                          \
+    FIRST_PLACE(start)                                                                     \
+    STEPS {                                                                                \
+        STEP(start)                                                                        \
+        if (step < (end)) {                                                                \
+            real results[WIDE];                                                            \
+            WIDTH results[e] = activated((values[WIDE * i + e] - middle) * factor + level SCALARS(PASS_SCALAR)); \
+            write_wide(OPEN(y) + place, results, quads, accumulate_y);                     \
+        }                                                                                  \
+        NEXT_PLACE                                                                         \
     }
 
 // The sums of all work-items' first and second, in a fixed order.
