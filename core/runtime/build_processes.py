@@ -30,7 +30,17 @@ from typing import Any, Callable
 import numpy as np
 
 from clgraft.core.log import log, warn_once
-from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
+from clgraft.core.planning.launches import (
+    Accumulate,
+    Buffer,
+    Launch,
+    Launches,
+    Local,
+    Scalar,
+    Table,
+    Tickets,
+    Workspace,
+)
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, program_cache
@@ -210,6 +220,8 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
         return "local", item.nbytes
     if isinstance(item, Tickets):
         return "tickets", ""
+    if isinstance(item, Table):
+        return "table", len(item.value)
     if isinstance(item, StructConstant):
         return "value", item.value.hex()
     if isinstance(item, Scalar):

@@ -26,11 +26,24 @@ class PlannedKernel:
     function_name : str
     key : bytes
         Of its program.
+    text : str
+        The source without declarations of OpenCL's functions.
+    storage : int
+        The prelude's STORAGE.
     """
 
-    def __init__(self, programs: Programs, source: str, options: tuple[str, ...], function_name: str) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        source: str,
+        options: tuple[str, ...],
+        function_name: str,
+        text: str = "",
+        storage: int = 32,
+    ) -> None:
         self._programs = programs
         self.source, self.options, self.function_name = source, options, function_name
+        self.text, self.storage = text or source, storage
         self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
         self._built: Any = None
 
