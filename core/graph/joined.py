@@ -34,7 +34,7 @@ from clgraft.core.runtime.joining import VALUES, Part, joinable, part
 
 MEMORIES = 48  # of a joined launch; kernels/common/joined.cl has as many parameters
 STAGES = 64  # of a joined launch: the context's counters have room for more
-PROGRAMS = 4  # of a joined launch, which is compiled in one go
+PROGRAMS = 12  # of a joined launch, which is compiled in one go: together they take less time, but on one core
 GROUPS = 64  # of a stage for each core: with more, taking them one by one costs more than a launch
 # seconds that PoCL's launch takes more than a stage, and what each core adds: measured on two cores and on 16
 LAUNCH = (7e-6, 3.3e-6)
@@ -99,8 +99,32 @@ def join_launches(
     if not saved or gain < max(LEAST_GAIN, LEAST_SHARE * _seconds(nodes, device)):
         return launches
     sizes = {argument.name: np.dtype(argument.dtype).itemsize for argument in arguments}
+    _share([run for run in runs if isinstance(run, _Chain) and len(run.stages) > 1])
     made = tuple(run.launch(context, sizes) if isinstance(run, _Chain) else run for run in runs)
     return replace(launches, launches=made)
+
+
+def _share(chains: Sequence[_Chain]) -> None:
+    """Let chains have programs together, as far as these do not become larger than one of a chain may be."""
+    shared: list[dict[bytes, _Stage]] = []
+    for chain in sorted(chains, key=lambda chain: -len(chain.programs)):
+        fitting = [
+            programs
+            for programs in shared
+            if len({*programs, *chain.programs}) <= PROGRAMS and _alike(next(iter(programs.values())), chain.stages[0])
+        ]
+        if not fitting:
+            shared.append({})
+        programs = max(fitting, key=lambda one: len(one.keys() & chain.programs.keys()), default=shared[-1])
+        for key, stage in chain.programs.items():
+            programs.setdefault(key, stage)
+        chain.programs = programs
+
+
+def _alike(one: _Stage, other: _Stage) -> bool:
+    """Return whether the kernels of two stages may be in one program."""
+    first, second = one.launch.kernel, other.launch.kernel
+    return first.storage == second.storage and joinable(first.options, second.options)
 
 
 def _seconds(nodes: Iterable[Node], device: DeviceInfo) -> float:
@@ -158,26 +182,24 @@ class _Chain:
     """Stages that become one launch."""
 
     stages: list[_Stage] = field(default_factory=list)
-    programs: dict[bytes, int] = field(default_factory=dict)
+    programs: dict[bytes, _Stage] = field(default_factory=dict)  # a stage of each
     memories: dict[str, int] = field(default_factory=dict)
 
     def takes(self, stage: _Stage) -> bool:
         """Return whether a stage may follow."""
         if not self.stages:
             return True
-        first, kernel = self.stages[0].launch.kernel, stage.launch.kernel
         return (
-            first.storage == kernel.storage
-            and joinable(first.options, kernel.options)
+            _alike(self.stages[0], stage)
             and len(self.stages) < STAGES
-            and len({*self.programs, kernel.key}) <= PROGRAMS
+            and len({*self.programs, stage.launch.kernel.key}) <= PROGRAMS
             and len({*self.memories, *stage.memories}) <= MEMORIES
         )
 
     def add(self, stage: _Stage) -> None:
         """Add a stage."""
         self.stages.append(stage)
-        self.programs.setdefault(stage.launch.kernel.key, len(self.programs))
+        self.programs.setdefault(stage.launch.kernel.key, stage)
         for name in stage.memories:
             self.memories.setdefault(name, len(self.memories))
 
@@ -185,10 +207,8 @@ class _Chain:
         """Return the stages as one launch."""
         if len(self.stages) == 1:
             return self.stages[0].launch
-        first: dict[int, _Stage] = {}
-        for stage in self.stages:
-            first.setdefault(self.programs[stage.launch.kernel.key], stage)
-        joined = context.joined_kernel([(one.launch.kernel, one.part, _call(one)) for one in first.values()])
+        stages = self.programs.values()
+        joined = context.joined_kernel([(one.launch.kernel, one.part, _call(one)) for one in stages])
         workers = context.device.compute_units
         bound: list[Any] = [Buffer(name) if name else Workspace(0, 1) for name in self.memories]
         bound += bound[:1] * (MEMORIES - len(bound))
@@ -198,11 +218,12 @@ class _Chain:
 
     def _table(self, sizes: dict[str, int]) -> bytes:
         items = [sizes.get(name, 1) for name in self.memories]
+        numbers = {key: number for number, key in enumerate(self.programs)}
         places, rows, place = [], [], 1 + MEMORIES + len(self.stages)
         for stage in self.stages:
             grid = (*stage.launch.global_size, 1, 1)[:3]
-            numbers = (self.programs[stage.launch.kernel.key], math.prod(grid), *grid)
-            row = np.array(numbers, np.int64).tobytes() + self._row(stage)
+            head = (numbers[stage.launch.kernel.key], math.prod(grid), *grid)
+            row = np.array(head, np.int64).tobytes() + self._row(stage)
             places.append(place)
             rows.append(row)
             place += len(row) // WORD

@@ -96,7 +96,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         }
         notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
         missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
-        count = processes(len(missing))
+        count = processes(sum(launches[key].kernel.parts for key in missing), len(missing))
         if count:
             _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing], count)
             for key in missing:

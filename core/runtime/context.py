@@ -157,7 +157,7 @@ class DeviceContext:
         source = joining.joined_source(parts, sources.kernel_source("common/joined.cl", "joined"), first.storage)
         if declarations.WITHOUT_HEADER in options:
             source = declarations.declarations(source, "", first.storage) + source
-        return PlannedKernel(self.programs, source, options, "joined")
+        return PlannedKernel(self.programs, source, options, "joined", parts=len(parts))
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.

@@ -30,6 +30,8 @@ class PlannedKernel:
         The source without declarations of OpenCL's functions.
     storage : int
         The prelude's STORAGE.
+    parts : int
+        How many kernels it was joined from, about as many times as long as one it takes to compile.
     """
 
     def __init__(
@@ -40,10 +42,11 @@ class PlannedKernel:
         function_name: str,
         text: str = "",
         storage: int = 32,
+        parts: int = 1,
     ) -> None:
         self._programs = programs
         self.source, self.options, self.function_name = source, options, function_name
-        self.text, self.storage = text or source, storage
+        self.text, self.storage, self.parts = text or source, storage, parts
         self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
         self._built: Any = None
 
