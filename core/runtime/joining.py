@@ -24,7 +24,15 @@ KERNEL_OF = r"\b(?:kernel|SINGLE)\b[^;{{]*\bvoid\s+{}\s*\("
 # a kernel that stayed whole, with its parameters and its body
 WHOLE = r"^(?:kernel __attribute__\(\(reqd_work_group_size\(1, 1, 1\)\)\)|SINGLE)\s+void\s+{}\(([^{{}}]*?)\)\s*\{{\n(.*?)^\}}\n"
 LOCAL = re.compile(r"\blocal\b")
-PLACE = re.compile(rf"\b({'|'.join(PLACES)})\((\d)\)")
+# what kernels ask for becomes a parameter, also in macros; what only work-groups of several items need is an error
+ASKED = {
+    **{f"{place}(axis)": f"{place}_##axis" for place in PLACES},
+    "get_group_id(axis)": "get_global_id_##axis",
+    "get_num_groups(axis)": "get_global_size_##axis",
+    "get_local_id(axis)": "0",
+    "get_local_size(axis)": "1",
+    "barrier(fence)": "no_barrier_in_joined_launches",
+}
 SHARED = {"stored", "real"}  # the same in all parts of a program; macros put names together with them
 AGAIN = '#pragma clang diagnostic ignored "-Wtypedef-redefinition"\n'
 MAD = "-cl-mad-enable"
@@ -58,11 +66,13 @@ class Part:
 
     def beginning(self, number: int) -> str:
         """Return the program as number `number` of several, up to where its macros are still defined."""
-        return "".join(f"#define {name} j{number}_{name}\n" for name in sorted(self.names)) + self.text + "\n"
+        macros = {**ASKED, **{name: f"j{number}_{name}" for name in sorted(self.names)}}
+        return "".join(f"#define {name} {text}\n" for name, text in macros.items()) + self.text + "\n"
 
     def end(self) -> str:
         """Return what ends all macros of the program."""
-        return "".join(f"#undef {name}\n" for name in sorted(self.names | self.macros))
+        asked = {name.partition("(")[0] for name in ASKED}
+        return "".join(f"#undef {name}\n" for name in sorted(self.names | self.macros | asked))
 
 
 def contract(across: bool) -> str:
@@ -120,9 +130,8 @@ def part(text: str, kernel: str) -> Part | None:
         types = tuple("" if TENSOR.fullmatch(p.strip()) else p.strip().rpartition(" ")[0] for p in COMMA.split(head[1]))
         text = text[: call.start()] + "}\n" + text[call.end() :]
     elif whole and not BOUND.search(whole[2]) and not LOCAL_ARRAY.search(whole[2]) and not LOCAL.search(whole[1]):
-        body = PLACE.sub(r"\1_\2", whole[2])
         places = ", ".join(f"const size_t {value}" for value in VALUES)
-        made = f"__attribute__((noinline)) void {function}({whole[1]}, {places}) {{\n{body}}}\n"
+        made = f"__attribute__((noinline)) void {function}({whole[1]}, {places}) {{\n{whole[2]}}}\n"
         text = text[: whole.start()] + made + text[whole.end() :]
     else:
         return None
