@@ -1,4 +1,4 @@
-"""Joins launches that follow each other into one, on CPU devices, where each launch wakes all threads and waits for them.
+"""Joins launches that follow each other into one, on CPUs, where each wakes all threads and waits for them.
 
 The joined launch runs the kernels of its stages, one stage after the other (`kernels/common/joined.cl`).
 """

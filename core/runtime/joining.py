@@ -22,7 +22,10 @@ NUMBERED = re.compile(r"(?:^|,)\s*(\w+)")
 TOKEN = re.compile(r"#?\w+|[{}()\[\];=,]")
 KERNEL_OF = r"\b(?:kernel|SINGLE)\b[^;{{]*\bvoid\s+{}\s*\("
 # a kernel that stayed whole, with its parameters and its body
-WHOLE = r"^(?:kernel __attribute__\(\(reqd_work_group_size\(1, 1, 1\)\)\)|SINGLE)\s+void\s+{}\(([^{{}}]*?)\)\s*\{{\n(.*?)^\}}\n"
+WHOLE = (
+    r"^(?:kernel __attribute__\(\(reqd_work_group_size\(1, 1, 1\)\)\)|SINGLE)\s+"
+    r"void\s+{}\(([^{{}}]*?)\)\s*\{{\n(.*?)^\}}\n"
+)
 LOCAL = re.compile(r"\blocal\b")
 # what kernels ask for becomes a parameter, also in macros; what only work-groups of several items need is an error
 ASKED = {
@@ -145,7 +148,10 @@ def part(text: str, kernel: str) -> Part | None:
 
 
 def _names(code: str, numbers: dict[str, str]) -> frozenset[str] | None:
-    """Return the names that code with no directives but `CONDITIONS` defines outside of functions; None if some are not clear."""
+    """Return the names that code, with no directives but `CONDITIONS`, defines outside of functions.
+
+    None: some are not clear.
+    """
     names: set[str] = set()
     item: list[str] = []  # words outside of braces, with what is in parentheses as one word
     braces = parentheses = 0
