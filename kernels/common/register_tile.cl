@@ -36,12 +36,14 @@
     }
 
 // Adds one step's products to the sums. `fetch` sets vector_[v_]; `value` is the element of row i_.
-#define TILE_STEP(sums, value, fetch) \
+#define TILE_STEP(sums, value, fetch) TILE_STEP_OF(NV, sums, value, fetch)
+// The same for the first `count` vectors alone.
+#define TILE_STEP_OF(count, sums, value, fetch) \
     realv vector_[NV]; \
-    TILE_VECTORS { \
+    _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) { \
         fetch; \
     } \
     TILE_ROWS { \
         const realv value_ = value; \
-        TILE_VECTORS sums[i_][v_] = fma(value_, vector_[v_], sums[i_][v_]); \
+        _Pragma("unroll") for (int v_ = 0; v_ < count; v_++) sums[i_][v_] = fma(value_, vector_[v_], sums[i_][v_]); \
     }

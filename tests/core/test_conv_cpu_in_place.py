@@ -32,6 +32,8 @@ GATHERED = {
     "groups": "g2 n1 ic6 ih9 iw9 oc22 kh5 kw5",
 }
 BOTH = ("forward", "backward_data")
+# pixels of the last tile of three vectors
+LEFT = {"30 pixels left": "n2 ih7 iw9", "a pixel left": "n1 ih7 iw7", "17 pixels left": "n1 ih5 iw13"}
 
 
 def named(text: str, direction: str) -> core.ConvProblem:
@@ -85,8 +87,10 @@ def compute(context: Context, problem: core.ConvProblem, arrays: dict[str, np.nd
 
 
 @pytest.mark.parametrize("direction", BOTH)
-def test_every_tile_gives_the_same_bits(direction: str) -> None:
-    problem, context = named("n2 ic90 ih7 iw9 oc70 kh1 kw1", direction), Context.on(None)
+@pytest.mark.parametrize("size", LEFT.values(), ids=LEFT)
+def test_every_tile_gives_the_same_bits(size: str, direction: str) -> None:
+    """With vectors of 16 lanes, the last tiles of three and two vectors have all, one or two of them."""
+    problem, context = named(f"{size} ic90 oc70 kh1 kw1", direction), Context.on(None)
     arrays = random_arrays(problem)
     expected = compute(context, problem, arrays)
     for vectors in gemm.VECTORS:
@@ -108,10 +112,10 @@ def test_nan_stays_at_its_pixel(name: str, direction: str) -> None:
 
 
 def test_narrow_tiles_serve_planes_that_leave_wide_ones_empty() -> None:
-    """49 pixels fill 77 % of four vectors, but 51 % of six; 96 fill six."""
+    """49 pixels fill 77 % of four vectors, but 51 % of six; 96 fill six. 289 leave one vector over in both."""
     context = Context.on(None)
     context.device = replace(context.device, vector_width=16, compute_units=2)
-    for size, vectors in (("ih7 iw7", 2), ("ih8 iw12", 3)):
+    for size, vectors in (("ih7 iw7", 2), ("ih8 iw12", 3), ("ih17 iw17", 3)):
         problem = core.parse(f"conv forward n1 ic64 {size} oc96 kh1 kw1")
         product = gemm._cheapest(problem, context.planner, gemm.forward_grid(problem), None)
         assert product.builder.tile.vectors == vectors

@@ -54,6 +54,11 @@ def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
             assert core.context().choose(problem, NAME).algorithm == NAME
 
 
+def test_vectors_are_short_only_where_rows_are() -> None:
+    chosen = {width: cpu_fixed.lanes_of_rows(width, 16) for width in (1, 5, 8, 9, 16, 17, 24, 33)}
+    assert chosen == {1: 4, 5: 8, 8: 8, 9: 16, 16: 16, 17: 16, 24: 16, 33: 16}
+
+
 @pytest.mark.parametrize("settings", [{"rows": 0}, {"rows": 9}, {"lanes": 5}, {"items": 2}])
 def test_refuses_other_settings(settings: dict[str, int]) -> None:
     with pytest.raises(Declined, match="got settings"):
@@ -69,6 +74,7 @@ def test_refuses_other_settings(settings: dict[str, int]) -> None:
         "conv forward g3 n2 ic3 ih18 iw33 oc3 kh5 kw5 ph2 pw2",
         "conv forward g3 n2 ic3 ih29 iw29 oc6 kh3 kw3 sh2 sw2 ph1 pw1",  # two filters a channel
         "conv backward_data g3 n1 ic3 ih9 iw17 oc3 kh3 kw3 ph1 pw2 dw2",
+        "conv forward g3 n2 ic3 ih17 iw17 oc3 kh5 kw5 ph2 pw2",  # the second vector has one element
         "conv forward f64 g3 n2 ic3 ih17 iw11 oc3 kh3 kw3 ph1 pw1",
         "conv forward g5 n1 ic5 ih1 iw1 oc5 kh3 kw3 ph1 pw1",  # vectors are longer than planes
         "conv forward g301 n3 ic301 ih2 iw1 oc301 kh3 kw3 ph1 pw1",  # in many work-items

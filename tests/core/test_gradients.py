@@ -18,7 +18,7 @@ from tests.core.guarded_memory import guarded
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("gradients")
-IN_TURN = ("dilate-2", "multiplier-2", "one-group", "channels-last")
+IN_TURN = ("5x5-apart", "dilate-2", "multiplier-2", "one-group", "channels-last")
 IN_KERNEL = [name for name in LINES if name not in (*IN_TURN, "batch-0")]
 SERVES = core.context().serves(core.parse(LINES["planes-56"]), "in_kernel")
 only_in_kernel = pytest.mark.skipif(not SERVES, reason="the kernel is for CPU devices with 32 registers")
@@ -104,7 +104,7 @@ def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
 
 
 @only_in_kernel
-@pytest.mark.parametrize("name", ["planes-7", "unusual", "stride-2-31", "planes-56"])
+@pytest.mark.parametrize("name", ["planes-7", "unusual", "stride-2-31", "planes-56", "5x5-apart"])
 def test_plans_for_other_machines(name: str) -> None:
     """Splits of images, and sums of fewer filters at a time."""
     context = Context.on(None)

@@ -9,6 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.planning.launches import Buffer, Launch, Launches, Tickets, ints
+from clgraft.core.planning.tickets import turns
 from clgraft.core.problem import Argument
 from clgraft.core.runtime.programs import PlannedKernel
 from clgraft.core.runtime.sources import file_source
@@ -93,3 +94,13 @@ def test_threads_that_run_plans_at_the_same_time_share_a_counter(context):
     for thread in threads:
         thread.join()
     assert results == [True] * 60
+
+
+def test_short_items_count_less() -> None:
+    """Two cores: of 7 items the last is short; of two rows of 3 items the last ones are."""
+    assert turns(7, 2) == 4
+    assert turns(7, 2, 7, 0.25) == pytest.approx(3.275)  # 6.25 items, and the wait for the last ones
+    assert turns(3, 2, 3, 0.25) == pytest.approx(1.275)
+    assert turns(6, 2, 3, 0.75) == pytest.approx(2.9)
+    assert turns(9, 2, 3, 0.5) == 4  # 3.75 items each, but one core is left with a whole one
+    assert turns(700, 2, 7, 0.25) == pytest.approx(312.65)

@@ -40,13 +40,18 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
     }
 }
 
-// Adds the products of steps [k, stop) to acc; `fetch` sets vector_[v_], vector v_ of step k.
-#define MULTIPLY(fetch) \
+// Adds the products of steps [k, stop) to the first `count` vectors of acc; `fetch` sets vector_[v_], vector v_ of step k.
+#define MULTIPLY(count, fetch) \
     for (; k < stop; k++) { \
-        TILE_STEP(acc, a[i_][at], fetch) \
+        TILE_STEP_OF(count, acc, a[i_][at], fetch) \
         at += strides.step; \
         b += COLS; \
     }
+// Reads a step's vectors from the source, and fills the panel with them; or reads them from the panel.
+#define FILL(count) \
+    MULTIPLY(count, __builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL); \
+             vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
+#define REUSE(count) MULTIPLY(count, vector_[v_] = LOAD_REALS(b + v_ * VL))
 
 kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const WeightStrides strides, CONST_TENSOR(bias),
                        TENSOR(y), const int has_bias, const int accumulate, const int batch, const int channels,
@@ -79,7 +84,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
             const long p = first + tile * COLS, image = p / pixels, at = p - image * pixels;
             const int columns = min(COLS, count - tile * COLS);
             tile_source[tile] = image * image_size + at;
-            const long rows = (left - tile_source[tile] - COLS + pixels) / pixels;
+            const int width = columns <= VL ? VL : COLS;
+            const long rows = (left - tile_source[tile] - width + pixels) / pixels;
             readable[tile] = at + columns <= pixels ? (int)clamp(rows, 0L, (long)channels) : 0;
             is_whole[tile] = columns == COLS && at + COLS <= pixels;
             tile_target[tile] = (image * groups + group) * m_count * pixels + at;
@@ -135,10 +141,14 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                     }
                     long at = 0;
                     // a loop of its own: Intel's compiler takes twice the time for products of both kinds in one
+                    const bool narrow = NV > 1 && columns <= VL;
                     for (int k = 0; k < filled;) {
                         const int stop = filled;
-                        MULTIPLY(__builtin_prefetch(row + (k + AHEAD) * pixels + v_ * VL);
-                                 vector_[v_] = VLOAD(row, k * pixels + v_ * VL); STORE_REALS(b + v_ * VL, vector_[v_]))
+                        if (narrow) {
+                            FILL(1)
+                        } else {
+                            FILL(NV)
+                        }
                     }
                     for (int k = filled; k < k_count;) {
                         const int stop = min(k + every, k_count);
@@ -147,7 +157,11 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
                             for (int v = 0; v < NV; v++) __builtin_prefetch(asking + v * VL, 0, 2);
                             asking += pixels;
                         }
-                        MULTIPLY(vector_[v_] = LOAD_REALS(b + v_ * VL))
+                        if (narrow) {
+                            REUSE(1)
+                        } else {
+                            REUSE(NV)
+                        }
                     }
 #if KEEP_SUMS
                     if (!last_part) {

@@ -15,7 +15,7 @@ from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import MAD_ENABLE, arithmetic_bytes, has_32_registers, vector_lanes
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, ints
 from clgraft.core.planning.workspace import WorkspaceLayout
-from clgraft.core.problem import ceil_div
+from clgraft.core.problem import ceil_div, round_up
 
 NAME = "depthwise_gradients"
 FILE = "conv/depthwise/cpu_gradients.cl"
@@ -66,7 +66,7 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     if sum(pixels) * size > PLANE_BYTES:
         raise Declined(f"serves planes that stay in the L2 cache, got {sum(pixels) * size} bytes of x and dy")
     half_h, half_w = (ceil_div(axis.source, stride) for axis in (height, width))
-    lanes = cpu_fixed.lanes_of_rows(half_w, vector_lanes(device, problem.dtype))
+    lanes = _lanes_of_rows(half_w, vector_lanes(device, problem.dtype))
     columns, before, behind = _reach(width, half_w, lanes)
     if min(pixels) < max(before, behind, lanes):
         raise Declined(f"serves planes of at least {max(before, behind, lanes)} pixels, got {min(pixels)}")
@@ -107,6 +107,13 @@ def plan_gradients(problem: ConvProblem, planner: Planner, data: bool) -> Launch
     if splits == 1:
         return Launches((first,), layout.nbytes)
     return Launches((first, sum_of_splits(problem, planner, partial, splits, count)), layout.nbytes)
+
+
+def _lanes_of_rows(width: int, most: int) -> int:
+    """Choose a vector's lanes: fewer than the device's where a row is shorter, or fills a quarter less of them."""
+    if width > most and 4 * round_up(width, most // 2) <= 3 * round_up(width, most):
+        return most // 2
+    return cpu_fixed.lanes_of_rows(width, most)
 
 
 def _reach(width: PlaneAxis, half_w: int, lanes: int) -> tuple[int, int, int]:

@@ -121,24 +121,42 @@ def blockings(work: Work, tile: RegisterTile, device: DeviceInfo, panel_bytes: i
 
     The estimate is in cycles of a core with two vector FMAs a cycle.
     """
-    grid, m_tiles = work.grid, work.m_tiles
+    grid = work.grid
     found: list[tuple[float, int, int, Blocking]] = []
     panel_bytes = panel_bytes or (PLAIN_BYTES if grid.plain else PANEL_BYTES)
     for b in _blockings(work, tile, device.local_memory, panel_bytes):
         blocks = ceil_div(grid.pixels, b.tiles * tile.columns)
-        items = blocks * ceil_div(m_tiles, b.row_tiles) * work.groups
-        parts = ceil_div(work.rows, b.part)
-        pixel_tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
-        panel = work.row_size(tile) * work.rows / tile.lanes * pixel_tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
-        row_bytes = work.steps * tile.rows * work.size
-        weights = row_bytes / (work.far_bytes if m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
-        products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
-        tiles = pixel_tiles * (products + parts * work.sums * work.part_cost)
-        visible = COSTS["visible_fill"] if grid.plain else 1
-        item = panel * visible + b.row_tiles * (weights + tiles)
-        found.append((turns(items, device.compute_units) * item + COSTS["item"], -items, len(found), b))
+        items = blocks * ceil_div(work.m_tiles, b.row_tiles) * work.groups
+        tiles = min(b.tiles, ceil_div(grid.pixels, tile.columns))
+        item = _item_cycles(work, tile, b, tiles)
+        last = min(_last_tiles(work, tile, b.tiles), tiles)
+        share = _item_cycles(work, tile, b, last) / item if last < tiles else 1.0
+        longest = turns(items, device.compute_units, max(blocks, 1), share) * item
+        found.append((longest + COSTS["item"], -items, len(found), b))
     # among equal costs the last one comes first
     return [(cost, b) for cost, _, _, b in sorted(found, key=lambda entry: (entry[0], entry[1], -entry[2]))]
+
+
+def _item_cycles(work: Work, tile: RegisterTile, b: Blocking, tiles: float) -> float:
+    """Estimate the cycles of an item of work with so many tiles of pixels."""
+    parts = ceil_div(work.rows, b.part)
+    panel = work.row_size(tile) * work.rows / tile.lanes * tiles * COSTS["fill"] + COSTS["tile"] * b.tiles
+    row_bytes = work.steps * tile.rows * work.size
+    weights = row_bytes / (work.far_bytes if work.m_tiles * row_bytes > COSTS["near_size"] else COSTS["near_bytes"])
+    products = work.steps * tile.rows * tile.vectors / COSTS["fmas"]
+    visible = COSTS["visible_fill"] if work.grid.plain else 1
+    return panel * visible + b.row_tiles * (weights + tiles * (products + parts * work.sums * work.part_cost))
+
+
+def _last_tiles(work: Work, tile: RegisterTile, tiles: int) -> float:
+    """Estimate in how many tiles' time the last block of pixels is multiplied, if its last tile has one vector of them.
+
+    Products in place compute that vector alone. All other blocks count as whole.
+    """
+    whole, rest = divmod((work.grid.pixels - 1) % (tiles * tile.columns) + 1, tile.columns)
+    if not work.grid.plain or not 0 < rest <= tile.lanes:
+        return tiles
+    return whole + min(COSTS["tail"] / tile.vectors, 1)
 
 
 def choose_blocking(work: Work, tile: RegisterTile, device: DeviceInfo) -> tuple[float, Blocking]:
