@@ -6,12 +6,9 @@
 //
 // A_PUT stores an element of A. What a work-item of the gather loader fetches of A is four neighbours in m.
 
-// 1: the product is conv/gemm_gpu/halo.cl, or conv/gemm_gpu/stream.cl.
+// 1: the product is conv/gemm_gpu/halo.cl.
 #ifndef HALO
 #define HALO 0
-#endif
-#ifndef STREAM
-#define STREAM 0
 #endif
 
 // Whether a loader writes columns, neighbours of the depth: the pixels loader, and that of matrices with the depth inside.
@@ -58,7 +55,7 @@ uint high_of(const float x) {
 
 // Whether a loader may send vectors to local memory without passing registers, by copies that run while a work-item
 // goes on. Copies of single elements are slower than loads and stores.
-#define ASYNC (MICRO_KERNEL == 3 || STREAM)
+#define ASYNC (MICRO_KERNEL == 3)
 #define VECTOR_AT(p) (*(global const realv *)(p))
 #if ASYNC && !EMULATED
 #define COPIES_COMMIT asm volatile("cp.async.commit_group;" ::: "memory")
@@ -77,8 +74,6 @@ uint high_of(const float x) {
 #else
 #define PAD 0
 #endif
-#elif STREAM
-#define PAD 4
 #else
 #define PAD 8
 #endif
@@ -100,14 +95,7 @@ uint high_of(const float x) {
 #define B_ELEMENTS (TILE_K * (TILE_N + PAD))
 #endif
 
-#if STREAM
-// A lane of mma.sync feeds a vector of A: rows g and g + 8 of 16 at t and t + 4 of eight elements of the depth.
-#define A_TRANSPOSED 0
-#define A_IMAGES 1
-#define A_HALF (TILE_K * TILE_M)
-#define A_ELEMENT(k, m) \
-    ((((m) / 16 * (TILE_K / 8) + (k) / 8) * 32 + (m) % 8 * 4 + (k) % 4) * 4 + (k) / 4 % 2 * 2 + (m) / 8 % 2)
-#elif MICRO_KERNEL == 3
+#if MICRO_KERNEL == 3
 // wgmma reads A itself: rows of 32 elements of the depth, whose eight vectors are permuted by the row's last three bits
 // (the swizzle of 128 bytes); first the tile of the upper parts, then that of the lower ones. With DEPTH_INNER, the
 // depth's order in the row is the one in which conv/gemm_gpu/wgmma.cl reads B.
@@ -126,9 +114,6 @@ uint high_of(const float x) {
 #define A_TRANSPOSED 1
 // Whether A lies in memory as its tiles lie in local memory, one after the other: conv/gemm_gpu/pack.cl puts it there.
 #define A_IMAGES (LOADER == 1)
-#endif
-
-#if MICRO_KERNEL == 3 || STREAM
 #if TF32
 #define A_ELEMENTS A_HALF
 #define A_PUT(a, k, m, value) (a)[A_ELEMENT(k, m)] = as_float(tf32_of(value))

@@ -10,7 +10,7 @@
 // is the next one, and their column c of product 4 * u + w is column 32 * u + 4 * c + w. The depth's order in a product
 // does not matter as long as it is the same for A and B.
 
-#if PATCH_M != 8 || PATCH_N != 4 || ITEM_M % 4 || ITEM_N % 8 || (TILE_K != 16 && !STREAM)
+#if PATCH_M != 8 || PATCH_N != 4 || ITEM_M % 4 || ITEM_N % 8 || TILE_K != 16
 #error a warp of 8 * 4 lanes makes blocks of 32 rows and columns, 16 elements of the depth at a time
 #endif
 

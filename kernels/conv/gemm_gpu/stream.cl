@@ -1,140 +1,79 @@
-// The product of forward and backward data of kernels of one tap, stride 1 and no padding on NVIDIA's matrix units, by
+// The product of forward and backward data of kernels of one tap, stride 1 and no padding on Hopper's matrix units, by
 // work-groups that walk over tiles of pixels and keep copies to local memory on their way all the time.
 //
-// A work-group has TILE_M rows of a group (and a part of the depth), and every so many tiles of TILE_N pixels. Its steps
-// of TILE_K channels, tile after tile, pass STAGES places in local memory, copied STAGES - 1 steps ahead: pixels of the
-// next tile arrive while the sums of this one are stored. Weights lie there in the order in which lanes feed them
-// (conv/gemm_gpu/layout.cl): those of all steps with HELD_STEPS, else those of STAGES steps.
-//
-// A warp makes 8 * ITEM_M rows of 4 * ITEM_N pixels with mma.sync.m16n8k8. Lane (g, t) of 8 * 4 feeds four neighbouring
-// pixels of each 32, a vector of local memory, one to each of four products: their column c is pixel 4 * (c / 2 + c % 2 * 4)
-// and what follows it. So a lane gets the sums of pixels 4 * t and 16 + 4 * t, four neighbours each, of rows g and g + 8.
+// A work-group has TILE_M rows of a group (and a part of the depth), and every so many tiles of TILE_N pixels. The weights
+// of all its HELD_STEPS steps of TILE_K channels stay in local memory. The steps' pixels, tile after tile, pass STAGES
+// places there, and are copied as many steps ahead: pixels of the next tiles arrive while sums are stored.
 
-// Steps whose weights are in local memory as long as the work-group runs; 0: they pass the same places as the pixels.
+// Steps of the depth, of a part.
 #ifndef HELD_STEPS
-#define HELD_STEPS 0
+#define HELD_STEPS 1
 #endif
 
-#define ROW_BLOCKS (ITEM_M / 2)  // of 16 rows, of a warp
-#define COLUMN_BLOCKS (ITEM_N / 8)  // of 32 pixels
-#define PRODUCTS (4 * COLUMN_BLOCKS)
-#define PIXEL_ROW ((TILE_N + PAD) / 4)  // vectors
-#define PIXEL_ROWS (THREADS / (TILE_N / 4))  // channels that all work-items copy at once
-#if TILE_K % 16 || TILE_K % PIXEL_ROWS || THREADS % (TILE_N / 4)
+#define PIXEL_VECTORS_OF_ROW (TILE_N / 4)
+#define PIXEL_ROWS (THREADS / PIXEL_VECTORS_OF_ROW)  // channels that all work-items copy at once
+#if THREADS % PIXEL_VECTORS_OF_ROW || TILE_K % PIXEL_ROWS
 #error the work-items do not divide the tiles
 #endif
-// Whether the program is built for the units of Hopper, in the way of core/runtime/ptx.py: no other has as much local memory.
-#if EMULATED || defined(UNMARKED)
-#define MARKED
+
+// Keeps the compiler from computing what depends on a number once for all tiles, which takes too many registers.
+#if EMULATED
+#define NEW_VALUE(number)
 #else
-#define MARKED asm volatile("//sm_90a: bar.warp.sync 0xffffffff;" ::: "memory")
+#define NEW_VALUE(number) asm volatile("" : "+r"(number))
 #endif
-#define SLICES (TF32 ? 1 : 2)  // of 8 elements of the depth, summed in the units before they are added to the sums
 
 typedef struct {
-    global const real *source, *pixels;           // the group's; the work-item's first vector of the step that is copied next
-    global const realv *first_weights, *weights;  // of the part, and of the step that is copied next
-    int step, column;                             // of this tile; the work-item's first pixel in the next tile
-    int slot;
+    global const real *source, *pixels;  // the group's; the work-item's first vector of the step that is copied next
+    int step, column, slot;              // of this tile; the work-item's first pixel in the next tile; place of the copy
     bool aligned;
 } Copies;
 
-// Moves on to the next tile.
-IN_PLACE void open_tile(Copies *copies, const int columns, const int plane, const int next, const long image_step) {
-    const int column = min(copies->column, columns - 4);  // others are not stored
-    copies->pixels = copies->source + column / plane * image_step + column % plane;
-    copies->weights = copies->first_weights;
-    copies->column += next;
-    copies->step = 0;
-}
-
-// Starts the copies of a step.
-IN_PLACE void copy_step(Copies *copies, local realv *weights, local realv *tiles, const int plane) {
-    const int id = get_local_id(0);
-    local realv *const to = tiles + copies->slot * B_TILE + id / (TILE_N / 4) * PIXEL_ROW + id % (TILE_N / 4);
-    if (copies->aligned) {
-#pragma unroll
-        for (int i = 0; i < TILE_K / PIXEL_ROWS; i++)
-            COPY_VECTOR(to + i * PIXEL_ROWS * PIXEL_ROW, copies->pixels + (long)(i * PIXEL_ROWS) * plane);
-    } else {
-#pragma unroll
-        for (int i = 0; i < TILE_K / PIXEL_ROWS; i++)
-            to[i * PIXEL_ROWS * PIXEL_ROW] = vload4(0, copies->pixels + (long)(i * PIXEL_ROWS) * plane);
+// Starts the copies of a step. next: pixels from this tile to the next one.
+IN_PLACE void copy_pixels(Copies *copies, local realv *tiles, const int columns, const int plane, const int next,
+                          const long image_step) {
+    if (copies->step == 0) {
+        const int column = min(copies->column, columns - 4);  // others are not stored
+        copies->pixels = copies->source + column / plane * image_step + column % plane;
+        copies->column += next;
     }
-#if !HELD_STEPS
+    const int id = get_local_id(0);
+    local realv *const to = tiles + copies->slot * B_TILE +
+                            B_ELEMENT(id / PIXEL_VECTORS_OF_ROW, id % PIXEL_VECTORS_OF_ROW * 4) / 4;
 #pragma unroll
-    for (int i = 0; i < A_TILE; i += THREADS)
-        if (A_TILE % THREADS == 0 || i + id < A_TILE)
-            COPY_VECTOR(weights + copies->slot * A_TILE + i + id, (global const real *)(copies->weights + i + id));
-    copies->weights += A_TILE;
-#endif
+    for (int i = 0; i < TILE_K; i += PIXEL_ROWS) {
+        global const real *const from = copies->pixels + (long)i * plane;
+        if (copies->aligned)
+            COPY_VECTOR(to + B_ELEMENT(i, 0) / 4, from);
+        else
+            to[B_ELEMENT(i, 0) / 4] = vload4(0, from);
+    }
     copies->pixels += (long)TILE_K * plane;
+    copies->step = copies->step + 1 == HELD_STEPS ? 0 : copies->step + 1;
     copies->slot = copies->slot + 1 == STAGES ? 0 : copies->slot + 1;
 }
 
-// What a lane feeds of a number: rounded to TF32, without care for the bits that the units ignore.
-uint fed_of(const float x) {
-#if EMULATED
-    return tf32_of(x);
+// Rounds weights of so many rows, and zeros, and puts them where the units read them.
+IN_PLACE void hold_weights(local realv *held, global const real *weights, const int rows, const int row_stride,
+                           const int channel_stride) {
+    const bool aligned = (ulong)weights % sizeof(realv) == 0;
+#pragma unroll 4
+    for (int i = get_local_id(0); i < HELD_STEPS * TILE_K / 4 * TILE_M; i += THREADS) {
+#if WEIGHTS_BY_ROWS
+        const int row = i % TILE_M, k = i / TILE_M * 4;
 #else
-    return as_uint(x) + (fabs(x) < INFINITY ? 0x1000u : 0u);
+        const int row = i / (HELD_STEPS * TILE_K / 4), k = i % (HELD_STEPS * TILE_K / 4) * 4;
 #endif
-}
-
-// Adds the products of a step. a, b: the lane's first vectors.
-IN_PLACE void multiply_step(local const realv *a, local const realv *b, float sums[ROW_BLOCKS][PRODUCTS][4] TAKE_OPERANDS) {
-#pragma unroll
-    for (int k = 0; k < TILE_K / 8; k += SLICES) {
-        uint high[SLICES][PRODUCTS][2];
-#if !TF32
-        uint low[SLICES][PRODUCTS][2];
-#endif
-#pragma unroll
-        for (int s = 0; s < SLICES; s++)
-#pragma unroll
-            for (int block = 0; block < COLUMN_BLOCKS; block++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    const realv pixels = b[(8 * (k + s) + 4 * e) * PIXEL_ROW + 8 * block];
-                    const float four[4] = {pixels.s0, pixels.s1, pixels.s2, pixels.s3};
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-#if TF32
-                        high[s][4 * block + j][e] = fed_of(four[j]);
+        realv four = 0;
+        if (row < rows) {
+            global const real *const from = weights + (long)row * row_stride + (long)k * channel_stride;
+#if WEIGHTS_BY_ROWS
+            four = (realv)(from[0], from[channel_stride], from[2 * channel_stride], from[3 * channel_stride]);
 #else
-                        high[s][4 * block + j][e] = high_of(four[j]);
-                        low[s][4 * block + j][e] = as_uint(LOW_OF(four[j]));
-#endif
-                    }
-                }
-        MMA_LOOP
-        for (int i = 0; i < ROW_BLOCKS; i++) {
-#define FEED(c, rows, columns)                                                                          \
-    MMA_LOOP for (int j = 0; j < PRODUCTS; j++)                                                         \
-        mma(c[j], rows.s0, rows.s1, rows.s2, rows.s3, columns[j][0], columns[j][1] PASS_OPERANDS)
-#if TF32
-            const uint4 rows = as_uint4(a[(i * (TILE_K / 8) + k) * 32]);
-            FEED(sums[i], rows, high[0]);
-#else
-            float c[PRODUCTS][4];
-#pragma unroll
-            for (int j = 0; j < PRODUCTS; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) c[j][e] = 0;
-            MMA_LOOP
-            for (int s = 0; s < SLICES; s++) {
-                const uint4 rows = as_uint4(a[(i * (TILE_K / 8) + k + s) * 32]);
-                const uint4 rests = as_uint4(a[A_HALF / 4 + (i * (TILE_K / 8) + k + s) * 32]);
-                FEED(c, rests, high[s]);
-                FEED(c, rows, low[s]);
-                FEED(c, rows, high[s]);
-            }
-#pragma unroll
-            for (int j = 0; j < PRODUCTS; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[i][j][e] += c[j][e];
+            four = aligned ? VECTOR_AT(from) : vload4(0, from);
 #endif
         }
+        A_PUT_DEPTH(held + k / TILE_K * A_TILE, k % TILE_K, row, four);
     }
 }
 
@@ -143,105 +82,113 @@ __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif
 kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGET_TENSORS, const int has_bias,
                       const int accumulate, const int rows, const int columns, const int depth, const int parts,
-                      const int steps_of_part, const int groups, const Grid grid, const Target target STORE_PARAMETERS) {
+                      const int steps_of_part, const int groups, const Grid grid, const Target target, const int row_stride,
+                      const int channel_stride STORE_PARAMETERS) {
     const int row_tiles = (rows + TILE_M - 1) / TILE_M, column_tiles = (columns + TILE_N - 1) / TILE_N;
-    // work-groups at the same time have the same pixels
-    const int lines = row_tiles * parts * groups, line = get_group_id(0) % lines, next = get_num_groups(0) / lines;
-    const int row_tile = line % row_tiles * TILE_M, part = line / row_tiles % parts, group = line / row_tiles / parts;
-    const int first = part * steps_of_part, steps = min(depth / TILE_K - first, steps_of_part);
-    const int first_tile = get_group_id(0) / lines, plane = SOURCE_PLANE;
-    OPEN_STORE
-    local realv tiles[STAGES * B_TILE + (HELD_STEPS ? HELD_STEPS : STAGES) * A_TILE] TILE_ALIGNMENT;
-    local realv *const weights = tiles + STAGES * B_TILE;
-    MICRO_LOCALS;
-    MARKED;
-
-    const int id = get_local_id(0), warp = id / 32, lane = id % 32, g = lane / 4, t = lane % 4;
+    // neighbours in time have the same pixels
+    const int lines = row_tiles * groups, line = get_group_id(0) % lines, next = get_num_groups(0) / lines;
+    const int row_tile = line % row_tiles * TILE_M, group = line / row_tiles;
+    const int first_tile = get_group_id(0) / lines, plane = SOURCE_PLANE, id = get_local_id(0);
     const long image_step = (long)groups * depth * plane;
-    Copies copies;
-    copies.source = OPEN(source) + ((long)group * depth + first * TILE_K + id / (TILE_N / 4)) * plane;
-    copies.first_weights =
-        (global const realv *)OPEN(packed) + (((long)group * row_tiles + row_tile / TILE_M) * (depth / TILE_K) + first) * A_TILE;
-    copies.column = first_tile * TILE_N + id % (TILE_N / 4) * 4;
-    copies.slot = 0;
-    copies.aligned = (ulong)OPEN(source) % sizeof(realv) == 0;
-    open_tile(&copies, columns, plane, next * TILE_N, image_step);
-#if HELD_STEPS
-    for (int i = id; i < steps * A_TILE; i += THREADS)
-        COPY_VECTOR(weights + i, (global const real *)(copies.first_weights + i));
-#endif
+    OPEN_STORE
+    local realv weights[HELD_STEPS * A_TILE + STAGES * B_TILE] TILE_ALIGNMENT;
+    local realv *const tiles = weights + HELD_STEPS * A_TILE;
+    MICRO_LOCALS;
 
-    int left = (column_tiles - first_tile + next - 1) / next * steps, to_copy = left;
-#define COPY_NEXT                                                                              \
-    if (to_copy > 0) {                                                                         \
-        if (copies.step == steps) open_tile(&copies, columns, plane, next * TILE_N, image_step); \
-        copy_step(&copies, weights, tiles, plane);                                             \
-        copies.step++;                                                                         \
-        to_copy--;                                                                             \
-    }                                                                                          \
+#if !DIRECT
+    global const realv *const held = (global const realv *)OPEN(packed) + (long)line * HELD_STEPS * A_TILE;
+    for (int i = id; i < HELD_STEPS * A_TILE; i += THREADS) COPY_VECTOR(weights + i, (global const real *)(held + i));
+#endif
+    Copies copies;
+    copies.source = OPEN(source) + ((long)group * depth + id / PIXEL_VECTORS_OF_ROW) * plane;
+    copies.column = first_tile * TILE_N + id % PIXEL_VECTORS_OF_ROW * 4;
+    copies.step = copies.slot = 0;
+    copies.aligned = (ulong)OPEN(source) % sizeof(realv) == 0;
+    int left = (column_tiles - first_tile + next - 1) / next * HELD_STEPS, to_copy = left;
+#define COPY_NEXT                                                                                           \
+    if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, next * TILE_N, image_step); \
     COPIES_COMMIT
-#pragma unroll 1
-    for (int i = 0; i < STAGES - 1; i++) {
+    for (int i = 0; i < STAGES; i++) {
         COPY_NEXT;
     }
+#if DIRECT
+    hold_weights(weights, OPEN(packed) + (long)group * rows * depth + (long)row_tile * row_stride, rows - row_tile,
+                 row_stride, channel_stride);
+#endif
+    COPIES_WAIT(STAGES - 1);
+    FENCE_TILES;
+    barrier(CLK_LOCAL_MEM_FENCE);
 
-    const int warp_m = warp % WARPS_M * (PATCH_M * ITEM_M), warp_n = warp / WARPS_M * (PATCH_N * ITEM_N);
-    local const realv *const a = weights + warp_m / 16 * (TILE_K / 8) * 32 + lane;
-    local const realv *const b = tiles + t * PIXEL_ROW + warp_n / 4 + g / 2 + g % 2 * 4;
-    float sums[ROW_BLOCKS][PRODUCTS][4];
-#define CLEAR_SUMS                                                 \
-    _Pragma("unroll") for (int i = 0; i < ROW_BLOCKS; i++)         \
-        _Pragma("unroll") for (int j = 0; j < PRODUCTS; j++)       \
-            _Pragma("unroll") for (int e = 0; e < 4; e++) sums[i][j][e] = 0
-    CLEAR_SUMS;
-#if !SPLIT
-    const bool target_aligned = (ulong)OPEN(target) % sizeof(realv) == 0;
+    const Place place = place_of_item();
+    float fed[4][4];
+    READ_FED(fed, (local const float *)tiles, place);
+    float sums[SUMS];
+#if !TF32
+    real sums_of_item[ITEM_M][2];
+#define SUM_OF(i, j) sums_of_item[i][j]
+#else
+#define SUM_OF(i, j) sums[(i) / 2 * 4 + (j) * 2 + (i) % 2]
 #endif
-    int slot = 0, step = 0, column = first_tile * TILE_N + warp_n + 4 * t;
+    int slot = 0, step = 0, column_tile = first_tile * TILE_N;
     for (; left > 0; left--) {
-        COPIES_WAIT(STAGES - 2);
-        barrier(CLK_LOCAL_MEM_FENCE);  // the step is there, and nobody reads the one before any more
-        COPY_NEXT;
-        multiply_step(a + (HELD_STEPS ? step : slot) * A_TILE, b + slot * B_TILE, sums MICRO_OPERANDS);
-        slot = slot + 1 == STAGES ? 0 : slot + 1;
-        if (++step < steps) continue;
-        step = 0;
-#pragma unroll
-        for (int part_of_row = 0; part_of_row < 2 * COLUMN_BLOCKS; part_of_row++) {
-            const int at = column + 16 * part_of_row, block = part_of_row / 2, half_ = part_of_row % 2;
-            if (at >= columns) continue;
-#if SPLIT
-            global real *const to = OPEN(sums) + (long)(part * SUMS_OF_PART(groups) + group) * rows * columns + at;
-#else
-            const int row_at = row_tile + warp_m + g;
-            long to = (((long)(at / plane) * groups + group) * rows + row_at) * plane + at % plane;
+        uint high[4][4];
+#if !TF32
+        uint low[4][4];
 #endif
 #pragma unroll
-            for (int i = 0; i < 2 * ROW_BLOCKS; i++) {
-                const int row = row_tile + warp_m + 8 * i + g, e = i % 2 * 2 + half_;
-                if (row < rows) {
-                realv sum = (realv)(sums[i / 2][4 * block][e], sums[i / 2][4 * block + 1][e],
-                                          sums[i / 2][4 * block + 2][e], sums[i / 2][4 * block + 3][e]);
-#if SPLIT
-                    leave4(sum, to + (long)row * columns, 4);
+        for (int s = 0; s < 4; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+#if TF32
+                high[s][i] = tf32_of(fed[s][i]);
 #else
-                    const int channel = group * rows + row;
-                    if (has_bias) sum += LOAD(OPEN(bias), channel);
-                    sum = EPILOGUE_VECTOR(sum, channel, to);
-                    global real *const vector = OPEN(target) + to;
-                    if (accumulate) sum += target_aligned ? VECTOR_AT(vector) : vload4(0, vector);
-                    if (target_aligned)
-                        *(global realv *)vector = sum;
-                    else
-                        vstore4(sum, 0, vector);
-#endif
-                }
-#if !SPLIT
-                to += 8L * plane;
+                high[s][i] = high_of(fed[s][i]);
+                low[s][i] = as_uint(LOW_OF(fed[s][i]));
 #endif
             }
+        const TileAddress a_high = TILE_ADDRESS((local const float *)(weights + step * A_TILE));
+#if !TF32
+        const TileAddress a_low = TILE_ADDRESS((local const float *)(weights + step * A_TILE) + A_HALF);
+#endif
+        WGMMA_BEGIN;
+        WGMMA_LOOP
+        for (int s = 0; s < 4; s++) {
+#if TF32
+            WGMMA(sums, high[s], a_high, s, s > 0 || step > 0);
+#else
+            WGMMA(sums, low[s], a_high, s, s > 0);
+            WGMMA(sums, high[s], a_low, s, 1);
+            WGMMA(sums, high[s], a_high, s, 1);
+#endif
         }
-        column += next * TILE_N;
-        CLEAR_SUMS;
+        WGMMA_COMMIT;
+        COPIES_WAIT(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);  // the next step is there, and this one is in registers
+        COPY_NEXT;
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        READ_FED(fed, (local const float *)(tiles + slot * B_TILE), place);  // not used after the last step
+        WGMMA_WAIT(sums);
+#if !TF32
+#pragma unroll
+        for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+                sums_of_item[i][j] = (step ? sums_of_item[i][j] : 0) + sums[i / 2 * 4 + j * 2 + i % 2];
+#endif
+        if (++step < HELD_STEPS) continue;
+        step = 0;
+        const int column = column_tile + place.n;
+        column_tile += next * TILE_N;
+        if (column >= columns) continue;
+        const Destination to = destination_of(column, group, groups, rows, columns, target);
+        int first_row = row_tile + place.m;
+        NEW_VALUE(first_row);
+#pragma unroll
+        for (int i = 0; i < ITEM_M; i++) {
+            const int row = first_row + i / 2 * 8 + i % 2;
+            if (row >= rows) continue;
+            const realv sum = (realv)(SUM_OF(i, 0), SUM_OF(i, 1), 0, 0);
+            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
+        }
     }
 }

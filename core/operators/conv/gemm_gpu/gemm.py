@@ -268,16 +268,23 @@ class _Builder:
     ) -> None:
         """Add a product by work-groups that walk over tiles of pixels (``kernels/conv/gemm_gpu/stream.cl``)."""
         tile, compute_units = choice.tile, self.planner.device.compute_units
-        stream = stream_of(tile, product, choice.parts, choice.chunks, compute_units)
+        stream = stream_of(tile, product, compute_units)
         defines = {
             **tile.defines(),
             **stream.defines(),
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
-            "SPLIT": int(choice.parts > 1),
+            "SPLIT": 0,
         }
-        packed, _ = self._pack(grid, tile, defines, target, product.rows, product.channels, weights)
-        self._gemm(product, choice, defines, (packed, Buffer(source)), target, grid, work_groups=stream.work_groups)
+        import clgraft.core.operators.conv.gemm_gpu.stream as S
+        if S.DIRECT:
+            packed = Buffer("w")
+            defines["DIRECT"] = 1
+            defines["WEIGHTS_BY_ROWS"] = int(weights.channel_stride > 1)
+        else:
+            packed, _ = self._pack(grid, tile, defines, target, product.rows, product.channels, weights)
+        strides = ints(weights.row_stride, weights.channel_stride)
+        self._gemm(product, choice, defines, (packed, Buffer(source)), target, grid, strides, stream.work_groups)
 
     def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
@@ -299,7 +306,7 @@ class _Builder:
         rows_up, depth_up = round_up(rows, tile.m), round_up(channels * taps, tile.k)
         nbytes = problem.groups * rows_up * depth_up * self.size * tile.images, depth_up * 16
         size, items = (rows_up, ceil_div(depth_up, taps or 1)), (tile.m, 1)
-        if tile.micro == "wgmma" or tile.stream:  # neighbours in memory are those of the depth
+        if tile.micro == "wgmma":  # neighbours in memory are those of the depth
             size, items = (round_up(size[1], PACKED_DEPTH), rows_up // ROWS_OF_ITEM), (PACKED_DEPTH, PACKED_ROWS)
         packed, listed = self.layout.take(nbytes[0], self.size), self.layout.take(nbytes[1], 16)
         if taps:

@@ -11,16 +11,14 @@ from clgraft.core.problem import ceil_div
 if TYPE_CHECKING:
     from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape
 
-MOST_STAGES, FEWEST_STAGES = 6, 3  # steps in local memory, the kernel's STAGES
-PAD = 4  # elements after a row of pixels in local memory, the kernel's PAD
+MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
+DIRECT = 1
+PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The work-groups of a product, and what is in their local memory.
-
-    `held` are the steps whose weights stay there, 0 where they pass it with the pixels.
-    """
+    """The work-groups of a product, and the steps whose pixels and weights are in the local memory of each."""
 
     work_groups: int
     stages: int
@@ -31,18 +29,15 @@ class Stream:
         return {"STAGES": self.stages, "HELD_STEPS": self.held}
 
 
-def stage_bytes(tile: GroupTile) -> tuple[int, int]:
-    """Return the bytes of a step's pixels and of its weights in local memory."""
-    return tile.k * (tile.n + PAD) * tile.bytes, tile.k * tile.m * tile.images * tile.bytes
+def stages(tile: GroupTile, depth: int) -> int:
+    """Return the steps whose pixels have room in local memory next to the weights of a depth."""
+    room = LOCAL_MEMORY // tile.busy_whole - RESERVED - depth * tile.m * tile.images * tile.bytes
+    return min(MOST_STAGES, room // (tile.k * (tile.n + PAD) * tile.bytes))
 
 
-def stream_of(tile: GroupTile, product: ProductShape, parts: int, steps: int, compute_units: int) -> Stream:
-    """Return the sizes for a product whose parts have so many steps."""
-    lines = ceil_div(product.rows, tile.m) * parts * product.groups
+def stream_of(tile: GroupTile, product: ProductShape, compute_units: int) -> Stream:
+    """Return the sizes for a product."""
+    lines = ceil_div(product.rows, tile.m) * product.groups
     columns = ceil_div(product.columns, tile.n)
     work_groups = lines * max(1, min(columns, compute_units * tile.busy_whole // lines))
-    pixels, weights = stage_bytes(tile)
-    room = LOCAL_MEMORY // tile.busy_whole - RESERVED
-    if steps * weights + FEWEST_STAGES * pixels <= room:
-        return Stream(work_groups, min(MOST_STAGES, (room - steps * weights) // pixels), steps)
-    return Stream(work_groups, min(MOST_STAGES, room // (pixels + weights)), 0)
+    return Stream(work_groups, stages(tile, product.depth), product.depth // tile.k)

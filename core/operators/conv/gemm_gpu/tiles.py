@@ -65,7 +65,7 @@ class GroupTile:
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
-    stream: bool = False  # of mma: work-groups walk over tiles of pixels of one tap, see `stream.py`
+    stream: bool = False  # of wgmma: work-groups walk over tiles of pixels of one tap, see `stream.py`
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
@@ -83,7 +83,7 @@ class GroupTile:
     @property
     def images(self) -> int:
         """Numbers that an element of the weights becomes when they are packed."""
-        return 2 if (self.micro == "wgmma" or self.stream) and not self.tf32 else 1
+        return 2 if self.micro == "wgmma" and not self.tf32 else 1
 
     @property
     def local_bytes(self) -> int:
