@@ -1,4 +1,4 @@
-"""Convolutions of one tap by work-groups that walk over tiles, with the units' products computed through local memory.
+"""Convolutions of one tap on Hopper's units by work-groups that walk over tiles, computed through local memory here.
 
 Data are small whole numbers, whose products and sums are exact in TF32 and float32.
 """
@@ -13,50 +13,43 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu import stream
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, rows, serves
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
 from tests.core.test_epilogues import BOTH
 
-MMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "mma")
-# problem: rows, pixels and depth of a tile, whether weights stay in local memory, parts of the depth
+WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
+# problem: rows and pixels of a tile
 PROBLEMS = {
-    "conv forward n3 ic64 ih4 iw5 oc70 kh1 kw1 b1": (64, 64, 16, True, 1),
-    "conv forward g2 n2 ic256 ih2 iw6 oc90 kh1 kw1": (64, 32, 32, False, 2),
-    "conv backward_data g2 n3 ic140 ih2 iw6 oc96 kh1 kw1": (64, 32, 16, True, 1),
-    "conv backward_data n7 ic64 iw300 oc128 kw1": (64, 64, 16, False, 1),
+    "conv forward n3 ic64 ih4 iw5 oc70 kh1 kw1 b1": (64, 64),
+    "conv forward g2 n2 ic64 ih2 iw38 oc180 kh1 kw1": (64, 64),
+    "conv backward_data g2 n7 ic140 ih2 iw6 oc192 kh1 kw1": (128, 64),
+    "conv backward_data n7 ic64 iw100 oc96 kw1": (64, 128),
 }
 MORE = {
-    "conv forward n2 ic96 id3 ih4 iw8 oc140 kd1 kh1 kw1": (128, 96, 16, False, 1),
-    "conv forward n1 ic256 iw300 oc140 kw1": (128, 64, 32, True, 3),
-    "conv backward_data n70 ic20 ih2 iw2 oc64 kh1 kw1": (64, 128, 16, True, 1),
-    "conv forward n1 ic32 iw4 oc5 kw1": (64, 32, 32, True, 1),
+    "conv forward n2 ic96 id3 ih4 iw8 oc140 kd1 kh1 kw1": (128, 128),
+    "conv forward n1 ic256 iw700 oc140 kw1": (64, 64),
+    "conv backward_data n70 ic200 ih2 iw2 oc64 kh1 kw1": (256, 64),
+    "conv forward n1 ic32 iw4 oc5 kw1": (64, 64),
 }
 
 
-def tile_of(m: int, n: int, k: int, tf32: bool = True) -> GroupTile:
-    return replace(MMA, m=m, n=n, k=k, item_m=8, item_n=8, stream=True, tf32=tf32)
+def tile_of(m: int, n: int, tf32: bool = True) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, item_m=m // 4, stream=True, taps=False, tf32=tf32)
 
 
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
-    """A tile, whether weights stay in local memory, and a number of parts, which are then chosen for every product."""
+    """A tile, which is then chosen for every product."""
     wanted: list = []
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
-        tile, held, parts = wanted
+        (tile,) = wanted
         assert serves(tile, product)
-        pixels, weights = stream.stage_bytes(tile)
-        most = LARGE if held else stream.FEWEST_STAGES * (pixels + weights)
-        monkeypatch.setattr(stream, "LOCAL_MEMORY", most + stream.RESERVED)
-        return forced_choice(product, tile, parts)
+        return forced_choice(product, tile, 1)
 
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     yield wanted
-
-
-LARGE = stream.LOCAL_MEMORY
 
 
 def whole_numbers(problem: core.ConvProblem) -> dict[str, np.ndarray]:
@@ -65,16 +58,13 @@ def whole_numbers(problem: core.ConvProblem) -> dict[str, np.ndarray]:
     return {a.name: rng.integers(-9, 10, a.shape).astype(problem.dtype) for a in inputs}
 
 
-def expect_exact(text: str, forced: list, settings: tuple[int, int, int, bool, int]) -> None:
-    *numbers, held, parts = settings
-    forced[:] = tile_of(*numbers), held, parts
+def expect_exact(text: str, forced: list, sizes: tuple[int, int]) -> None:
+    forced[:] = [tile_of(*sizes)]
     problem, context = core.parse(text), Context.on(None)
     arrays = whole_numbers(problem)
     exact = reference(problem, arrays)
     plan = context.plan(problem, algorithm="gpu_gemm")
     assert plan.precision == "tf32"
-    launches = gpu_gemm.plan(problem, context.planner).launches
-    assert ("#define HELD_STEPS 0\n" in launches[1].kernel.source.split("#ifndef HELD_STEPS")[0]) == (not held)
     result = np.full(exact.shape, np.nan, problem.dtype)
     output = OUTPUTS[problem.direction]
     plan.run(**arrays, **{output: result})
@@ -96,13 +86,13 @@ def test_more_results_are_exact(text: str, forced: list) -> None:
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
 def test_three_products_have_the_accuracy_of_float32(direction: str, forced: list) -> None:
-    forced[:] = tile_of(64, 32, 32, tf32=False), True, 1
+    forced[:] = [tile_of(64, 64, tf32=False)]
     problem = core.parse("conv n3 ic64 ih4 iw5 oc96 kh1 kw1").with_direction(direction)
     check(Context.on(None), problem, "gpu_gemm", accumulate=direction == "forward", seed=5)
 
 
 def test_what_follows_is_computed(forced: list) -> None:
-    forced[:] = tile_of(64, 64, 16), True, 1
+    forced[:] = [tile_of(64, 64)]
     context = Context.on(None)
     problem = core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}")
     launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
@@ -118,7 +108,7 @@ def test_what_follows_is_computed(forced: list) -> None:
 
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_arrays_that_are_not_aligned(accumulate: bool, forced: list) -> None:
-    forced[:] = tile_of(64, 64, 16), True, 1
+    forced[:] = [tile_of(64, 64)]
     problem = core.parse(next(iter(PROBLEMS)))
     plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
     arrays = whole_numbers(problem)
@@ -133,8 +123,8 @@ def test_arrays_that_are_not_aligned(accumulate: bool, forced: list) -> None:
 
 @pytest.mark.parametrize("direction, value", [("forward", np.nan), ("backward_data", np.inf)])
 def test_nan_and_infinity_reach_only_what_meets_them(direction: str, value: float, forced: list) -> None:
-    forced[:] = tile_of(64, 64, 16), True, 1
-    problem = core.parse("conv n3 ic48 ih4 iw5 oc48 kh1 kw1").with_direction(direction)
+    forced[:] = [tile_of(64, 64)]
+    problem = core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction)
     arrays = whole_numbers(problem)
     source, w = next(arrays[name] for name in arrays if name != "w"), arrays["w"]
     w[w == 0] = 1
@@ -151,7 +141,7 @@ def test_nan_and_infinity_reach_only_what_meets_them(direction: str, value: floa
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
 def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> None:
     """What the units ignore is never more than half of the last bit, and errors have both signs."""
-    forced[:] = tile_of(64, 64, 16), True, 1
+    forced[:] = [tile_of(64, 64)]
     problem = core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction)
     arrays = {a.name: np.abs(random_arrays(problem)[a.name]) for a in problem.arguments() if a.role == "in"}
     exact = reference(problem, arrays)
@@ -172,7 +162,7 @@ def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> No
         "conv forward f16 n2 ic64 ih4 iw5 oc64 kh1 kw1",
         "conv forward n2 ic40 ih4 iw5 oc64 kh1 kw1",
         "conv forward n2 ic16 ih4 iw5 oc64 kh1 kw1",
-        "conv forward n2 ic8224 ih4 iw5 oc64 kh1 kw1",
+        "conv forward n2 ic1024 ih4 iw5 oc64 kh1 kw1",
         "conv backward_data n2 ic64 ih4 iw5 oc64 kh1 kw1 sh2",
         "conv backward_filter n2 ic64 ih4 iw5 oc64 kh1 kw1",
     ],
@@ -187,4 +177,4 @@ def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.M
     monkeypatch.setattr(gpu_gemm, "choose", choose)
     context = Context.on(None)
     gpu_gemm.plan(core.parse(text), context.planner)
-    assert products and not any(serves(tile_of(64, 64, 16), product) for product in products)
+    assert products and not any(serves(tile_of(64, 64), product) for product in products)

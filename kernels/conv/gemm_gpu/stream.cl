@@ -1,13 +1,18 @@
 // The product of forward and backward data of kernels of one tap, stride 1 and no padding on Hopper's matrix units, by
 // work-groups that walk over tiles of pixels and keep copies to local memory on their way all the time.
 //
-// A work-group has TILE_M rows of a group (and a part of the depth), and every so many tiles of TILE_N pixels. The weights
-// of all its HELD_STEPS steps of TILE_K channels stay in local memory. The steps' pixels, tile after tile, pass STAGES
+// A work-group has TILE_M rows of a group and every so many tiles of TILE_N pixels. The weights of all HELD_STEPS steps of
+// TILE_K channels are rounded once and stay in local memory. The steps' pixels, tile after tile, pass STAGES
 // places there, and are copied as many steps ahead: pixels of the next tiles arrive while sums are stored.
 
-// Steps of the depth, of a part.
+// Steps of the depth.
 #ifndef HELD_STEPS
 #define HELD_STEPS 1
+#endif
+
+// 1: neighbouring weights in memory are rows of the product (backward data); 0: they are channels (forward).
+#ifndef WEIGHTS_BY_ROWS
+#define WEIGHTS_BY_ROWS 0
 #endif
 
 #define PIXEL_VECTORS_OF_ROW (TILE_N / 4)
@@ -77,10 +82,39 @@ IN_PLACE void hold_weights(local realv *held, global const real *weights, const 
     }
 }
 
+// Stores the sums of two pixels. target: the first one, of row 0, which is element `at`; row: the work-item's first one.
+IN_PLACE void store_sums(const real sums[ITEM_M][2], global real *target, const int first_channel, int row, const int rows,
+                         long at, const int plane, global const stored *bias, const int has_bias, const int accumulate,
+                         const bool aligned TAKE_EPILOGUE) {
+    NEW_VALUE(row);
+    target += (long)row * plane;
+    at += (long)row * plane;
+    bias += first_channel + row;
+#pragma unroll
+    for (int i = 0; i < ITEM_M; i++) {
+        const int further = i / 2 * 8 + i % 2;
+        if (further < rows - row) {
+            Pair sum = (Pair)(sums[i][0], sums[i][1]);
+            if (has_bias) sum += LOAD(bias, further);
+            sum.s0 = EPILOGUE_ELEMENT(sum.s0, first_channel + row + further, at);
+            sum.s1 = EPILOGUE_ELEMENT(sum.s1, first_channel + row + further, at + 1);
+            if (accumulate) sum += (Pair)(target[0], target[1]);
+            if (aligned) {
+                *(global Pair *)target = sum;
+            } else {
+                target[0] = sum.s0;
+                target[1] = sum.s1;
+            }
+        }
+        target += i % 2 ? 7L * plane : plane;
+        at += i % 2 ? 7L * plane : plane;
+    }
+}
+
 #if FIXED_GROUP
 __attribute__((reqd_work_group_size(THREADS, 1, 1)))
 #endif
-kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGET_TENSORS, const int has_bias,
+kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSORS, const int has_bias,
                       const int accumulate, const int rows, const int columns, const int depth, const int parts,
                       const int steps_of_part, const int groups, const Grid grid, const Target target, const int row_stride,
                       const int channel_stride STORE_PARAMETERS) {
@@ -91,14 +125,10 @@ kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGE
     const int first_tile = get_group_id(0) / lines, plane = SOURCE_PLANE, id = get_local_id(0);
     const long image_step = (long)groups * depth * plane;
     OPEN_STORE
-    local realv weights[HELD_STEPS * A_TILE + STAGES * B_TILE] TILE_ALIGNMENT;
-    local realv *const tiles = weights + HELD_STEPS * A_TILE;
+    local realv held[HELD_STEPS * A_TILE + STAGES * B_TILE] TILE_ALIGNMENT;
+    local realv *const tiles = held + HELD_STEPS * A_TILE;
     MICRO_LOCALS;
 
-#if !DIRECT
-    global const realv *const held = (global const realv *)OPEN(packed) + (long)line * HELD_STEPS * A_TILE;
-    for (int i = id; i < HELD_STEPS * A_TILE; i += THREADS) COPY_VECTOR(weights + i, (global const real *)(held + i));
-#endif
     Copies copies;
     copies.source = OPEN(source) + ((long)group * depth + id / PIXEL_VECTORS_OF_ROW) * plane;
     copies.column = first_tile * TILE_N + id % PIXEL_VECTORS_OF_ROW * 4;
@@ -111,24 +141,22 @@ kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGE
     for (int i = 0; i < STAGES; i++) {
         COPY_NEXT;
     }
-#if DIRECT
-    hold_weights(weights, OPEN(packed) + (long)group * rows * depth + (long)row_tile * row_stride, rows - row_tile,
+    hold_weights(held, OPEN(weights) + (long)group * rows * depth + (long)row_tile * row_stride, rows - row_tile,
                  row_stride, channel_stride);
-#endif
     COPIES_WAIT(STAGES - 1);
     FENCE_TILES;
     barrier(CLK_LOCAL_MEM_FENCE);
+
+#define CLEAR_SUMS_OF_ITEM                          \
+    _Pragma("unroll") for (int i = 0; i < ITEM_M; i++) \
+        _Pragma("unroll") for (int j = 0; j < 2; j++) sums_of_item[i][j] = 0
 
     const Place place = place_of_item();
     float fed[4][4];
     READ_FED(fed, (local const float *)tiles, place);
     float sums[SUMS];
-#if !TF32
     real sums_of_item[ITEM_M][2];
-#define SUM_OF(i, j) sums_of_item[i][j]
-#else
-#define SUM_OF(i, j) sums[(i) / 2 * 4 + (j) * 2 + (i) % 2]
-#endif
+    const bool plain = (ulong)OPEN(target) % sizeof(Pair) == 0 && !accumulate;
     int slot = 0, step = 0, column_tile = first_tile * TILE_N;
     for (; left > 0; left--) {
         uint high[4][4];
@@ -146,9 +174,9 @@ kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGE
                 low[s][i] = as_uint(LOW_OF(fed[s][i]));
 #endif
             }
-        const TileAddress a_high = TILE_ADDRESS((local const float *)(weights + step * A_TILE));
+        const TileAddress a_high = TILE_ADDRESS((local const float *)(held + step * A_TILE));
 #if !TF32
-        const TileAddress a_low = TILE_ADDRESS((local const float *)(weights + step * A_TILE) + A_HALF);
+        const TileAddress a_low = TILE_ADDRESS((local const float *)(held + step * A_TILE) + A_HALF);
 #endif
         WGMMA_BEGIN;
         WGMMA_LOOP
@@ -169,26 +197,27 @@ kernel void conv_gemm(TENSOR_OF(const real, packed), CONST_TENSOR(source), TARGE
         READ_FED(fed, (local const float *)(tiles + slot * B_TILE), place);  // not used after the last step
         WGMMA_WAIT(sums);
 #if !TF32
-#pragma unroll
-        for (int i = 0; i < ITEM_M; i++)
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-                sums_of_item[i][j] = (step ? sums_of_item[i][j] : 0) + sums[i / 2 * 4 + j * 2 + i % 2];
+        if (step == 0) CLEAR_SUMS_OF_ITEM;
+        ADD_SUMS(sums_of_item, sums);
 #endif
         if (++step < HELD_STEPS) continue;
         step = 0;
+#if TF32
+#pragma unroll
+        for (int i = 0; i < ITEM_M; i++) {
+            sums_of_item[i][0] = sums[i / 2 * 4 + i % 2];
+            sums_of_item[i][1] = sums[i / 2 * 4 + 2 + i % 2];
+        }
+#endif
         const int column = column_tile + place.n;
         column_tile += next * TILE_N;
         if (column >= columns) continue;
-        const Destination to = destination_of(column, group, groups, rows, columns, target);
-        int first_row = row_tile + place.m;
-        NEW_VALUE(first_row);
-#pragma unroll
-        for (int i = 0; i < ITEM_M; i++) {
-            const int row = first_row + i / 2 * 8 + i % 2;
-            if (row >= rows) continue;
-            const realv sum = (realv)(SUM_OF(i, 0), SUM_OF(i, 1), 0, 0);
-            finish4(sum, &to, row, group * rows + row, OPEN(bias), OPEN(target), has_bias, accumulate PASS_EPILOGUE);
-        }
+        const long first = destination_of(column, group, groups, rows, columns, target).first[0];
+        if (plain)
+            store_sums(sums_of_item, OPEN(target) + first, group * rows, row_tile + place.m, rows, first, plane,
+                       OPEN(bias), has_bias, 0, true PASS_EPILOGUE);
+        else
+            store_sums(sums_of_item, OPEN(target) + first, group * rows, row_tile + place.m, rows, first, plane,
+                       OPEN(bias), has_bias, accumulate, false PASS_EPILOGUE);
     }
 }

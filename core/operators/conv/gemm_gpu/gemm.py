@@ -267,24 +267,17 @@ class _Builder:
         self, product: ProductShape, choice: TileChoice, grid: Grid, source: str, target: str, weights: Weights
     ) -> None:
         """Add a product by work-groups that walk over tiles of pixels (``kernels/conv/gemm_gpu/stream.cl``)."""
-        tile, compute_units = choice.tile, self.planner.device.compute_units
-        stream = stream_of(tile, product, compute_units)
+        stream = stream_of(choice.tile, product, self.planner.device.compute_units)
         defines = {
-            **tile.defines(),
+            **choice.tile.defines(),
             **stream.defines(),
             "LOADER": GATHER,
             "TARGET": TO_PIXELS,
             "SPLIT": 0,
+            "WEIGHTS_BY_ROWS": int(weights.channel_stride > 1),
         }
-        import clgraft.core.operators.conv.gemm_gpu.stream as S
-        if S.DIRECT:
-            packed = Buffer("w")
-            defines["DIRECT"] = 1
-            defines["WEIGHTS_BY_ROWS"] = int(weights.channel_stride > 1)
-        else:
-            packed, _ = self._pack(grid, tile, defines, target, product.rows, product.channels, weights)
         strides = ints(weights.row_stride, weights.channel_stride)
-        self._gemm(product, choice, defines, (packed, Buffer(source)), target, grid, strides, stream.work_groups)
+        self._gemm(product, choice, defines, (Buffer("w"), Buffer(source)), target, grid, strides, stream.work_groups)
 
     def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""

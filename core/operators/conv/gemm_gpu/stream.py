@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape
 
 MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
-DIRECT = 1
 PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
 
 

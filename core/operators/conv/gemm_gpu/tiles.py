@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
+from clgraft.core.operators.conv.gemm_gpu.stream import FEWEST_STAGES, stages
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
@@ -208,8 +209,8 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.stream:
-        most = SUMMED_DEPTH if tile.tf32 else LARGEST
-        return product.one_tap and product.depth % tile.k == 0 and SHORTEST_DEPTH <= product.depth <= most
+        whole = product.one_tap and product.depth % tile.k == 0 and product.depth > 0
+        return whole and stages(tile, product.depth) >= FEWEST_STAGES
     if tile.halo:
         halo, chunks = product.halo, ceil_div(product.channels, tile.k)
         if halo is None or product.depth > SUMMED_DEPTH:
