@@ -7,7 +7,8 @@
 // backward filter   output channels   channels of x * taps     pixels of dy             pixels             filter
 //
 // The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
-// conv/gemm_gpu/halo.cl is another kernel for forward and backward data on Hopper's matrix units in TF32.
+// conv/gemm_gpu/halo.cl is another kernel for forward and backward data on Hopper's matrix units in TF32,
+// conv/gemm_gpu/stream.cl one for kernels of one tap.
 //
 // A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
 // keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
@@ -69,6 +70,11 @@
 #define HALO 0
 #endif
 
+// 1: conv/gemm_gpu/stream.cl is the product.
+#ifndef STREAM
+#define STREAM 0
+#endif
+
 // 1: a work-group leaves its sums in the workspace for conv_sum.
 #ifndef SPLIT
 #define SPLIT 0
@@ -114,7 +120,7 @@
 #include "conv/gemm_gpu/target.cl"
 #include "conv/gemm_gpu/phases.cl"
 
-#if (LOADER == 1 && !HALO) || LOADER == 3
+#if (LOADER == 1 && !HALO && !STREAM) || LOADER == 3
 #include "conv/gemm_gpu/vectors_of_rows.cl"
 #elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS)
 #include "conv/gemm_gpu/vectors_of_columns.cl"
@@ -127,9 +133,11 @@
 #endif
 #define SUMS_OF_PART(groups) (((groups) + TOGETHER - 1) / TOGETHER * TOGETHER)
 
-#if HALO
-#elif LOADER == 1
+#if LOADER == 1 && !HALO
 #include "conv/gemm_gpu/pack.cl"
+#endif
+#if HALO || STREAM
+#elif LOADER == 1
 #include "conv/gemm_gpu/gather.cl"
 #elif LOADER > 2
 #include "conv/gemm_gpu/matrices.cl"
@@ -177,6 +185,8 @@
 
 #if PRODUCT && HALO
 #include "conv/gemm_gpu/halo.cl"
+#elif PRODUCT && STREAM
+#include "conv/gemm_gpu/stream.cl"
 #elif PRODUCT
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))

@@ -5,6 +5,13 @@
 
 #include "common/epilogue.cl"
 
+// Two neighbours at once: vstore2 would be two accesses to memory, because it cannot rely on their alignment.
+#if STORAGE == 64
+typedef double2 Pair;
+#else
+typedef float2 Pair;
+#endif
+
 // A pixel of the grid that is a column of the product.
 typedef struct {
     int w, h, d, image;
@@ -81,8 +88,9 @@ void finish4(realv sum, const Destination *to, const int row, const int channel,
     if (to->together && (ulong)(target + at) % (2 * sizeof(real)) == 0) {
         sum.s0 = EPILOGUE_ELEMENT(sum.s0, channel, at);
         sum.s1 = EPILOGUE_ELEMENT(sum.s1, channel, at + 1);
-        if (accumulate) sum.s01 += vload2(0, target + at);
-        vstore2(sum.s01, 0, target + at);
+        global Pair *pair = (global Pair *)(target + at);
+        if (accumulate) sum.s01 += *pair;
+        *pair = sum.s01;
         return;
     }
 #endif
@@ -119,7 +127,7 @@ void leave4(const realv sum, global real *to, const int count) {
     }
 #if COLUMNS_AT_ONCE == 2
     if (count >= 2 && (ulong)to % (2 * sizeof(real)) == 0) {
-        vstore2(sum.s01, 0, to);
+        *(global Pair *)to = sum.s01;
         return;
     }
 #endif

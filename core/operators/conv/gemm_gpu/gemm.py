@@ -18,6 +18,7 @@ import numpy as np
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
 from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ITEMS, MOST_SHARES, SHARED, Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.stream import stream_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
     MMA_CAPABILITY,
@@ -191,13 +192,20 @@ class _Builder:
         if not grids:
             return
         halo = halo_of(grids, channels)
+        one_tap = len(grids) == 1 and self._vectors(grids[0])
         products = [
-            ProductShape(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo) for grid in grids
+            ProductShape(
+                *(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo), one_tap=one_tap
+            )
+            for grid in grids
         ]
         choice = self.choose(max(products, key=lambda product: product.columns * product.depth))
         tile = choice.tile
         if halo and tile.halo:  # there is one product
             self.halo_product(products[0], choice, halo, source, target, weights)
+            return
+        if tile.stream:
+            self.stream_product(products[0], choice, grids[0], source, target, weights)
             return
         choices = [self.choose(product, tile=tile) for product in products]
         defines = {
@@ -254,6 +262,22 @@ class _Builder:
         }
         operands = (packed, pixels, row_factors, image_factors)
         self._gemm(product, choice, defines, operands, target, grid, ints(held, *halo.sizes))
+
+    def stream_product(
+        self, product: ProductShape, choice: TileChoice, grid: Grid, source: str, target: str, weights: Weights
+    ) -> None:
+        """Add a product by work-groups that walk over tiles of pixels (``kernels/conv/gemm_gpu/stream.cl``)."""
+        stream = stream_of(choice.tile, product, self.planner.device.compute_units)
+        defines = {
+            **choice.tile.defines(),
+            **stream.defines(),
+            "LOADER": GATHER,
+            "TARGET": TO_PIXELS,
+            "SPLIT": 0,
+            "WEIGHTS_BY_ROWS": int(weights.channel_stride > 1),
+        }
+        strides = ints(weights.row_stride, weights.channel_stride)
+        self._gemm(product, choice, defines, (Buffer("w"), Buffer(source)), target, grid, strides, stream.work_groups)
 
     def _vectors(self, grid: Grid) -> bool:
         """Return whether four neighbouring pixels of a grid are a vector of the source: its pixels, as they are."""
@@ -384,6 +408,7 @@ class _Builder:
         target: str,
         grid: Grid,
         more: tuple[Any, ...] = (),
+        work_groups: int = 0,
     ) -> None:
         problem, tile, parts = self.problem, choice.tile, choice.parts
         has_bias = problem.bias
@@ -401,7 +426,7 @@ class _Builder:
             self.launches.append(
                 Launch(
                     self._kernel("conv_gemm", defines, tile),
-                    (tiles * parts * tile.threads,),
+                    ((work_groups or tiles * parts) * tile.threads,),
                     (tile.threads,),
                     operands
                     + (sums + ints(has_bias) + (Accumulate(target),) if split else finish)

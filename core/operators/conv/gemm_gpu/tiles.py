@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
+from clgraft.core.operators.conv.gemm_gpu.stream import FEWEST_STAGES, stages
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 BUSY = ("busy_whole", "busy_mixed", "busy_pixels", "busy_vectors")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BUSY)
-HALO = "halo"
+HALO, STREAM = "halo", "stream"
 SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
@@ -65,13 +66,14 @@ class GroupTile:
     micro: str = "fma"
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
+    stream: bool = False  # of wgmma: work-groups walk over tiles of pixels of one tap, see `stream.py`
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
-        words += [HALO if self.halo else ""]
+        words += [HALO if self.halo else "", STREAM if self.stream else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -116,6 +118,7 @@ class GroupTile:
             "FIXED_GROUP": int(self.fixed_group),
             **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
             **({"TF32": 1} if self.tf32 else {}),
+            **({"STREAM": 1} if self.stream else {}),
         }
 
 
@@ -125,7 +128,7 @@ class ProductShape:
 
     `channels` says how many of them a tap has in the depth; 0: the depth is pixels, of which with `vectors` four
     neighbours are read at once. `halo` says what tiles of columns meet, where they are pixels whose taps meet much of
-    it again.
+    it again. `one_tap`: columns are pixels of the source, of which four neighbours are a vector.
     """
 
     rows: int
@@ -135,6 +138,7 @@ class ProductShape:
     channels: int = 0
     halo: Halo | None = None
     vectors: bool = False
+    one_tap: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 tf32=mode == TF32,
                 taps="taps" in settings,
                 halo=HALO in settings,
+                stream=STREAM in settings,
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
@@ -203,6 +208,9 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     """Return whether a tile is meant for a product and computes it with the accuracy of its dtype."""
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
+    if tile.stream:
+        whole = product.one_tap and product.depth % tile.k == 0 and product.depth > 0
+        return whole and stages(tile, product.depth) >= FEWEST_STAGES
     if tile.halo:
         halo, chunks = product.halo, ceil_div(product.channels, tile.k)
         if halo is None or product.depth > SUMMED_DEPTH:

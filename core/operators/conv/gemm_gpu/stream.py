@@ -1,0 +1,42 @@
+"""Sizes for ``kernels/conv/gemm_gpu/stream.cl``, whose work-groups walk over tiles of pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clgraft.core.operators.conv.gemm_gpu.halo import LOCAL_MEMORY, RESERVED
+from clgraft.core.problem import ceil_div
+
+if TYPE_CHECKING:
+    from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape
+
+MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
+PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The work-groups of a product, and the steps whose pixels and weights are in the local memory of each."""
+
+    work_groups: int
+    stages: int
+    held: int
+
+    def defines(self) -> dict[str, Any]:
+        """Return the kernel's macros."""
+        return {"STAGES": self.stages, "HELD_STEPS": self.held}
+
+
+def stages(tile: GroupTile, depth: int) -> int:
+    """Return the steps whose pixels have room in local memory next to the weights of a depth."""
+    room = LOCAL_MEMORY // tile.busy_whole - RESERVED - depth * tile.m * tile.images * tile.bytes
+    return min(MOST_STAGES, room // (tile.k * (tile.n + PAD) * tile.bytes))
+
+
+def stream_of(tile: GroupTile, product: ProductShape, compute_units: int) -> Stream:
+    """Return the sizes for a product."""
+    lines = ceil_div(product.rows, tile.m) * product.groups
+    columns = ceil_div(product.columns, tile.n)
+    work_groups = lines * max(1, min(columns, compute_units * tile.busy_whole // lines))
+    return Stream(work_groups, stages(tile, product.depth), product.depth // tile.k)

@@ -1,0 +1,180 @@
+"""Convolutions of one tap on Hopper's units by work-groups that walk over tiles, computed through local memory here.
+
+Data are small whole numbers, whose products and sums are exact in TF32 and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, rows, serves
+from clgraft.core.session.context import Context
+from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
+from tests.core.test_epilogues import BOTH
+
+WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
+# problem: rows and pixels of a tile
+PROBLEMS = {
+    "conv forward n3 ic64 ih4 iw5 oc70 kh1 kw1 b1": (64, 64),
+    "conv forward g2 n2 ic64 ih2 iw38 oc180 kh1 kw1": (64, 64),
+    "conv backward_data g2 n7 ic140 ih2 iw6 oc192 kh1 kw1": (128, 64),
+    "conv backward_data n7 ic64 iw100 oc96 kw1": (64, 128),
+}
+MORE = {
+    "conv forward n2 ic96 id3 ih4 iw8 oc140 kd1 kh1 kw1": (128, 128),
+    "conv forward n1 ic256 iw700 oc140 kw1": (64, 64),
+    "conv backward_data n70 ic200 ih2 iw2 oc64 kh1 kw1": (256, 64),
+    "conv forward n1 ic32 iw4 oc5 kw1": (64, 64),
+}
+
+
+def tile_of(m: int, n: int, tf32: bool = True) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, item_m=m // 4, stream=True, taps=False, tf32=tf32)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """A tile, which is then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        (tile,) = wanted
+        assert serves(tile, product)
+        return forced_choice(product, tile, 1)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    yield wanted
+
+
+def whole_numbers(problem: core.ConvProblem) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    inputs = (argument for argument in problem.arguments() if argument.role == "in")
+    return {a.name: rng.integers(-9, 10, a.shape).astype(problem.dtype) for a in inputs}
+
+
+def expect_exact(text: str, forced: list, sizes: tuple[int, int]) -> None:
+    forced[:] = [tile_of(*sizes)]
+    problem, context = core.parse(text), Context.on(None)
+    arrays = whole_numbers(problem)
+    exact = reference(problem, arrays)
+    plan = context.plan(problem, algorithm="gpu_gemm")
+    assert plan.precision == "tf32"
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    output = OUTPUTS[problem.direction]
+    plan.run(**arrays, **{output: result})
+    np.testing.assert_array_equal(result, exact)
+    plan.run(**arrays, **{output: core.accumulate(result)})
+    np.testing.assert_array_equal(result, 2 * exact)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_results_are_exact(text: str, forced: list) -> None:
+    expect_exact(text, forced, PROBLEMS[text])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("text", MORE)
+def test_more_results_are_exact(text: str, forced: list) -> None:
+    expect_exact(text, forced, MORE[text])
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+def test_three_products_have_the_accuracy_of_float32(direction: str, forced: list) -> None:
+    forced[:] = [tile_of(64, 64, tf32=False)]
+    problem = core.parse("conv n3 ic64 ih4 iw5 oc96 kh1 kw1").with_direction(direction)
+    check(Context.on(None), problem, "gpu_gemm", accumulate=direction == "forward", seed=5)
+
+
+def test_what_follows_is_computed(forced: list) -> None:
+    forced[:] = [tile_of(64, 64)]
+    context = Context.on(None)
+    problem = core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}")
+    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    rng, scalars = np.random.default_rng(3), problem.trial_scalars()
+    arrays = {
+        name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()
+    }
+    expected = problem.reference(arrays, scalars)["y"]
+    result = np.full(expected.shape, np.nan, problem.dtype)
+    context.plan_launches(problem, launches, "gpu_gemm").run(scalars=scalars, **arrays, y=result)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_arrays_that_are_not_aligned(accumulate: bool, forced: list) -> None:
+    forced[:] = [tile_of(64, 64)]
+    problem = core.parse(next(iter(PROBLEMS)))
+    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
+    arrays = whole_numbers(problem)
+    moved = {name: np.empty(array.size + 1, np.float32)[1:].reshape(array.shape) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        moved[name][:] = array
+    exact = reference(problem, arrays)
+    result = np.full(exact.size + 1, 7 if accumulate else np.nan, np.float32)[1:].reshape(exact.shape)
+    plan.run(**moved, y=core.accumulate(result) if accumulate else result)
+    np.testing.assert_array_equal(result, exact + 7 if accumulate else exact)
+
+
+@pytest.mark.parametrize("direction, value", [("forward", np.nan), ("backward_data", np.inf)])
+def test_nan_and_infinity_reach_only_what_meets_them(direction: str, value: float, forced: list) -> None:
+    forced[:] = [tile_of(64, 64)]
+    problem = core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction)
+    arrays = whole_numbers(problem)
+    source, w = next(arrays[name] for name in arrays if name != "w"), arrays["w"]
+    w[w == 0] = 1
+    source[source == 0] = 1
+    source[1, 42, 3, 4] = value
+    w[42, 20] = w[21, 42] = value
+    with np.errstate(invalid="ignore"):
+        exact = reference(problem, arrays)
+    result = np.zeros(exact.shape, np.float32)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, **{OUTPUTS[direction]: result})
+    np.testing.assert_array_equal(result, exact)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> None:
+    """What the units ignore is never more than half of the last bit, and errors have both signs."""
+    forced[:] = [tile_of(64, 64)]
+    problem = core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction)
+    arrays = {a.name: np.abs(random_arrays(problem)[a.name]) for a in problem.arguments() if a.role == "in"}
+    exact = reference(problem, arrays)
+    result = np.full(exact.shape, np.nan, np.float32)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, **{OUTPUTS[direction]: result})
+    error = (result - exact) / exact
+    assert np.abs(error).max() <= 2.0**-10 + problem.terms * 2.0**-23
+    assert abs(error.mean()) < 2.0**-15 < np.abs(error).max()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv forward n2 ic64 ih4 iw5 oc64 kh1 kw2",
+        "conv forward n2 ic64 ih4 iw6 oc64 kh1 kw1 ph1",
+        "conv forward n2 ic64 ih4 iw5 oc64 kh1 kw1 sh2 sw2",
+        "conv forward n2 ic64 ih3 iw5 oc64 kh1 kw1",
+        "conv forward f16 n2 ic64 ih4 iw5 oc64 kh1 kw1",
+        "conv forward n2 ic40 ih4 iw5 oc64 kh1 kw1",
+        "conv forward n2 ic16 ih4 iw5 oc64 kh1 kw1",
+        "conv forward n2 ic1024 ih4 iw5 oc64 kh1 kw1",
+        "conv backward_data n2 ic64 ih4 iw5 oc64 kh1 kw1 sh2",
+        "conv backward_filter n2 ic64 ih4 iw5 oc64 kh1 kw1",
+    ],
+)
+def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    products: list[ProductShape] = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        products.append(product)
+        return forced_choice(product, rows("gpu", 4)[0], 1)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    context = Context.on(None)
+    gpu_gemm.plan(core.parse(text), context.planner)
+    assert products and not any(serves(tile_of(64, 64), product) for product in products)
