@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape
 
 MOST_STAGES, FEWEST_STAGES = 6, 3  # steps whose pixels are in local memory, the kernel's STAGES
+MOST_DEPTH, MOST_WEIGHTS = 256, 2**16  # deeper or wider products wait for their weights, and other tiles are faster
 PAD = 8  # elements after a row of pixels in local memory, the kernel's PAD
 
 
@@ -32,6 +33,12 @@ def stages(tile: GroupTile, depth: int) -> int:
     """Return the steps whose pixels have room in local memory next to the weights of a depth."""
     room = LOCAL_MEMORY // tile.busy_whole - RESERVED - depth * tile.m * tile.images * tile.bytes
     return min(MOST_STAGES, room // (tile.k * (tile.n + PAD) * tile.bytes))
+
+
+def streams(tile: GroupTile, rows: int, depth: int) -> bool:
+    """Return whether a tile serves products of one tap with so many rows and such a depth."""
+    few = 0 < depth <= MOST_DEPTH and rows * depth <= MOST_WEIGHTS
+    return few and depth % tile.k == 0 and stages(tile, depth) >= FEWEST_STAGES
 
 
 def stream_of(tile: GroupTile, product: ProductShape, compute_units: int) -> Stream:

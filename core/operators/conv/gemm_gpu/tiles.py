@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
-from clgraft.core.operators.conv.gemm_gpu.stream import FEWEST_STAGES, stages
+from clgraft.core.operators.conv.gemm_gpu.stream import streams
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import ceil_div
 
@@ -209,8 +209,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.stream:
-        whole = product.one_tap and product.depth % tile.k == 0 and product.depth > 0
-        return whole and stages(tile, product.depth) >= FEWEST_STAGES
+        return product.one_tap and streams(tile, product.rows, product.depth)
     if tile.halo:
         halo, chunks = product.halo, ceil_div(product.channels, tile.k)
         if halo is None or product.depth > SUMMED_DEPTH:
@@ -258,12 +257,13 @@ def choose(
             continue
         tiles, chunks, unit = counts(product, tile)
         (busy, speed), area = tile.load(product), tile.m * tile.n
-        for parts in splits(chunks, tiles, device.compute_units, busy) if split else (1,):
+        for parts in splits(chunks, tiles, device.compute_units, busy) if split and not tile.stream else (1,):
             length = ceil_div(chunks, parts) * unit if chunks else 0
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
-            each = length * tile.k * area / LANES * (size // 4) / speed + FINISH_CYCLES * area * (1 + 1 / busy)
+            finish = FINISH_CYCLES * area * (1 if tile.stream else 1 + 1 / busy)
+            each = length * tile.k * area / LANES * (size // 4) / speed + finish
             full, rest = divmod(ceil_div(tiles * parts, device.compute_units), busy)
             time = each * (full * busy + ((rest + busy) / 2 if rest else 0))
             if parts > 1:
@@ -287,7 +287,7 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
         If the device cannot run such a tile, or it gives too many work-groups or sums.
     """
     tile = next((tile for tile in candidates(device, size) if tile.name == name), None)
-    if tile is None or parts < 1 or not serves(tile, product):
+    if tile is None or parts < 1 or (tile.stream and parts > 1) or not serves(tile, product):
         raise Declined(f"no tile {name} of {ROWS.name} in {parts} parts suits {device.name}")
     tiles, chunks, unit = counts(product, tile)
     length = ceil_div(chunks, parts) if chunks else 0
