@@ -24,6 +24,7 @@ TILES = {
     for device_class in CLASSES
     for size in (4, 8)
     for tile in gpu_gemm_tiles.rows(device_class, size)
+    if not tile.stream
 }
 
 

@@ -12,8 +12,19 @@ import numpy as np
 import pytest
 
 from clgraft import core
+from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, rows, serves
+from clgraft.core.operators.conv.gemm_gpu.stream import streams
+from clgraft.core.operators.conv.gemm_gpu.tiles import (
+    HOPPER_LOCAL_MEMORY,
+    GroupTile,
+    ProductShape,
+    TileChoice,
+    choose,
+    insist,
+    rows,
+    serves,
+)
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
 from tests.core.test_epilogues import BOTH
@@ -178,3 +189,39 @@ def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.M
     context = Context.on(None)
     gpu_gemm.plan(core.parse(text), context.planner)
     assert products and not any(serves(tile_of(64, 64), product) for product in products)
+
+
+def test_rows_fit_the_kernel() -> None:
+    tiles = [tile for name in ("nvidia", "nvidia:tf32") for tile in rows(name, 4) if tile.stream]
+    assert len(tiles) == 10
+    for tile in tiles:
+        assert tile.m == 4 * tile.item_m and tile.item_n == 2 and tile.micro == "wgmma", tile
+        assert tile.threads <= 512, tile
+        assert tile.local_bytes <= HOPPER_LOCAL_MEMORY, tile
+        assert any(streams(tile, 64, depth) for depth in (64, 128, 256)), tile
+
+
+@pytest.mark.parametrize("mode", ["float32", "tf32"])
+@pytest.mark.parametrize(
+    "rows_, depth, pixels, expected",
+    [
+        *[(256, 64, 64 * 3136, True), (64, 256, 64 * 3136, True), (512, 128, 64 * 784, True), (64, 64, 3136, True)],
+        *[(128, 512, 64 * 784, False), (1024, 256, 64 * 196, False), (256, 1024, 64 * 196, False)],
+    ],
+)
+def test_few_weights_choose_it(
+    rows_: int, depth: int, pixels: int, expected: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLGRAFT_PRECISION", mode)
+    device = replace(
+        core.context().device,
+        **{"device_class": "nvidia", "compute_units": 132, "compute_capability": 90, "max_work_group_size": 1024},
+        **{"local_memory": 48 * 1024, "has_wgmma": True, "has_wgmma_from_tiles": True},
+    )
+    product = ProductShape(rows_, pixels, depth, 1, depth, one_tap=True)
+    chosen = choose(product, device, 4)
+    assert chosen.tile.stream == expected
+    assert not choose(replace(product, one_tap=False), device, 4).tile.stream
+    if expected:
+        with pytest.raises(Declined):
+            insist(product, device, 4, chosen.tile.name, 2)

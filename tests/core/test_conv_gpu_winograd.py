@@ -121,6 +121,7 @@ TILES = {
     f"{device_class}-{tile.name}": tile
     for device_class in ("nvidia", "amd", "intel-gpu", "mali", "gpu")
     for tile in gpu_gemm_tiles.rows(device_class, 4)
+    if not tile.stream
 }
 
 

@@ -267,7 +267,8 @@ class _Builder:
         self, product: ProductShape, choice: TileChoice, grid: Grid, source: str, target: str, weights: Weights
     ) -> None:
         """Add a product by work-groups that walk over tiles of pixels (``kernels/conv/gemm_gpu/stream.cl``)."""
-        stream = stream_of(choice.tile, product, self.planner.device.compute_units)
+        sizes = (product.rows, product.columns, product.depth, product.groups)
+        stream = stream_of(choice.tile, *sizes, self.planner.device.compute_units)
         defines = {
             **choice.tile.defines(),
             **stream.defines(),
