@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import platform
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -58,9 +59,9 @@ class Joiner(Protocol):
 def possible(device: DeviceInfo) -> bool:
     """Return whether joined launches gain something on a device.
 
-    Launches of Intel's runtime take less, and leave less to gain. How threads wait is written for x86-64.
+    Launches of Intel's runtime take less, and leave less to gain. How threads wait is written for Linux on x86-64.
     """
-    return device.is_cpu and device.is_pocl and platform.machine() == "x86_64"
+    return device.is_cpu and device.is_pocl and sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def join_launches(
