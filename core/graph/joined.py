@@ -33,7 +33,7 @@ from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument, ceil_div, round_up
 from clgraft.core.runtime.joining import VALUES, Part, joinable, part
 
-MEMORIES = 48  # of a joined launch; kernels/common/joined.cl has as many parameters
+MEMORIES = 44  # of a joined launch, as kernels/common/joined.cl has them; pyopencl warns of more parameters
 STAGES = 64  # of a joined launch: the context's counters have room for more
 PROGRAMS = 12  # of a joined launch, which is compiled in one go: together they take less time, but on one core
 GROUPS = 64  # of a stage for each core: with more, taking them one by one costs more than a launch

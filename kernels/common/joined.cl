@@ -13,7 +13,7 @@
 //
 // CASES     the kernels' functions: case 0: ...; break; case 1: ...
 
-#define MEMORIES 48
+#define MEMORIES 44
 #define COUNTERS 64   // an int's place in tickets
 #define LINE 32       // ints between counters: a line of the caches and its neighbour
 #define M(n) global char *m##n##_base, const ulong m##n##_offset
@@ -37,12 +37,12 @@ void wait_for(const volatile global int *counter, const int value) {
 SINGLE void joined(
     M(0), M(1), M(2), M(3), M(4), M(5), M(6), M(7), M(8), M(9), M(10), M(11), M(12), M(13), M(14), M(15), M(16), M(17),
     M(18), M(19), M(20), M(21), M(22), M(23), M(24), M(25), M(26), M(27), M(28), M(29), M(30), M(31), M(32), M(33), M(34),
-    M(35), M(36), M(37), M(38), M(39), M(40), M(41), M(42), M(43), M(44), M(45), M(46), M(47), const global long *table,
+    M(35), M(36), M(37), M(38), M(39), M(40), M(41), M(42), M(43), const global long *table,
     volatile global int *tickets, const int workers, local char *room_base) {
     global char *const memory[MEMORIES] = {
         B(0),  B(1),  B(2),  B(3),  B(4),  B(5),  B(6),  B(7),  B(8),  B(9),  B(10), B(11), B(12), B(13), B(14), B(15),
         B(16), B(17), B(18), B(19), B(20), B(21), B(22), B(23), B(24), B(25), B(26), B(27), B(28), B(29), B(30), B(31),
-        B(32), B(33), B(34), B(35), B(36), B(37), B(38), B(39), B(40), B(41), B(42), B(43), B(44), B(45), B(46), B(47)};
+        B(32), B(33), B(34), B(35), B(36), B(37), B(38), B(39), B(40), B(41), B(42), B(43)};
     const ulong room = (ulong)room_base;
     const int stages = table[0];
     if (!stages) return;
