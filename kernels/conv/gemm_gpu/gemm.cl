@@ -330,38 +330,7 @@ kernel void conv_gemm(LOADER_TENSORS, TARGET_TENSORS, const int has_bias, const 
             float sums[SUMS];
             const int summed = 0;
 #endif
-            uint high[4][4];
-#if !TF32
-            uint low[4][4];
-#endif
-#pragma unroll
-            for (int s = 0; s < 4; s++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-#if TF32
-                    high[s][i] = tf32_of(fed[s][i]);
-#else
-                    high[s][i] = high_of(fed[s][i]);
-                    low[s][i] = as_uint(LOW_OF(fed[s][i]));
-#endif
-                }
-            const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE));
-#if !TF32
-            const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tiles + now * A_TILE) + A_HALF);
-#endif
-            WGMMA_BEGIN;
-            WGMMA_LOOP
-            for (int s = 0; s < 4; s++) {
-                const int add = s > 0 || summed > 0;
-#if TF32
-                WGMMA(sums, high[s], a_high, s, add);
-#else
-                WGMMA(sums, low[s], a_high, s, add);
-                WGMMA(sums, high[s], a_low, s, 1);
-                WGMMA(sums, high[s], a_high, s, 1);
-#endif
-            }
-            WGMMA_COMMIT;
+            MULTIPLY_FED(sums, fed, a_tiles + now * A_TILE, summed);
             COPIES_WAIT(COPIES_AHEAD);
 #if A_IMAGES
             FENCE_TILES;

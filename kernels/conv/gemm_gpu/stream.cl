@@ -135,7 +135,7 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
     copies.step = copies.slot = 0;
     copies.aligned = (ulong)OPEN(source) % sizeof(realv) == 0;
     int left = (column_tiles - first_tile + next - 1) / next * HELD_STEPS, to_copy = left;
-#define COPY_NEXT                                                                                           \
+#define COPY_NEXT                                                                               \
     if (--to_copy >= 0) copy_pixels(&copies, tiles, columns, plane, next * TILE_N, image_step); \
     COPIES_COMMIT
     for (int i = 0; i < STAGES; i++) {
@@ -147,10 +147,6 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
     FENCE_TILES;
     barrier(CLK_LOCAL_MEM_FENCE);
 
-#define CLEAR_SUMS_OF_ITEM                          \
-    _Pragma("unroll") for (int i = 0; i < ITEM_M; i++) \
-        _Pragma("unroll") for (int j = 0; j < 2; j++) sums_of_item[i][j] = 0
-
     const Place place = place_of_item();
     float fed[4][4];
     READ_FED(fed, (local const float *)tiles, place);
@@ -159,37 +155,7 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
     const bool plain = (ulong)OPEN(target) % sizeof(Pair) == 0 && !accumulate;
     int slot = 0, step = 0, column_tile = first_tile * TILE_N;
     for (; left > 0; left--) {
-        uint high[4][4];
-#if !TF32
-        uint low[4][4];
-#endif
-#pragma unroll
-        for (int s = 0; s < 4; s++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-#if TF32
-                high[s][i] = tf32_of(fed[s][i]);
-#else
-                high[s][i] = high_of(fed[s][i]);
-                low[s][i] = as_uint(LOW_OF(fed[s][i]));
-#endif
-            }
-        const TileAddress a_high = TILE_ADDRESS((local const float *)(held + step * A_TILE));
-#if !TF32
-        const TileAddress a_low = TILE_ADDRESS((local const float *)(held + step * A_TILE) + A_HALF);
-#endif
-        WGMMA_BEGIN;
-        WGMMA_LOOP
-        for (int s = 0; s < 4; s++) {
-#if TF32
-            WGMMA(sums, high[s], a_high, s, s > 0 || step > 0);
-#else
-            WGMMA(sums, low[s], a_high, s, s > 0);
-            WGMMA(sums, high[s], a_low, s, 1);
-            WGMMA(sums, high[s], a_high, s, 1);
-#endif
-        }
-        WGMMA_COMMIT;
+        MULTIPLY_FED(sums, fed, held + step * A_TILE, TF32 ? step : 0);
         COPIES_WAIT(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);  // the next step is there, and this one is in registers
         COPY_NEXT;
@@ -197,7 +163,11 @@ kernel void conv_gemm(CONST_TENSOR(weights), CONST_TENSOR(source), TARGET_TENSOR
         READ_FED(fed, (local const float *)(tiles + slot * B_TILE), place);  // not used after the last step
         WGMMA_WAIT(sums);
 #if !TF32
-        if (step == 0) CLEAR_SUMS_OF_ITEM;
+        if (step == 0)
+#pragma unroll
+            for (int i = 0; i < ITEM_M; i++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) sums_of_item[i][j] = 0;
         ADD_SUMS(sums_of_item, sums);
 #endif
         if (++step < HELD_STEPS) continue;

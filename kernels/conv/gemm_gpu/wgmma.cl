@@ -243,6 +243,45 @@ typedef ulong TileAddress;
     }
 #endif
 
+// The products of a step: `fed` is what the work-item feeds, `a_tile` a tile of A, and sums are added to where `summed` is
+// above 0. They run until WGMMA_WAIT; what is fed has been read before.
+#if TF32
+#define MULTIPLY_FED(sums, fed, a_tile, summed)                                 \
+    uint high[4][4];                                                            \
+    _Pragma("unroll") for (int s = 0; s < 4; s++)                               \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) {                         \
+            high[s][i] = tf32_of(fed[s][i]);                                    \
+        }                                                                       \
+    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));     \
+    WGMMA_BEGIN;                                                                \
+    WGMMA_LOOP                                                                  \
+    for (int s = 0; s < 4; s++) {                                               \
+        const int add = s > 0 || (summed) > 0;                                  \
+        WGMMA(sums, high[s], a_high, s, add);                                   \
+    }                                                                           \
+    WGMMA_COMMIT
+#else
+#define MULTIPLY_FED(sums, fed, a_tile, summed)                                 \
+    uint high[4][4];                                                            \
+    uint low[4][4];                                                             \
+    _Pragma("unroll") for (int s = 0; s < 4; s++)                               \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) {                         \
+            high[s][i] = high_of(fed[s][i]);                                    \
+            low[s][i] = as_uint(LOW_OF(fed[s][i]));                             \
+        }                                                                       \
+    const TileAddress a_high = TILE_ADDRESS((local const float *)(a_tile));     \
+    const TileAddress a_low = TILE_ADDRESS((local const float *)(a_tile) + A_HALF); \
+    WGMMA_BEGIN;                                                                \
+    WGMMA_LOOP                                                                  \
+    for (int s = 0; s < 4; s++) {                                               \
+        const int add = s > 0 || (summed) > 0;                                  \
+        WGMMA(sums, low[s], a_high, s, add);                                    \
+        WGMMA(sums, high[s], a_low, s, 1);                                      \
+        WGMMA(sums, high[s], a_high, s, 1);                                     \
+    }                                                                           \
+    WGMMA_COMMIT
+#endif
+
 #define ADD_SUMS(sums_of_item, sums)                              \
     _Pragma("unroll") for (int i = 0; i < ITEM_M; i++)            \
         _Pragma("unroll") for (int j = 0; j < 2; j++)             \
