@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from clgraft.core.graph.passes.parts import BANDWIDTH, CORES, OPERATIONS
+from clgraft.core.graph.passes.parts import peaks
 from clgraft.core.graph.structure import Node
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import (
@@ -81,6 +81,11 @@ def join_launches(
         What the launches compute.
     """
     device = context.device
+    of_launch, of_core = LAUNCH
+    of_each = of_launch + of_core * device.compute_units
+    least = max(LEAST_GAIN, LEAST_SHARE * _seconds(nodes, device))
+    if (len(launches.launches) - 1) * of_each < least:
+        return launches
     runs: list[_Chain | Launch] = []
     for launch in launches.launches:
         if 0 in launch.global_size:
@@ -95,9 +100,7 @@ def join_launches(
             runs.append(chain)
         chain.add(stage)
     saved = sum(len(run.stages) - 1 for run in runs if isinstance(run, _Chain))
-    of_launch, of_core = LAUNCH
-    gain = saved * (of_launch + of_core * device.compute_units)
-    if not saved or gain < max(LEAST_GAIN, LEAST_SHARE * _seconds(nodes, device)):
+    if not saved or saved * of_each < least:
         return launches
     sizes = {argument.name: np.dtype(argument.dtype).itemsize for argument in arguments}
     _share([run for run in runs if isinstance(run, _Chain) and len(run.stages) > 1])
@@ -130,8 +133,7 @@ def _alike(one: _Stage, other: _Stage) -> bool:
 
 def _seconds(nodes: Iterable[Node], device: DeviceInfo) -> float:
     """Estimate what problems take at least, as `passes.parts` does."""
-    bandwidth = BANDWIDTH * device.compute_units**CORES
-    speed = OPERATIONS * device.compute_units * device.vector_width
+    bandwidth, speed = peaks(device)
     problems = [node.problem for node in nodes]
     moved = (sum(argument.nbytes for argument in problem.arguments()) for problem in problems)
     return sum(math.hypot(nbytes / bandwidth, problem.operations / speed) for nbytes, problem in zip(moved, problems))

@@ -72,6 +72,12 @@ def split_batch(
     return in_parts(graph, segments)
 
 
+def peaks(device: DeviceInfo) -> tuple[float, float]:
+    """Return about how many bytes a CPU moves and how many operations it computes in a second at most."""
+    cores = device.compute_units
+    return BANDWIDTH * cores**CORES, OPERATIONS * cores * device.vector_width
+
+
 def _of_inference(graph: Structure) -> bool:
     """Return whether nothing changes a state and nothing computes gradients, which read most values much later."""
     return not any(
@@ -129,10 +135,9 @@ class Costs:
 
     def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
         self.graph, self.room, self.constants = graph, SHARE * device.kept_in_caches, constants
-        cores = device.compute_units
-        self.speed = OPERATIONS * cores * device.vector_width
+        self.bandwidth, self.speed = peaks(device)
         launch, core = POCL_LAUNCH if device.is_pocl else LAUNCH
-        self.launch, self.bandwidth = launch + core * cores, BANDWIDTH * cores**CORES
+        self.launch = launch + core * device.compute_units
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 
@@ -206,8 +211,9 @@ class Costs:
         reads = sum(whole.values()) * (3 if packed else 1)  # packing reads and writes
         cost = MARGIN * (count - 1) * (self.launch * (2 if packed else 1) + reads / self.bandwidth)
         moved = tuple(
-            (access.before, *(nbytes / self.bandwidth for nbytes in access.moved(self.room, count)))
+            (access.before, at_once / self.bandwidth, split / self.bandwidth)
             for access in self._accesses[place]
+            for at_once, split in [access.moved(self.room, count)]
         )
         work = node.problem.operations / self.speed
         return _Step(frozenset(whole), node.writes, cost, work, moved)
