@@ -195,7 +195,7 @@ class _Builder:
         one_tap = len(grids) == 1 and self._vectors(grids[0])
         products = [
             ProductShape(
-                *(rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo), one_tap=one_tap
+                rows, grid.pixels, channels * grid.taps, self.problem.groups, channels, halo=halo, one_tap=one_tap
             )
             for grid in grids
         ]
