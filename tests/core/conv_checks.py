@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from clgraft import core
+from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts
+from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.problem import ceil_div
+from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
@@ -42,6 +45,13 @@ def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndar
     if problem.bias:
         shapes["b"] = (problem.out_channels,)
     return {name: rng.standard_normal(shape).astype(problem.dtype) for name, shape in shapes.items()}
+
+
+def whole_numbers(problem: core.ConvProblem, most: int = 9) -> dict[str, np.ndarray]:
+    """Return random whole numbers for the problem's inputs, whose products and sums are exact in TF32 and float32."""
+    rng = np.random.default_rng(7)
+    inputs = (argument for argument in problem.arguments() if argument.role == "in")
+    return {a.name: rng.integers(-most, most + 1, a.shape).astype(problem.dtype) for a in inputs}
 
 
 def reference(problem: core.ConvProblem, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -138,3 +148,31 @@ def expect_near(context, problem: core.ConvProblem, launches, algorithm: str, bo
     given = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
     plan.run(**given, **{OUTPUTS[problem.direction]: result})
     assert np.abs(result - exact).max() <= bound * np.abs(exact).max()
+
+
+def expect_exact_in_tf32(problem: core.ConvProblem) -> None:
+    """Expect exact results of whole numbers from the GEMM of GPUs in TF32, written and added."""
+    arrays = whole_numbers(problem, 1 if problem.dtype == "float16" else 9)
+    exact = reference(problem, arrays)
+    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
+    assert plan.precision == "tf32"
+    result = np.full(exact.shape, np.nan, problem.dtype)
+    output = OUTPUTS[problem.direction]
+    plan.run(**arrays, **{output: result})
+    np.testing.assert_array_equal(result, exact)
+    plan.run(**arrays, **{output: core.accumulate(result)})
+    np.testing.assert_array_equal(result, 2 * exact)
+
+
+def expect_what_follows(problem: FusedProblem) -> None:
+    """Expect what a fused problem makes of whole numbers that the GEMM of GPUs multiplies."""
+    context = Context.on(None)
+    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
+    rng, scalars = np.random.default_rng(3), problem.trial_scalars()
+    arrays = {
+        name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()
+    }
+    expected = problem.reference(arrays, scalars)["y"]
+    result = np.full(expected.shape, np.nan, problem.dtype)
+    context.plan_launches(problem, launches, "gpu_gemm").run(scalars=scalars, **arrays, y=result)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)

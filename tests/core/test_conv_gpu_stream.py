@@ -26,7 +26,16 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     serves,
 )
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
+from tests.core.conv_checks import (
+    OUTPUTS,
+    check,
+    expect_exact_in_tf32,
+    expect_what_follows,
+    forced_choice,
+    random_arrays,
+    reference,
+    whole_numbers,
+)
 from tests.core.test_epilogues import BOTH
 
 WGMMA = next(tile for tile in rows("nvidia:tf32", 4) if tile.micro == "wgmma" and tile.tf32)
@@ -63,36 +72,17 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     yield wanted
 
 
-def whole_numbers(problem: core.ConvProblem) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(7)
-    inputs = (argument for argument in problem.arguments() if argument.role == "in")
-    return {a.name: rng.integers(-9, 10, a.shape).astype(problem.dtype) for a in inputs}
-
-
-def expect_exact(text: str, forced: list, sizes: tuple[int, int]) -> None:
-    forced[:] = [tile_of(*sizes)]
-    problem, context = core.parse(text), Context.on(None)
-    arrays = whole_numbers(problem)
-    exact = reference(problem, arrays)
-    plan = context.plan(problem, algorithm="gpu_gemm")
-    assert plan.precision == "tf32"
-    result = np.full(exact.shape, np.nan, problem.dtype)
-    output = OUTPUTS[problem.direction]
-    plan.run(**arrays, **{output: result})
-    np.testing.assert_array_equal(result, exact)
-    plan.run(**arrays, **{output: core.accumulate(result)})
-    np.testing.assert_array_equal(result, 2 * exact)
-
-
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_results_are_exact(text: str, forced: list) -> None:
-    expect_exact(text, forced, PROBLEMS[text])
+    forced[:] = [tile_of(*PROBLEMS[text])]
+    expect_exact_in_tf32(core.parse(text))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("text", MORE)
 def test_more_results_are_exact(text: str, forced: list) -> None:
-    expect_exact(text, forced, MORE[text])
+    forced[:] = [tile_of(*MORE[text])]
+    expect_exact_in_tf32(core.parse(text))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
@@ -104,17 +94,7 @@ def test_three_products_have_the_accuracy_of_float32(direction: str, forced: lis
 
 def test_what_follows_is_computed(forced: list) -> None:
     forced[:] = [tile_of(64, 64)]
-    context = Context.on(None)
-    problem = core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}")
-    launches = gpu_gemm.plan(problem.base, context.planner, epilogue=problem.epilogue)
-    rng, scalars = np.random.default_rng(3), problem.trial_scalars()
-    arrays = {
-        name: rng.integers(-9, 10, np.shape(array)).astype(problem.dtype) for name, array in problem.sample(rng).items()
-    }
-    expected = problem.reference(arrays, scalars)["y"]
-    result = np.full(expected.shape, np.nan, problem.dtype)
-    context.plan_launches(problem, launches, "gpu_gemm").run(scalars=scalars, **arrays, y=result)
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
+    expect_what_follows(core.parse(f"fused {next(iter(PROBLEMS))} {BOTH}"))
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
