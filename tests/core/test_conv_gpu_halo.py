@@ -45,7 +45,16 @@ PROBLEMS = {
     "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1, 1),
     "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 2),
 }
+# kernels of one tap, whose pixels and rows of weights have powers of their own
+ONE_TAP = {
+    "conv forward n3 ic200 ih7 iw7 oc70 kh1 kw1 b1": (64, 64, 1, 1),
+    "conv backward_data n2 ic136 ih5 iw9 oc300 kh1 kw1": (128, 96, 1, 2),
+    "conv forward g2 n2 ic80 ih17 iw3 oc90 kh1 kw1": (64, 128, 2, 1),
+    "conv forward n1 ic450 iw130 oc64 kw1": (128, 64, 1, 1),
+}
 MORE = {
+    "conv forward n2 ic992 ih6 iw6 oc130 kh1 kw1": (256, 128, 1, 1),
+    "conv backward_data n1 ic20 ih3 iw5 oc2048 kh1 kw1": (64, 256, 1, 3),
     "conv forward n2 ic64 ih10 iw10 oc20 kh5 kw5": (64, 64, 1, 2),
     "conv forward n40 ic32 ih2 iw2 oc70 kh3 kw3 ph1 pw1 b1": (64, 128, 2, 1),
     "conv forward n1 ic32 ih9 iw11 oc12 kh5 kw3 ph4 pw2": (64, 224, 1, 1),
@@ -56,8 +65,8 @@ MORE = {
 }
 
 
-def tile_of(m: int, n: int, shared: int = 1) -> GroupTile:
-    return replace(WGMMA, m=m, n=n, k=64, item_m=2, item_n=n // 4 // shared, halo=True, taps=False)
+def tile_of(m: int, n: int, shared: int = 1, one_tap: bool = False) -> GroupTile:
+    return replace(WGMMA, m=m, n=n, k=64, item_m=2, item_n=n // 4 // shared, halo=True, taps=False, one_tap=one_tap)
 
 
 @pytest.fixture
@@ -67,7 +76,8 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
 
     def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
         *numbers, parts = wanted
-        tile = tile_of(*numbers)
+        assert product.halo is not None
+        tile = tile_of(*numbers, one_tap=product.halo.one_tap)
         assert serves(tile, product)
         return forced_choice(product, tile, parts)
 
@@ -75,9 +85,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     yield wanted
 
 
-@pytest.mark.parametrize("text", PROBLEMS)
+@pytest.mark.parametrize("text", [*PROBLEMS, *ONE_TAP])
 def test_results_are_exact(text: str, forced: list) -> None:
-    forced[:] = PROBLEMS[text]
+    forced[:] = {**PROBLEMS, **ONE_TAP}[text]
     expect_exact_in_tf32(core.parse(text))
 
 

@@ -15,7 +15,8 @@
 // of those the chunk's channels: TILE_K of one tap are a step. The units read both operands from local memory, where
 // copies bring them that run while the units multiply. The weights are in STAGES places, copied STAGES - 2 steps ahead:
 // while a step's products are issued, those of the step before may still run. Pixels are in HALO_BUFFERS places, a
-// chunk ahead.
+// chunk ahead. Kernels of one tap have nothing between pixels; these are in STAGES places, as the weights are, and have
+// a factor for each pixel (conv/gemm_gpu/round_columns.cl).
 
 // Rows of a chunk in local memory, a multiple of 8, taps of the kernel, and chunks in local memory.
 #ifndef HALO_ROWS
@@ -78,7 +79,7 @@ IN_PLACE void halo_step(Halo *halo, float *sums, const int left, local uint4 *we
     COPY_WAIT(weights_arrived + halo->stage * (TILE_M / 64) + ROWS_PLACE, halo->phase);
     if (halo->tap == 0) COPY_WAIT(pixels_arrived + halo->chunk % HALO_BUFFERS, halo->chunk / HALO_BUFFERS % 2);
     // The products of the step before the last one are done, with tap 1 those of all warpgroups with the last chunk.
-    if (EMULATED || TILE_N > UNITS_N || halo->tap == 1)
+    if (EMULATED || TILE_N > UNITS_N || HALO_TAPS == 1 || halo->tap == 1)
         barrier(CLK_LOCAL_MEM_FENCE);
     else
         WARPGROUP_BARRIER;
@@ -89,7 +90,10 @@ IN_PLACE void halo_step(Halo *halo, float *sums, const int left, local uint4 *we
     WGMMA_LOOP
     for (int s = 0; s < TILE_K / 16; s++) WGMMA_TILES(sums, a, b, s);
     WGMMA_COMMIT;
-    if (left > STAGES - 2) copy_weights(halo, weights, weights_arrived);
+    if (left > STAGES - 2) {
+        copy_weights(halo, weights, weights_arrived);
+        if (HALO_TAPS == 1) copy_pixels(halo, halo->chunk + STAGES - 2, tiles, pixels_arrived);
+    }
     if (halo->tap == 1 && halo->chunk > 0 && halo->chunk + 1 < halo->chunks)
         copy_pixels(halo, halo->chunk + 1, tiles, pixels_arrived);
     if (++halo->stage == STAGES) {
@@ -151,11 +155,14 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
     halo.virtual_w = virtual_w;
     halo.tap = halo.tap_w = halo.shift = halo.chunk = halo.stage = halo.free_stage = halo.phase = 0;
     halo.chunks = steps / HALO_TAPS;
-    copy_pixels(&halo, 0, tiles, pixels_arrived);
+    if (HALO_TAPS > 1) copy_pixels(&halo, 0, tiles, pixels_arrived);
 #pragma unroll
     for (int i = 0; i < STAGES - 2; i++)
-        if (i < steps) copy_weights(&halo, weights, arrived);
-    if (HALO_BUFFERS > 1 && halo.chunks > 1) copy_pixels(&halo, 1, tiles, pixels_arrived);
+        if (i < steps) {
+            copy_weights(&halo, weights, arrived);
+            if (HALO_TAPS == 1) copy_pixels(&halo, i, tiles, pixels_arrived);
+        }
+    if (HALO_TAPS > 1 && HALO_BUFFERS > 1 && halo.chunks > 1) copy_pixels(&halo, 1, tiles, pixels_arrived);
 
     // where the target's pixels are, or -1
     for (int i = id; i < TILE_N; i += THREADS) {
@@ -164,7 +171,8 @@ kernel void conv_gemm(TENSOR_OF(const uint4, packed), TENSOR_OF(const uint4, pix
         const int column = (image * grid.size_h + h) * grid.size_w + w;
         const bool valid = image < grid.batch && h < grid.size_h && w < grid.size_w;
         to[i] = !valid ? -1 : SPLIT ? column : destination_of(column, group, groups, rows, columns, target).first[0];
-        column_factors[i] = valid ? OPEN(image_factors)[image * groups + group] : 0;
+        const int factor = HALO_TAPS == 1 ? group * columns + column : image * groups + group;
+        column_factors[i] = valid ? OPEN(image_factors)[factor] : 0;
     }
     for (int i = id; i < TILE_M; i += THREADS) {
         const int row = group * rows + min(row_tile + i, rows - 1);

@@ -16,9 +16,7 @@
 #define ITEMS 256  // of a work-group
 #define BLOCK 64   // virtual pixels of a work-group
 #define SAMPLES ITEMS
-#define LARGEST 14  // exponent of the largest number
 #define SAMPLED 4   // exponent of the largest sample
-#define LAST 120    // largest exponent of a power: 1 / it is no denormal number
 #define VECTORS (TILE_K / 8)
 
 // Work-groups that round an image of a group once more.
@@ -42,36 +40,8 @@
 
 #define IN_PLACE __attribute__((always_inline))
 
+#include "conv/gemm_gpu/halves.cl"
 #include "conv/gemm_gpu/positions.cl"
-
-// Two numbers rounded to halves; the first one is in the lower bits.
-uint halves_of(const float first, const float second) {
-#if EMULATED
-    ushort2 bits;
-    vstore_half2_rte((float2)(first, second), 0, (half *)&bits);
-    return as_uint(bits);
-#else
-    uint bits;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-    return bits;
-#endif
-}
-
-uint4 rounded(const float *values, const float power) {
-    return (uint4)(halves_of(values[0] * power, values[1] * power), halves_of(values[2] * power, values[3] * power),
-                   halves_of(values[4] * power, values[5] * power), halves_of(values[6] * power, values[7] * power));
-}
-
-// The larger one of `bits`, a number's, and those of another number, if that is finite.
-uint larger(const uint bits, const float value) {
-    const uint other = as_uint(value) & 0x7fffffffu;
-    return other < 0x7f800000u ? max(bits, other) : bits;
-}
-
-// The exponent of the power that gives the number with such bits the exponent `to`, at most LAST; 0 for 0.
-int exponent_for(const uint bits, const int to) { return bits ? min(to + 127 - (int)(bits >> 23), LAST) : 0; }
-
-float power_of(const int exponent) { return as_float((uint)(127 + exponent) << 23); }
 
 // The largest of all work-items' bits. in_warps: ITEMS / 32 numbers in local memory.
 IN_PLACE uint largest_of_all(uint bits, local uint *in_warps) {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 BUSY = ("busy_whole", "busy_mixed", "busy_pixels", "busy_vectors")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BUSY)
-HALO, STREAM = "halo", "stream"
+HALO, STREAM, ONE_TAP = "halo", "stream", "one-tap"
 SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
@@ -67,13 +67,14 @@ class GroupTile:
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
     stream: bool = False  # of wgmma: work-groups walk over tiles of pixels of one tap, see `stream.py`
+    one_tap: bool = False  # of halo: for kernels of one tap, the others are for kernels of several
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
     @property
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
-        words += [HALO if self.halo else "", STREAM if self.stream else ""]
+        words += [HALO if self.halo else "", STREAM if self.stream else "", ONE_TAP if self.one_tap else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -178,6 +179,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 taps="taps" in settings,
                 halo=HALO in settings,
                 stream=STREAM in settings,
+                one_tap=ONE_TAP in settings,
             )
             found.setdefault(words[0], []).append(tile)
     return tuple(found.get(device_class) or found["gpu"])
@@ -212,7 +214,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
         return product.one_tap and streams(tile, product.rows, product.depth)
     if tile.halo:
         halo, chunks = product.halo, ceil_div(product.channels, tile.k)
-        if halo is None or product.depth > SUMMED_DEPTH:
+        if halo is None or tile.one_tap != halo.one_tap or product.depth > SUMMED_DEPTH:
             return False
         if halo.columns * chunks * product.groups * ROW_BYTES > ROUNDED_BYTES:
             return False
