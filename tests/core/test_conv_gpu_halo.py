@@ -51,6 +51,7 @@ ONE_TAP = {
     "conv backward_data n2 ic136 ih5 iw9 oc300 kh1 kw1": (128, 96, 1, 2),
     "conv forward g2 n2 ic80 ih17 iw3 oc90 kh1 kw1": (64, 128, 2, 1),
     "conv forward n1 ic450 iw130 oc64 kw1": (128, 64, 1, 1),
+    "conv forward n2 ic64 id3 ih5 iw7 oc20 kd1 kh1 kw1": (64, 64, 1, 1),
 }
 MORE = {
     "conv forward n2 ic992 ih6 iw6 oc130 kh1 kw1": (256, 128, 1, 1),
@@ -197,6 +198,42 @@ def test_samples_that_are_zero(forced: list) -> None:
     assert (error <= 2e-3 * np.abs(reference(problem, arrays)).max(axis=(1, 2, 3), keepdims=True)).all()
 
 
+POINTS = "conv forward n3 ic72 ih5 iw7 oc12 kh1 kw1"
+
+
+def test_pixels_and_rows_of_any_magnitude(forced: list) -> None:
+    """Each pixel of a kernel of one tap has a power of its own, whatever the others of its image are."""
+    forced[:] = 64, 64, 1, 1
+    rng, problem = np.random.default_rng(15), core.parse(POINTS)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 72, 5, 7), (12, 72, 1, 1)))
+    x *= (10.0 ** np.linspace(-25, 28, 3 * 5 * 7)).astype(np.float32).reshape(3, 1, 5, 7)
+    w *= (10.0 ** np.linspace(-7, 7, 12)).astype(np.float32).reshape(12, 1, 1, 1)
+    x[1, :, 2, 2] = w[5] = 0
+    arrays = {"x": x, "w": w}
+    error = np.abs(rounded_result(POINTS, arrays) - reference(problem, arrays))
+    assert (error <= (2.0**-10 + problem.terms * 2.0**-23) * reference(problem, {"x": np.abs(x), "w": np.abs(w)})).all()
+    assert (error.max(axis=1) > 0).sum() == 3 * 5 * 7 - 1
+
+
+def test_special_numbers_reach_only_their_pixel(forced: list) -> None:
+    """NaN, infinity and 1e30, which takes bits from the other channels of its pixel; a weight that is NaN."""
+    forced[:] = 64, 64, 1, 1
+    rng = np.random.default_rng(16)
+    x, w = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((3, 72, 5, 7), (12, 72, 1, 1)))
+    w[w == 0] = 1
+    x[0, 7, 3, 3], x[1, 71, 0, 0], x[2, 0, 4, 6], x[0, 12, 0, 5] = np.inf, -np.inf, np.nan, 1e30
+    w[3, 20] = np.nan
+    arrays = {"x": x, "w": w}
+    with np.errstate(invalid="ignore"):
+        exact = reference(core.parse(POINTS), arrays).astype(np.float32)
+    result = rounded_result(POINTS, arrays)
+    rows = [row for row in range(12) if row != 3]
+    np.testing.assert_allclose(result[0, rows, 0, 5], exact[0, rows, 0, 5], rtol=1e-3)
+    result[0, :, 0, 5] = exact[0, :, 0, 5]
+    np.testing.assert_array_equal(result, exact)
+    assert np.isnan(result[:, 3]).all()
+
+
 def test_infinity_and_nan_are_met_as_in_tf32(forced: list) -> None:
     forced[:] = 64, 64, 1, 1
     rng, problem = np.random.default_rng(14), core.parse(RANGES)
@@ -240,6 +277,9 @@ def test_zeros_between_rows_and_images_are_shared() -> None:
         "conv forward n2 ic32 ih14 iw14 oc8 kh2 kw2",
         "conv forward n2 ic32 id3 ih4 iw5 oc8 kd2 kh2 kw2",
         "conv backward_data n2 ic8 ih4 iw4 oc32 kh3 kw3 ph3 pw3",
+        "conv forward n2 ic32 ih14 iw14 oc8 kh1 kw1 sh2 sw2",
+        "conv forward n2 ic32 ih14 iw14 oc8 kh1 kw1 ph1",
+        "conv forward n2 ic2049 ih4 iw4 oc8 kh1 kw1",
     ],
 )
 def test_other_problems_are_left_to_other_kernels(text: str) -> None:

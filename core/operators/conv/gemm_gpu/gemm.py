@@ -278,7 +278,7 @@ class _Builder:
         self, product: ProductShape, tile: GroupTile, halo: Halo, source: str, target: str, weights: Weights
     ) -> tuple[tuple[Workspace, ...], int]:
         """Add ``kernels/conv/gemm_gpu/round_columns.cl``; return what `_rounded_images` does."""
-        grid, groups, taken = halo.grid, self.problem.groups, self.layout.take
+        groups, taken = self.problem.groups, self.layout.take
         chunks, held = ceil_div(product.channels, tile.k), round_up(halo.held(tile.n), max(ROUND_COLUMNS))
         rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
         packed, row_factors = taken(groups * rows * chunks * row_bytes, 16), taken(groups * product.rows * 4)
