@@ -13,7 +13,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu.halo import Halo, halo_of
+from clgraft.core.operators.conv.gemm_gpu.halo import Halo, halo_of, round_columns
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LAUNCH_CYCLES,
     GroupTile,
@@ -25,6 +25,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 )
 from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
 from clgraft.core.operators.conv.winograd_gpu.costs import direct_cost
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     OUTPUTS,
@@ -52,6 +53,7 @@ ONE_TAP = {
     "conv forward g2 n2 ic80 ih17 iw3 oc90 kh1 kw1": (64, 128, 2, 1),
     "conv forward n1 ic450 iw130 oc64 kw1": (128, 64, 1, 1),
     "conv forward n2 ic64 id3 ih5 iw7 oc20 kd1 kh1 kw1": (64, 64, 1, 1),
+    "conv forward n1 ic70 ih3 iw3 oc9 kh1 kw1": (64, 64, 1, 1),
 }
 MORE = {
     "conv forward n2 ic992 ih6 iw6 oc130 kh1 kw1": (256, 128, 1, 1),
@@ -313,10 +315,8 @@ def test_stages_leave_room_for_two_work_groups() -> None:
     assert (wide.stages(64, 256), wide.groups(64, 256)) == (4, 1)
 
 
-def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward data on an H200; Winograd's convolution is compared with them."""
-    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = replace(
+def h200() -> DeviceInfo:
+    return replace(
         core.context().device,
         device_class="nvidia",
         compute_capability=90,
@@ -326,6 +326,12 @@ def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.Monk
         local_memory=48 * 1024,
         max_work_group_size=1024,
     )
+
+
+def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward data on an H200; Winograd's convolution is compared with them."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    device = h200()
     for channels, size, tile in ((64, 56, "64x192"), (128, 28, "128x224"), (256, 14, "128x224"), (512, 7, "64x128")):
         for direction in ("forward", "backward_data"):
             text = f"conv {direction} n64 ic{channels} ih{size} iw{size} oc{channels} kh3 kw3 ph1 pw1"
@@ -334,3 +340,28 @@ def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.Monk
             assert choice.tile.name == f"{tile}x64-wgmma-tf32-halo"
             cycles = direct_cost(core.parse(text), device)
             assert cycles == choice.cycles + 2 * LAUNCH_CYCLES
+
+
+def test_deep_kernels_of_one_tap_are_rounded_where_that_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As measured on an H200: channels to outputs, pixels of a side, and the tile."""
+    monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
+    device = h200()
+    for channels, outputs, size, tile in (
+        (2048, 512, 7, "64x128x64-wgmma-tf32-halo-one-tap"),
+        (512, 2048, 7, "128x224x64-wgmma-tf32-halo-one-tap"),
+        (256, 1024, 14, "128x128x64-wgmma-tf32-halo-one-tap"),
+        (768, 192, 17, "64x128x64-wgmma-tf32-halo-one-tap"),
+        (1024, 256, 14, "256x128x32-wgmma-tf32"),
+        (512, 128, 28, "128x128x32-wgmma-tf32"),
+        (64, 256, 56, "128x64x32-wgmma-tf32-stream"),
+    ):
+        found = halo(f"conv forward n64 ic{channels} ih{size} iw{size} oc{outputs} kh1 kw1")
+        product = ProductShape(outputs, 64 * size**2, channels, 1, channels, found, one_tap=True)
+        assert choose(product, device, 4).tile.name == tile
+
+
+def test_few_columns_are_rounded_by_many_work_groups() -> None:
+    assert round_columns(256, 10**5, 132) == (64, 4)
+    assert round_columns(2048, 10**5, 132) == (8, 4)
+    assert round_columns(256, 2592, 132) == (8, 1)
+    assert round_columns(64, 5000, 132) == (16, 1)

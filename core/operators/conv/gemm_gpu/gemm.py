@@ -283,7 +283,8 @@ class _Builder:
         rows, row_bytes = round_up(product.rows, tile.m), 2 * tile.k
         packed, row_factors = taken(groups * rows * chunks * row_bytes, 16), taken(groups * product.rows * 4)
         pixels, factors = taken(groups * chunks * held * row_bytes, 16), taken(groups * halo.columns * 4)
-        columns, vectors = round_columns(product.channels)
+        known = groups * (product.rows + halo.columns)
+        columns, vectors = round_columns(product.channels, known, self.planner.device.compute_units)
         sizes = {"TILE_M": tile.m, "COLUMNS": columns, "VECTORS": vectors}
         arguments = (Buffer("w"), packed, row_factors, *self._row_arguments(product, weights))
         arguments += (Buffer(source), pixels, factors)

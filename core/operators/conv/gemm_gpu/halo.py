@@ -117,8 +117,12 @@ def halo_of(grids: list[Grid], channels: int) -> Halo | None:
     return halo
 
 
-def round_columns(channels: int) -> tuple[int, int]:
-    """Return the columns of a work-group of round_columns.cl, and the vectors of one of its work-items."""
+def round_columns(channels: int, columns: int, compute_units: int) -> tuple[int, int]:
+    """Return the columns of a work-group of round_columns.cl, of so many, and the vectors of one of its work-items.
+
+    As many as its registers hold, since neighbours are read together, but few enough that all compute units have some.
+    """
     vectors = ceil_div(channels, CHUNK) * CHUNK // 8
-    columns = next(each for each in ROUND_COLUMNS if each * vectors <= ROUND_ITEMS * ROUND_VECTORS)
-    return columns, ceil_div(columns * vectors, ROUND_ITEMS)
+    held = [each for each in ROUND_COLUMNS if each * vectors <= ROUND_ITEMS * ROUND_VECTORS]
+    chosen = next((each for each in held if columns >= each * compute_units * GROUPS), held[-1])
+    return chosen, ceil_div(chosen * vectors, ROUND_ITEMS)
