@@ -20,6 +20,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     const uint channel = get_group_id(0);
     OPEN_ROWS
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    const real scale = LOAD(OPEN(gamma), channel), offset = LOAD(OPEN(beta), channel);  // read while x arrives
     real values[WIDE * EACH], sums[WIDE], squares[WIDE];
     WIDTH sums[e] = squares[e] = 0;
     READ_ROUND(values, x, 0, steps)
@@ -28,7 +29,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
         if (step < steps) WIDTH sums[e] += values[WIDE * i + e];
     }
     real first = join_wide(sums), second = 0;
-    sum_group(&first, &second, firsts, seconds);
+    sum_group(&first, &second, firsts, seconds, 0);
     const real middle = first * share;
     WIDTH sums[e] = 0;
     STEPS {
@@ -43,10 +44,10 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     }
     first = join_wide(sums);
     second = join_wide(squares);
-    sum_group(&first, &second, firsts, seconds);
+    sum_group(&first, &second, firsts, seconds, 1);
     const real d = first * share, variance = second * share - d * d, spread = variance < 0 ? 0 : variance;
-    const real factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps);
-    const real level = LOAD(OPEN(beta), channel) - d * factor;
+    const real factor = scale / sqrt(spread + eps);
+    const real level = offset - d * factor;
     if (get_local_id(0) == 0) {
         PUT_VALUE(stored, mean, channel, middle + d)
         PUT_VALUE(stored, var, channel, spread)
@@ -67,10 +68,13 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     const bool quads =
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+#if WARPS
+    const real gain = LOAD(OPEN(gamma), channel) * inverse;  // read while x arrives
+#endif
     OPEN_KEPT
     SUM_PRODUCTS(0, steps)
     real first = join_wide(sums), second = join_wide(products);
-    sum_group(&first, &second, firsts, seconds);
+    sum_group(&first, &second, firsts, seconds, 0);
     second *= inverse;
     if (get_local_id(0) == 0) {
         PUT_VALUE(stored, dgamma, channel, second)
@@ -78,7 +82,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_channel
     }
     if (!dx_base) return;
     const real slope = inverse * second * share, mean_flow = first * share;
+#if !WARPS
     const real gain = LOAD(OPEN(gamma), channel) * inverse;
+#endif
     WRITE_BACKWARD(0, steps)
 }
 #endif

@@ -56,7 +56,7 @@
         if (step < end) WIDTH sums[e] += values[WIDE * i + e];                             \
     }                                                                                      \
     real first = join_wide(sums), second = 0;                                              \
-    sum_group(&first, &second, firsts, seconds);                                           \
+    sum_group(&first, &second, firsts, seconds, 0);                                        \
     const real shift = first / (real)(min(end - begin, (uint)(EACH * GROUP)) * WIDE);      \
     WIDTH sums[e] = 0;
 #define ADD_STATISTICS(start)                                                              \
@@ -73,7 +73,7 @@
 #define LEAVE_STATISTICS                                                                   \
     first = join_wide(sums);                                                               \
     second = join_wide(squares);                                                           \
-    sum_group(&first, &second, firsts, seconds);                                           \
+    sum_group(&first, &second, firsts, seconds, 1);                                        \
     if (LANE == 0) {                                                                       \
         global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
         const real d = first / (real)((end - begin) * WIDE);                               \
@@ -82,26 +82,42 @@
         to[2] = second - first * d;                                                        \
     }
 
+// Who joins the sums of a channel's parts: the work-group, or, where shuffles do it without a barrier and a lane has one
+// part at most, every warp for itself.
+#if WARPS && MAKES >= 5 && TEAM <= WARP
+#define JOIN_LANE (LANE % WARP)
+#define JOIN_LANES WARP
+#define JOIN_SUMS(turn)                                                                    \
+    first = sum_warp(first);                                                               \
+    second = sum_warp(second);
+#else
+#define JOIN_LANE LANE
+#define JOIN_LANES GROUP
+#define JOIN_SUMS(turn) sum_group(&first, &second, firsts, seconds, turn);
+#endif
+#define EACH_PART _Pragma("unroll") for (uint p = JOIN_LANE; p < parts; p += JOIN_LANES)
+
 // The norm's factor and level for x - middle, from what all parts of the channel left.
+#define OPEN_SCALE const real scale = LOAD(OPEN(gamma), channel), offset = LOAD(OPEN(beta), channel);
 #define PART_COUNT(p) (real)((min((p + 1) * part_steps, steps) - p * part_steps) * WIDE)
 #define JOIN_STATISTICS                                                                    \
-    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
+    volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE;\
     const real middle = of_channel[0];                                                     \
     first = second = 0;                                                                    \
-    for (uint p = LANE; p < parts; p += GROUP) {                                           \
+    EACH_PART {                                                                            \
         const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1];   \
         first = fma(PART_COUNT(p), apart, first);                                          \
     }                                                                                      \
-    sum_group(&first, &second, firsts, seconds);                                           \
+    JOIN_SUMS(0)                                                                           \
     const real d = first * share;                                                          \
     first = 0;                                                                             \
-    for (uint p = LANE; p < parts; p += GROUP) {                                           \
-        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d; \
+    EACH_PART {                                                                            \
+        const real apart = (of_channel[THREE * p] - middle) + of_channel[THREE * p + 1] - d;\
         first += fma(PART_COUNT(p) * apart, apart, of_channel[THREE * p + 2]);             \
     }                                                                                      \
-    sum_group(&first, &second, firsts, seconds);                                           \
-    const real spread = first * share, factor = LOAD(OPEN(gamma), channel) / sqrt(spread + eps); \
-    const real level = LOAD(OPEN(beta), channel) - d * factor;                             \
+    JOIN_SUMS(1)                                                                           \
+    const real spread = first * share, factor = scale / sqrt(spread + eps);                \
+    const real level = offset - d * factor;                                                \
     if (part == 0 && LANE == 0) {                                                          \
         PUT_VALUE(stored, mean, channel, middle + d)                                       \
         PUT_VALUE(stored, var, channel, spread)                                            \
@@ -111,7 +127,7 @@
 // The sums of a part's gradients and of their products with x - mean.
 #define LEAVE_PRODUCTS                                                                     \
     real first = join_wide(sums), second = join_wide(products);                            \
-    sum_group(&first, &second, firsts, seconds);                                           \
+    sum_group(&first, &second, firsts, seconds, 0);                                        \
     if (LANE == 0) {                                                                       \
         global real *to = OPEN(partial) + ((ulong)channel * parts + part) * THREE;         \
         to[0] = first;                                                                     \
@@ -120,18 +136,17 @@
 #define JOIN_PRODUCTS                                                                      \
     volatile global const real *of_channel = OPEN(partial) + (ulong)channel * parts * THREE; \
     first = second = 0;                                                                    \
-    for (uint p = LANE; p < parts; p += GROUP) {                                           \
+    EACH_PART {                                                                            \
         first += of_channel[THREE * p];                                                    \
         second += of_channel[THREE * p + 1];                                               \
     }                                                                                      \
-    sum_group(&first, &second, firsts, seconds);                                           \
+    JOIN_SUMS(1)                                                                           \
     second *= inverse;                                                                     \
     if (part == 0 && LANE == 0) {                                                          \
         PUT_VALUE(stored, dgamma, channel, second)                                         \
         PUT_VALUE(stored, dbeta, channel, first)                                           \
     }                                                                                      \
-    const real slope = inverse * second * share, mean_flow = first * share;                \
-    const real gain = LOAD(OPEN(gamma), channel) * inverse;
+    const real slope = inverse * second * share, mean_flow = first * share;
 
 // A team's group: its number, and the channel and the part that it stands for.
 #define COUNTER volatile global int *const
@@ -140,6 +155,7 @@
     local real team_firsts[GROUP * TEAM], team_seconds[GROUP * TEAM];                      \
     const uint number = get_group_id(0) * TEAM + IN_TEAM;
 #define MEET_TEAM barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+#define LEAVE_TEAM
 #else
 #define OPEN_TEAM                                                                          \
     local real team_firsts[GROUP], team_seconds[GROUP];                                    \
@@ -150,17 +166,27 @@
     }                                                                                      \
     barrier(CLK_LOCAL_MEM_FENCE);                                                          \
     const uint number = taken;
-// The first work-item has written the group's sums. The last one of the team to leave sets the counter back.
+// The first work-item has written the group's sums.
 #define MEET_TEAM                                                                          \
     if (get_local_id(0) == 0) {                                                            \
         COUNTER met = tickets + 1 + channel;                                               \
-        asm volatile("membar.gl;" ::: "memory");                                           \
+        asm volatile(TEAM_FENCE ::: "memory");                                             \
         atomic_inc(met);                                                                   \
         while (*met < TEAM) continue;                                                      \
-        asm volatile("membar.gl;" ::: "memory");                                           \
-        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0);                          \
+        asm volatile(TEAM_FENCE ::: "memory");                                             \
     }                                                                                      \
     barrier(CLK_LOCAL_MEM_FENCE);
+// The last one of the team to leave sets the counter back; nobody waits for that, so it comes after the result.
+#define LEAVE_TEAM                                                                         \
+    if (get_local_id(0) == 0) {                                                            \
+        COUNTER met = tickets + 1 + channel;                                               \
+        if (atomic_inc(met) == 2 * TEAM - 1) atomic_xchg(met, 0);                          \
+    }
+#if WARPS
+#define TEAM_FENCE "fence.acq_rel.gpu;"
+#else
+#define TEAM_FENCE "membar.gl;"
+#endif
 #endif
 #define OPEN_TEAM_PART                                                                     \
     OPEN_TEAM                                                                              \
@@ -192,6 +218,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_f
     const uint steps, const uint part_steps, const uint parts, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_PART(LAST_FIRST)
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    OPEN_SCALE
     real values[WIDE * EACH], first, second;
     if (y_base) {
         READ_ROUND(values, x, begin, end)
@@ -213,13 +240,16 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     const int pixels, const uint steps, const real share, const real eps SCALARS(SCALAR_LAST)) {
     OPEN_TEAM_PART
     const bool quads = QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(y));
+    OPEN_SCALE
     OPEN_STATISTICS
     ADD_STATISTICS(begin)
     LEAVE_STATISTICS
     MEET_TEAM
     JOIN_STATISTICS
-    if (!y_base) return;
-    WRITE_FORWARD(begin, end)
+    if (y_base) {
+        WRITE_FORWARD(begin, end)
+    }
+    LEAVE_TEAM
 }
 
 #elif MAKES == 3
@@ -265,6 +295,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void batchnorm_parts_b
         READ_ROUND(gradients, dy, begin, end)
     }
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+    const real gain = LOAD(OPEN(gamma), channel) * inverse;
     OPEN_KEPT
     JOIN_PRODUCTS
     if (!dx_base) return;
@@ -299,12 +330,15 @@ kernel __attribute__((reqd_work_group_size(TEAM_ITEMS, 1, 1))) void batchnorm_te
     const bool quads =
         QUAD_ALIGNED_stored(OPEN(x)) && QUAD_ALIGNED_stored(OPEN(dy)) && QUAD_ALIGNED_stored(OPEN(dx));
     const real mean_of_x = LOAD(OPEN(mean), channel), inverse = 1 / sqrt(LOAD(OPEN(var), channel) + eps);
+    const real gain = LOAD(OPEN(gamma), channel) * inverse;
     OPEN_KEPT
     SUM_PRODUCTS(begin, end)
     LEAVE_PRODUCTS
     MEET_TEAM
     JOIN_PRODUCTS
-    if (!dx_base) return;
-    WRITE_BACKWARD(begin, end)
+    if (dx_base) {
+        WRITE_BACKWARD(begin, end)
+    }
+    LEAVE_TEAM
 }
 #endif

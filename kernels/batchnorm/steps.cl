@@ -17,6 +17,10 @@
 #ifndef EACH
 #define EACH 4  // steps of a work-item that are on their way at once
 #endif
+#ifndef WARPS
+#define WARPS 0  // 1: sums through shuffles of NVIDIA's warps; real is float
+#endif
+#define WARP 32
 #ifndef LANE
 #define LANE ((uint)get_local_id(0))  // a work-item's number among the GROUP that take a channel or a part together
 #endif
@@ -94,8 +98,34 @@
         NEXT_PLACE                                                                         \
     }
 
-// The sums of all work-items' first and second, in a fixed order.
-void sum_group(real *first, real *second, local real *firsts, local real *seconds) {
+#if WARPS
+// The sums of a warp's work-items, the same bits in each: NVIDIA's OpenCL has no shuffles of its own.
+real sum_warp(real value) {
+    for (int apart = WARP / 2; apart; apart /= 2) {
+        real other;
+        asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(other) : "f"(value), "r"(apart));
+        value += other;
+    }
+    return value;
+}
+#endif
+
+// The sums of all work-items' first and second, in a fixed order. A work-group's calls are numbered by `turn`, 0 or 1.
+void sum_group(real *first, real *second, local real *firsts, local real *seconds, const int turn) {
+#if WARPS
+    const int lane = LANE, begin = turn * (GROUP / WARP);  // each turn has its own place, so one barrier is enough
+    const real ours = sum_warp(*first), others = sum_warp(*second);
+    if (lane % WARP == 0) {
+        firsts[begin + lane / WARP] = ours;
+        seconds[begin + lane / WARP] = others;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    *first = *second = 0;
+    for (int i = 0; i < GROUP / WARP; i++) {
+        *first += firsts[begin + i];
+        *second += seconds[begin + i];
+    }
+#else
     const int lane = LANE;
     firsts[lane] = *first;
     seconds[lane] = *second;
@@ -122,6 +152,7 @@ void sum_group(real *first, real *second, local real *firsts, local real *second
         *second += seconds[i];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+#endif
 }
 
 real join_wide(const real *sums) {
