@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts
 from clgraft.core.operators.fused import FusedProblem
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
 from clgraft.core.session.context import Context
 
@@ -28,6 +31,19 @@ FIVES = {
     "wide-row": "conv n1 ic2 ih3 iw331 oc3 kh5 kw5 ph2 pw2",
     "f16": "conv f16 n2 ic35 ih12 iw13 oc30 kh5 kw5 ph2 pw2 b1",
 }
+
+
+def an_h200() -> DeviceInfo:
+    """Return what clgraft knows of an H200, but for its check of halo tiles."""
+    return replace(
+        core.context().device,
+        device_class="nvidia",
+        compute_capability=90,
+        has_wgmma=True,
+        compute_units=132,
+        local_memory=48 * 1024,
+        max_work_group_size=1024,
+    )
 
 
 def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileChoice:

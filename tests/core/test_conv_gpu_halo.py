@@ -25,10 +25,10 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 )
 from clgraft.core.operators.conv.grid import backward_data_grids, forward_grid
 from clgraft.core.operators.conv.winograd_gpu.costs import direct_cost
-from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     OUTPUTS,
+    an_h200,
     expect_exact_in_tf32,
     expect_what_follows,
     forced_choice,
@@ -45,9 +45,7 @@ PROBLEMS = {
     "conv backward_data n5 ic130 ih7 iw7 oc32 kh3 kw3 ph1 pw1": (128, 128, 1, 1),
     "conv backward_data n2 ic20 ih6 iw8 oc64 kh3 kw2 pw1 dh2": (64, 96, 1, 1),
     "conv forward f16 n2 ic96 iw36 oc20 kw7 pw3": (64, 64, 1, 2),
-}
-# kernels of one tap, whose pixels and rows of weights have powers of their own
-ONE_TAP = {
+    # one tap: pixels have powers of their own, as rows of weights do
     "conv forward n3 ic200 ih7 iw7 oc70 kh1 kw1 b1": (64, 64, 1, 1),
     "conv backward_data n2 ic136 ih5 iw9 oc300 kh1 kw1": (128, 96, 1, 2),
     "conv forward g2 n2 ic80 ih17 iw3 oc90 kh1 kw1": (64, 128, 2, 1),
@@ -88,9 +86,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     yield wanted
 
 
-@pytest.mark.parametrize("text", [*PROBLEMS, *ONE_TAP])
+@pytest.mark.parametrize("text", PROBLEMS)
 def test_results_are_exact(text: str, forced: list) -> None:
-    forced[:] = {**PROBLEMS, **ONE_TAP}[text]
+    forced[:] = PROBLEMS[text]
     expect_exact_in_tf32(core.parse(text))
 
 
@@ -315,23 +313,10 @@ def test_stages_leave_room_for_two_work_groups() -> None:
     assert (wide.stages(64, 256), wide.groups(64, 256)) == (4, 1)
 
 
-def h200() -> DeviceInfo:
-    return replace(
-        core.context().device,
-        device_class="nvidia",
-        compute_capability=90,
-        has_wgmma=True,
-        has_wgmma_from_tiles=True,
-        compute_units=132,
-        local_memory=48 * 1024,
-        max_work_group_size=1024,
-    )
-
-
 def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward data on an H200; Winograd's convolution is compared with them."""
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = h200()
+    device = replace(an_h200(), has_wgmma_from_tiles=True)
     for channels, size, tile in ((64, 56, "64x192"), (128, 28, "128x224"), (256, 14, "128x224"), (512, 7, "64x128")):
         for direction in ("forward", "backward_data"):
             text = f"conv {direction} n64 ic{channels} ih{size} iw{size} oc{channels} kh3 kw3 ph1 pw1"
@@ -345,7 +330,7 @@ def test_kernels_of_several_taps_are_left_to_halo_tiles(monkeypatch: pytest.Monk
 def test_deep_kernels_of_one_tap_are_rounded_where_that_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """As measured on an H200: channels to outputs, pixels of a side, and the tile."""
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = h200()
+    device = replace(an_h200(), has_wgmma_from_tiles=True)
     for channels, outputs, size, tile in (
         (2048, 512, 7, "64x128x64-wgmma-tf32-halo-one-tap"),
         (512, 2048, 7, "128x224x64-wgmma-tf32-halo-one-tap"),

@@ -13,11 +13,10 @@ from clgraft.core.errors import ArgumentError, BuildError
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
-from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import hopper, ptx
 from clgraft.core.session.context import Context
-from tests.core.conv_checks import OUTPUTS, check, forced_choice, random_arrays, reference
+from tests.core.conv_checks import OUTPUTS, an_h200, check, forced_choice, random_arrays, reference
 
 ROWS, TF32_ROWS = (
     tuple(tile for tile in gpu_gemm_tiles.rows(name, 4) if not tile.stream) for name in ("nvidia", "nvidia:tf32")
@@ -181,18 +180,6 @@ def test_devices_get_what_they_have() -> None:
     assert micros(compute_capability=90, has_wgmma=True) == {"fma", "wgmma"}
     # three products are not faster than one of the other units there
     assert micros(compute_capability=90) == micros(compute_capability=86) == {"fma"}
-
-
-def an_h200() -> DeviceInfo:
-    return replace(
-        core.context().device,
-        device_class="nvidia",
-        compute_capability=90,
-        has_wgmma=True,
-        compute_units=132,
-        local_memory=48 * 1024,
-        max_work_group_size=1024,
-    )
 
 
 def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:

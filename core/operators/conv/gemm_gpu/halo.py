@@ -84,9 +84,14 @@ class Halo:
         """Return the work-groups with such a tile that have room in the local memory of a compute unit."""
         return self._groups(rows, pixels, self.stages(rows, pixels, buffers), buffers)
 
+    def _places(self, stages: int, buffers: int) -> int:
+        """Return the places for chunks of pixels in local memory."""
+        return stages if self.one_tap else buffers
+
     def _groups(self, rows: int, pixels: int, stages: int, buffers: int) -> int:
-        buffers = stages if self.one_tap else buffers
-        nbytes = (buffers * self.rows(pixels) + stages * rows) * ROW_BYTES + pixels * 12 + rows * 8
+        nbytes = (
+            (self._places(stages, buffers) * self.rows(pixels) + stages * rows) * ROW_BYTES + pixels * 12 + rows * 8
+        )
         return LOCAL_MEMORY // (nbytes + RESERVED)
 
     def serves(self, rows: int, pixels: int, busy: int, buffers: int) -> bool:
@@ -96,9 +101,8 @@ class Halo:
     def defines(self, rows: int, pixels: int, buffers: int) -> dict[str, Any]:
         """Return the kernel's macros for a tile of so many rows and virtual pixels, and so many chunks."""
         stages = self.stages(rows, pixels, buffers)
-        buffers = stages if self.one_tap else buffers
-        sizes = {"HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps, "HALO_BUFFERS": buffers}
-        return {"HALO": 1, **sizes, "STAGES": stages}
+        sizes = {"HALO_ROWS": self.rows(pixels), "HALO_TAPS": self.grid.taps}
+        return {"HALO": 1, **sizes, "HALO_BUFFERS": self._places(stages, buffers), "STAGES": stages}
 
 
 def halo_of(grids: list[Grid], channels: int) -> Halo | None:
