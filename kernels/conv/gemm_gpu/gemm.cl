@@ -8,7 +8,7 @@
 //
 // The products of Winograd's convolution (conv/winograd_gpu) are those of matrices in memory, whose loader is `matrices`.
 // conv/gemm_gpu/halo.cl is another kernel for forward and backward data on Hopper's matrix units in TF32,
-// conv/gemm_gpu/stream.cl one for kernels of one tap.
+// conv/gemm_gpu/stream.cl one for kernels of one tap, conv/gemm_gpu/filters.cl one for the gradient of their weights.
 //
 // A work-group makes a tile of C: tiles of A and B pass through local memory, two or three at a time, and a work-item
 // keeps a register tile of scalars. Micro kernels multiply tiles: one in plain OpenCL C, two for NVIDIA's matrix units,
@@ -75,6 +75,11 @@
 #define STREAM 0
 #endif
 
+// 1: conv/gemm_gpu/filters.cl is the product.
+#ifndef FILTERS
+#define FILTERS 0
+#endif
+
 // 1: a work-group leaves its sums in the workspace for conv_sum.
 #ifndef SPLIT
 #define SPLIT 0
@@ -122,7 +127,7 @@
 
 #if (LOADER == 1 && !HALO && !STREAM) || LOADER == 3
 #include "conv/gemm_gpu/vectors_of_rows.cl"
-#elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS)
+#elif LOADER == 4 || (LOADER == 2 && PIXEL_VECTORS && !FILTERS)
 #include "conv/gemm_gpu/vectors_of_columns.cl"
 #endif
 
@@ -136,7 +141,7 @@
 #if LOADER == 1 && !HALO
 #include "conv/gemm_gpu/pack.cl"
 #endif
-#if HALO || STREAM
+#if HALO || STREAM || FILTERS
 #elif LOADER == 1
 #include "conv/gemm_gpu/gather.cl"
 #elif LOADER > 2
@@ -187,6 +192,8 @@
 #include "conv/gemm_gpu/halo.cl"
 #elif PRODUCT && STREAM
 #include "conv/gemm_gpu/stream.cl"
+#elif PRODUCT && FILTERS
+#include "conv/gemm_gpu/filters.cl"
 #elif PRODUCT
 #if SCALAR_ITEMS
 __attribute__((intel_vec_len_hint(1)))

@@ -17,6 +17,7 @@ import numpy as np
 
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID, PHASE_GRID, TAPS, TARGET
+from clgraft.core.operators.conv.gemm_gpu.filters import turned
 from clgraft.core.operators.conv.gemm_gpu.halo import (
     BUFFERS,
     ITEMS,
@@ -434,6 +435,7 @@ class _Builder:
         choice = self.choose(product)
         defines = {
             **choice.tile.defines(),
+            **({"TURNED": int(turned(choice.tile, rows, channels))} if choice.tile.filters else {}),
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,
             "BOUNDED": int(not _inside(grid)),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clgraft.core.errors import Declined
+from clgraft.core.operators.conv.gemm_gpu import filters
 from clgraft.core.operators.conv.gemm_gpu.halo import BUFFERS, ROW_BYTES, Halo
 from clgraft.core.operators.conv.gemm_gpu.halo import STAGES as HALO_STAGES
 from clgraft.core.operators.conv.gemm_gpu.stream import streams
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("tiles.txt")
 BUSY = ("busy_whole", "busy_mixed", "busy_pixels", "busy_vectors")
 NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BUSY)
-HALO, STREAM, ONE_TAP = "halo", "stream", "one-tap"
+HALO, STREAM, FILTERS, ONE_TAP = "halo", "stream", "filters", "one-tap"
 SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
 MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
@@ -67,6 +68,7 @@ class GroupTile:
     tf32: bool = False  # one product of operands rounded to TF32, instead of three
     taps: bool = False  # only for kernels of several taps, of each of which a step has some channels
     stream: bool = False  # of wgmma: work-groups walk over tiles of pixels of one tap, see `stream.py`
+    filters: bool = False  # of wgmma: gradients of filters of one tap, see `filters.py`
     one_tap: bool = False  # of halo: for kernels of one tap, the others are for kernels of several
     halo: bool = False  # of wgmma: what all taps of the pixels meet is in local memory once, see `halo.py`
 
@@ -74,7 +76,8 @@ class GroupTile:
     def name(self) -> str:
         """The tile as a setting: rows, columns and depth, and the micro kernel if it is not the portable one."""
         words = [f"{self.m}x{self.n}x{self.k}", self.micro if self.micro != "fma" else "", TF32 if self.tf32 else ""]
-        words += [HALO if self.halo else "", STREAM if self.stream else "", ONE_TAP if self.one_tap else ""]
+        words += [HALO if self.halo else "", STREAM if self.stream else ""]
+        words += [FILTERS if self.filters else "", ONE_TAP if self.one_tap else ""]
         return "-".join(filter(None, words))
 
     @property
@@ -92,6 +95,8 @@ class GroupTile:
         """Local memory, with the padding and the taps of the loader that needs most."""
         if self.halo:  # the least, see `serves`
             return ROW_BYTES * (self.n + min(HALO_STAGES) * self.m) + 1024
+        if self.filters:
+            return filters.FEWEST_STAGES * filters.step_bytes(self) + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -120,6 +125,7 @@ class GroupTile:
             **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
             **({"TF32": 1} if self.tf32 else {}),
             **({"STREAM": 1} if self.stream else {}),
+            **({"FILTERS": 1, "STAGES": filters.stages(self)} if self.filters else {}),
         }
 
 
@@ -179,6 +185,7 @@ def rows(device_class: str, size: int) -> tuple[GroupTile, ...]:
                 taps="taps" in settings,
                 halo=HALO in settings,
                 stream=STREAM in settings,
+                filters=FILTERS in settings,
                 one_tap=ONE_TAP in settings,
             )
             found.setdefault(words[0], []).append(tile)
@@ -210,6 +217,8 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     """Return whether a tile is meant for a product and computes it with the accuracy of its dtype."""
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
+    if tile.filters:
+        return product.vectors and filters.stages(tile) >= filters.FEWEST_STAGES
     if tile.stream:
         return product.one_tap and streams(tile, product.rows, product.depth)
     if tile.halo:
@@ -227,7 +236,10 @@ def counts(product: ProductShape, tile: GroupTile) -> tuple[int, int, int]:
     columns, unit = (
         (product.halo.columns, product.halo.grid.taps) if tile.halo and product.halo else (product.columns, 1)
     )
-    tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n) * product.groups
+    tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n)
+    if tile.filters:
+        tiles = filters.tiles(tile, product.rows, columns)
+    tiles *= product.groups
     return tiles, ceil_div(product.depth, tile.k * unit), unit
 
 
@@ -264,6 +276,8 @@ def choose(
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
+            if tile.filters and (parts == 1 or length * tile.k > SUMMED_DEPTH):
+                continue
             finish = FINISH_CYCLES * area * (1 if tile.stream else 1 + 1 / busy)
             each = length * tile.k * area / LANES * (size // 4) / speed + finish
             full, rest = divmod(ceil_div(tiles * parts, device.compute_units), busy)
@@ -294,6 +308,8 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
     tiles, chunks, unit = counts(product, tile)
     length = ceil_div(chunks, parts) if chunks else 0
     parts = ceil_div(chunks, length) if chunks else 1
+    if tile.filters and (parts == 1 or length * tile.k > SUMMED_DEPTH):
+        raise Declined(f"tiles {name} are for 2 parts and more, of a depth of {SUMMED_DEPTH} at most")
     if tiles * parts > LARGEST:
         raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
     if parts > 1 and parts * product.rows * product.columns * product.groups * size > SPLIT_BYTES:
