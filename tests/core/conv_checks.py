@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts, rows
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
@@ -178,6 +179,44 @@ def expect_exact_in_tf32(problem: core.ConvProblem) -> None:
     np.testing.assert_array_equal(result, exact)
     plan.run(**arrays, **{output: core.accumulate(result)})
     np.testing.assert_array_equal(result, 2 * exact)
+
+
+def expect_exact_at_odd_addresses(problem: core.ConvProblem, accumulate: bool = False) -> None:
+    """Expect exact results of whole numbers in arrays whose first elements are at no multiple of a vector."""
+    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
+    arrays = whole_numbers(problem)
+    moved = {name: np.empty(array.size + 1, np.float32)[1:].reshape(array.shape) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        moved[name][:] = array
+    exact = reference(problem, arrays)
+    result = np.full(exact.size + 1, 7 if accumulate else np.nan, np.float32)[1:].reshape(exact.shape)
+    plan.run(**moved, **{OUTPUTS[problem.direction]: core.accumulate(result) if accumulate else result})
+    np.testing.assert_array_equal(result, exact + 7 if accumulate else exact)
+
+
+def expect_operands_rounded_to_nearest(problem: core.ConvProblem) -> None:
+    """Expect that what TF32 ignores is never more than half of the last bit, and that errors have both signs."""
+    arrays = {a.name: np.abs(random_arrays(problem)[a.name]) for a in problem.arguments() if a.role == "in"}
+    exact = reference(problem, arrays)
+    result = np.full(exact.shape, np.nan, np.float32)
+    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, **{OUTPUTS[problem.direction]: result})
+    error = (result - exact) / exact
+    assert np.abs(error).max() <= 2.0**-10 + problem.terms * 2.0**-23
+    assert abs(error.mean()) < 2.0**-15 < np.abs(error).max()
+
+
+def products_of(problem: core.ConvProblem, monkeypatch: pytest.MonkeyPatch) -> list[ProductShape]:
+    """Return the products that the GEMM of GPUs chooses tiles for."""
+    products: list[ProductShape] = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        products.append(product)
+        return forced_choice(product, rows("gpu", 4)[0], 1)
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    context = Context.on(None)
+    gpu_gemm.plan(problem, context.planner)
+    return products
 
 
 def expect_what_follows(problem: FusedProblem) -> None:

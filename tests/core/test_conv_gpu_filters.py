@@ -29,9 +29,11 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     an_h200,
+    expect_exact_at_odd_addresses,
     expect_exact_in_tf32,
+    expect_operands_rounded_to_nearest,
     forced_choice,
-    random_arrays,
+    products_of,
     reference,
     whole_numbers,
 )
@@ -91,23 +93,14 @@ def test_more_results_are_exact(text: str, forced: list) -> None:
 def test_both_operands_are_the_one_in_local_memory(forced: list) -> None:
     force(forced, (256, 64, 2))
     tile, _ = forced
-    assert filters.turned(tile, 40, 300) and not filters.turned(tile, 300, 40)
+    assert filters.turned(tile.m, tile.n, 40, 300) and not filters.turned(tile.m, tile.n, 300, 40)
     for sizes in ("ic300 iw12 oc40", "ic40 iw12 oc300"):
         expect_exact_in_tf32(core.parse(f"conv backward_filter n9 {sizes} kw1"))
 
 
 def test_arrays_that_are_not_aligned(forced: list) -> None:
     force(forced, (64, 64, 2))
-    problem = core.parse("conv backward_filter n5 ic40 iw48 oc70 kw1")
-    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
-    arrays = whole_numbers(problem)
-    moved = {name: np.empty(array.size + 1, np.float32)[1:].reshape(array.shape) for name, array in arrays.items()}
-    for name, array in arrays.items():
-        moved[name][:] = array
-    exact = reference(problem, arrays)
-    result = np.full(exact.size + 1, np.nan, np.float32)[1:].reshape(exact.shape)
-    plan.run(**moved, dw=result)
-    np.testing.assert_array_equal(result, exact)
+    expect_exact_at_odd_addresses(core.parse("conv backward_filter n5 ic40 iw48 oc70 kw1"))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -124,16 +117,8 @@ def test_nan_and_infinity_reach_only_what_meets_them(value: float, forced: list)
 
 
 def test_operands_are_rounded_to_the_nearest(forced: list) -> None:
-    """What the units ignore is never more than half of the last bit, and errors have both signs."""
     force(forced, (64, 64, 2))
-    problem = core.parse("conv backward_filter n9 ic64 ih4 iw5 oc64 kh1 kw1")
-    arrays = {a.name: np.abs(random_arrays(problem)[a.name]) for a in problem.arguments() if a.role == "in"}
-    exact = reference(problem, arrays)
-    result = np.full(exact.shape, np.nan, np.float32)
-    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, dw=result)
-    error = (result - exact) / exact
-    assert np.abs(error).max() <= 2.0**-10 + problem.terms * 2.0**-23
-    assert abs(error.mean()) < 2.0**-15 < np.abs(error).max()
+    expect_operands_rounded_to_nearest(core.parse("conv backward_filter n9 ic64 ih4 iw5 oc64 kh1 kw1"))
 
 
 @pytest.mark.parametrize(
@@ -149,15 +134,7 @@ def test_operands_are_rounded_to_the_nearest(forced: list) -> None:
     ],
 )
 def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    products: list[ProductShape] = []
-
-    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
-        products.append(product)
-        return forced_choice(product, rows("gpu", 4)[0], 1)
-
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
-    context = Context.on(None)
-    gpu_gemm.plan(core.parse(text), context.planner)
+    products = products_of(core.parse(text), monkeypatch)
     assert products and not any(serves(tile_of(64, 64), product) for product in products)
 
 
@@ -166,8 +143,9 @@ def test_rows_fit_the_kernel() -> None:
     assert len(tiles) == 4
     for tile in tiles:
         assert tile.m == 4 * tile.item_m and tile.item_n == 2 and tile.micro == "wgmma" and tile.tf32, tile
-        assert filters.stages(tile) >= filters.FEWEST_STAGES, tile
-        assert filters.stages(tile) * filters.step_bytes(tile) + 1024 <= HOPPER_LOCAL_MEMORY // tile.busy_vectors, tile
+        stages = filters.stages(tile.m, tile.n, tile.busy_vectors)
+        assert stages >= filters.FEWEST_STAGES, tile
+        assert stages * filters.step_bytes(tile.m, tile.n) + 1024 <= HOPPER_LOCAL_MEMORY // tile.busy_vectors, tile
 
 
 @pytest.mark.parametrize("rows_, columns, pixels", [(256, 64, 64 * 3136), (64, 256, 8 * 3136), (1024, 256, 64 * 196)])

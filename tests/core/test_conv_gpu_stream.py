@@ -29,10 +29,12 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     OUTPUTS,
     check,
+    expect_exact_at_odd_addresses,
     expect_exact_in_tf32,
+    expect_operands_rounded_to_nearest,
     expect_what_follows,
     forced_choice,
-    random_arrays,
+    products_of,
     reference,
     whole_numbers,
 )
@@ -100,16 +102,7 @@ def test_what_follows_is_computed(forced: list) -> None:
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_arrays_that_are_not_aligned(accumulate: bool, forced: list) -> None:
     forced[:] = [tile_of(64, 64)]
-    problem = core.parse(next(iter(PROBLEMS)))
-    plan = Context.on(None).plan(problem, algorithm="gpu_gemm")
-    arrays = whole_numbers(problem)
-    moved = {name: np.empty(array.size + 1, np.float32)[1:].reshape(array.shape) for name, array in arrays.items()}
-    for name, array in arrays.items():
-        moved[name][:] = array
-    exact = reference(problem, arrays)
-    result = np.full(exact.size + 1, 7 if accumulate else np.nan, np.float32)[1:].reshape(exact.shape)
-    plan.run(**moved, y=core.accumulate(result) if accumulate else result)
-    np.testing.assert_array_equal(result, exact + 7 if accumulate else exact)
+    expect_exact_at_odd_addresses(core.parse(next(iter(PROBLEMS))), accumulate)
 
 
 @pytest.mark.parametrize("direction, value", [("forward", np.nan), ("backward_data", np.inf)])
@@ -131,16 +124,8 @@ def test_nan_and_infinity_reach_only_what_meets_them(direction: str, value: floa
 
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
 def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> None:
-    """What the units ignore is never more than half of the last bit, and errors have both signs."""
     forced[:] = [tile_of(64, 64)]
-    problem = core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction)
-    arrays = {a.name: np.abs(random_arrays(problem)[a.name]) for a in problem.arguments() if a.role == "in"}
-    exact = reference(problem, arrays)
-    result = np.full(exact.shape, np.nan, np.float32)
-    Context.on(None).plan(problem, algorithm="gpu_gemm").run(**arrays, **{OUTPUTS[direction]: result})
-    error = (result - exact) / exact
-    assert np.abs(error).max() <= 2.0**-10 + problem.terms * 2.0**-23
-    assert abs(error.mean()) < 2.0**-15 < np.abs(error).max()
+    expect_operands_rounded_to_nearest(core.parse("conv n3 ic64 ih4 iw5 oc64 kh1 kw1").with_direction(direction))
 
 
 @pytest.mark.parametrize(
@@ -159,15 +144,7 @@ def test_operands_are_rounded_to_the_nearest(direction: str, forced: list) -> No
     ],
 )
 def test_other_problems_are_left_to_other_tiles(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    products: list[ProductShape] = []
-
-    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
-        products.append(product)
-        return forced_choice(product, rows("gpu", 4)[0], 1)
-
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
-    context = Context.on(None)
-    gpu_gemm.plan(core.parse(text), context.planner)
+    products = products_of(core.parse(text), monkeypatch)
     assert products and not any(serves(tile_of(64, 64), product) for product in products)
 
 

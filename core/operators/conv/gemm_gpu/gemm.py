@@ -435,7 +435,7 @@ class _Builder:
         choice = self.choose(product)
         defines = {
             **choice.tile.defines(),
-            **({"TURNED": int(turned(choice.tile, rows, channels))} if choice.tile.filters else {}),
+            **({"TURNED": int(turned(choice.tile.m, choice.tile.n, rows, channels))} if choice.tile.filters else {}),
             "LOADER": PIXELS,
             "TARGET": TO_FILTER,
             "BOUNDED": int(not _inside(grid)),

@@ -96,7 +96,7 @@ class GroupTile:
         if self.halo:  # the least, see `serves`
             return ROW_BYTES * (self.n + min(HALO_STAGES) * self.m) + 1024
         if self.filters:
-            return filters.FEWEST_STAGES * filters.step_bytes(self) + 1024
+            return filters.FEWEST_STAGES * filters.step_bytes(self.m, self.n) + 1024
         if self.micro == "wgmma":  # A in one part or two, on a boundary
             return STAGES * self.k * (self.images * self.m + self.n + 8) * self.bytes + self.n * 16 + 1024
         padding = 16 if self.micro == "mma" else 8
@@ -125,7 +125,7 @@ class GroupTile:
             **({"MICRO_KERNEL": MICRO_KERNELS[self.micro]} if self.micro != "fma" else {}),
             **({"TF32": 1} if self.tf32 else {}),
             **({"STREAM": 1} if self.stream else {}),
-            **({"FILTERS": 1, "STAGES": filters.stages(self)} if self.filters else {}),
+            **({"FILTERS": 1, "STAGES": filters.stages(self.m, self.n, self.busy_vectors)} if self.filters else {}),
         }
 
 
@@ -218,7 +218,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.filters:
-        return product.vectors and filters.stages(tile) >= filters.FEWEST_STAGES
+        return product.vectors and filters.stages(tile.m, tile.n, tile.busy_vectors) >= filters.FEWEST_STAGES
     if tile.stream:
         return product.one_tap and streams(tile, product.rows, product.depth)
     if tile.halo:
@@ -238,7 +238,7 @@ def counts(product: ProductShape, tile: GroupTile) -> tuple[int, int, int]:
     )
     tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n)
     if tile.filters:
-        tiles = filters.tiles(tile, product.rows, columns)
+        tiles = filters.tiles(tile.m, tile.n, product.rows, columns)
     tiles *= product.groups
     return tiles, ceil_div(product.depth, tile.k * unit), unit
 
