@@ -9,7 +9,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
-from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts, rows
+from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice, counts, rows, serves
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
@@ -52,6 +52,19 @@ def forced_choice(product: ProductShape, tile: GroupTile, parts: int) -> TileCho
     _, pieces, steps = counts(product, tile)
     length = ceil_div(pieces, parts)
     return TileChoice(tile, ceil_div(pieces, length) if pieces else 1, length * steps)
+
+
+def force_choices(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Return a list for a tile and, if it is not 1, a number of parts, which are then chosen for every product."""
+    wanted: list = []
+
+    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
+        tile, *parts = wanted
+        assert serves(tile, product)
+        return forced_choice(product, tile, *(parts or [1]))
+
+    monkeypatch.setattr(gpu_gemm, "choose", choose)
+    return wanted
 
 
 def random_arrays(problem: core.ConvProblem, seed: int = 0) -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ Data are small whole numbers, whose products and sums are exact in TF32 and floa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +13,11 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import filters
-from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     HOPPER_LOCAL_MEMORY,
     SUMMED_DEPTH,
     GroupTile,
     ProductShape,
-    TileChoice,
     choose,
     insist,
     rows,
@@ -32,7 +29,7 @@ from tests.core.conv_checks import (
     expect_exact_at_odd_addresses,
     expect_exact_in_tf32,
     expect_operands_rounded_to_nearest,
-    forced_choice,
+    force_choices,
     products_of,
     reference,
     whole_numbers,
@@ -60,17 +57,9 @@ def tile_of(m: int, n: int) -> GroupTile:
 
 
 @pytest.fixture
-def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+def forced(monkeypatch: pytest.MonkeyPatch) -> list:
     """A tile and a number of parts, which are then chosen for every product."""
-    wanted: list = []
-
-    def choose(product: ProductShape, device: object, size: int, split: bool = True, only: object = None) -> TileChoice:
-        tile, parts = wanted
-        assert serves(tile, product)
-        return forced_choice(product, tile, parts)
-
-    monkeypatch.setattr(gpu_gemm, "choose", choose)
-    yield wanted
+    return force_choices(monkeypatch)
 
 
 def force(forced: list, sizes: tuple[int, int, int]) -> None:

@@ -218,7 +218,7 @@ def serves(tile: GroupTile, product: ProductShape) -> bool:
     if tile.taps and not (0 < product.channels < product.depth and product.channels % tile.k == 0):
         return False
     if tile.filters:
-        return product.vectors and filters.stages(tile.m, tile.n, tile.busy_vectors) >= filters.FEWEST_STAGES
+        return product.vectors
     if tile.stream:
         return product.one_tap and streams(tile, product.rows, product.depth)
     if tile.halo:
@@ -236,11 +236,16 @@ def counts(product: ProductShape, tile: GroupTile) -> tuple[int, int, int]:
     columns, unit = (
         (product.halo.columns, product.halo.grid.taps) if tile.halo and product.halo else (product.columns, 1)
     )
-    tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n)
     if tile.filters:
         tiles = filters.tiles(tile.m, tile.n, product.rows, columns)
-    tiles *= product.groups
-    return tiles, ceil_div(product.depth, tile.k * unit), unit
+    else:
+        tiles = ceil_div(product.rows, tile.m) * ceil_div(columns, tile.n)
+    return tiles * product.groups, ceil_div(product.depth, tile.k * unit), unit
+
+
+def _serves_parts(tile: GroupTile, parts: int, length: int) -> bool:
+    """Return whether a tile is made for so many parts of the depth, each of `length` tiles' depths."""
+    return not tile.filters or (parts > 1 and length * tile.k <= SUMMED_DEPTH)
 
 
 def splits(chunks: int, tiles: int, units: int, busy: int) -> list[int]:
@@ -276,7 +281,7 @@ def choose(
             sums = parts * product.rows * product.columns * product.groups
             if parts > 1 and sums * size > SPLIT_BYTES:
                 continue
-            if tile.filters and (parts == 1 or length * tile.k > SUMMED_DEPTH):
+            if not _serves_parts(tile, parts, length):
                 continue
             finish = FINISH_CYCLES * area * (1 if tile.stream else 1 + 1 / busy)
             each = length * tile.k * area / LANES * (size // 4) / speed + finish
@@ -308,7 +313,7 @@ def insist(product: ProductShape, device: DeviceInfo, size: int, name: str, part
     tiles, chunks, unit = counts(product, tile)
     length = ceil_div(chunks, parts) if chunks else 0
     parts = ceil_div(chunks, length) if chunks else 1
-    if tile.filters and (parts == 1 or length * tile.k > SUMMED_DEPTH):
+    if not _serves_parts(tile, parts, length):
         raise Declined(f"tiles {name} are for 2 parts and more, of a depth of {SUMMED_DEPTH} at most")
     if tiles * parts > LARGEST:
         raise Declined(f"{tiles * parts} work-groups are more than {LARGEST}")
