@@ -115,9 +115,8 @@ struct clg_plan_s {
     clg_binding *bindings;
     uint32_t *writes;
     uint8_t *modes;               /* bit m: an output may have mode m */
-    cl_object *tables;            /* memory with values that never change */
     char **names;                 /* whole: an argument's struct may cut its name */
-    uint32_t argument_count, launch_count, binding_count, scalar_count, table_count;
+    uint32_t argument_count, launch_count, binding_count, scalar_count;
     bool apart; /* outputs share no memory with other arguments */
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */

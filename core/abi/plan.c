@@ -20,9 +20,7 @@ static void plan_free(void *object) {
     struct clg_plan_s *p = object;
     for (uint32_t i = 0; p->launches && i < p->launch_count; i++)
         if (p->launches[i].kernel) cl_release_kernel(p->launches[i].kernel);
-    for (uint32_t i = 0; i < p->table_count; i++) cl_release_mem(p->tables[i]);
     struct clg_context_s *context = p->context;
-    free(p->tables);
     free(p->description);
     free(p->label);
     free(p->arguments);
@@ -50,15 +48,6 @@ static void *copy(const void *from, size_t count, size_t size) {
     return to;
 }
 
-/* Sets a kernel's argument to memory of the plan's own with these bytes. */
-static int32_t set_table(struct clg_plan_s *p, cl_object kernel, uint32_t position, const void *bytes, size_t count) {
-    int32_t code = 0;
-    cl_object mem = cl_create_buffer(p->context->context, CL_MEM_READ_WRITE_ | CL_MEM_COPY_HOST_PTR_, count, (void *)bytes, &code);
-    if (!mem) return code;
-    p->tables[p->table_count++] = mem;
-    return cl_set_arg(kernel, position, sizeof mem, &mem);
-}
-
 /* What never changes between runs is set here, once. */
 static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) {
     for (uint32_t l = 0; l < p->launch_count; l++) {
@@ -69,7 +58,6 @@ static clg_status set_constants(struct clg_plan_s *p, const uint8_t *constants) 
             int32_t code = 0;
             if (binding->kind == CLG_BIND_CONSTANT) code = cl_set_arg(launch->kernel, position, binding->bytes, &binding->value);
             if (binding->kind == CLG_BIND_STRUCT) code = cl_set_arg(launch->kernel, position, binding->bytes, constants + binding->value);
-            if (binding->kind == CLG_BIND_TABLE) code = set_table(p, launch->kernel, position, constants + binding->value, binding->bytes);
             if (binding->kind == CLG_BIND_LOCAL) code = cl_set_arg(launch->kernel, position, binding->value, NULL);
             if (binding->kind == CLG_BIND_TICKETS) code = cl_set_arg(launch->kernel, position, sizeof p->context->tickets, &p->context->tickets);
             if (code) return clg_cl_fail("clSetKernelArg of a constant", code);
@@ -94,10 +82,10 @@ static clg_status check_spec(const clg_plan_spec *spec) {
             uint32_t limit = binding->kind == CLG_BIND_BUFFER || binding->kind == CLG_BIND_ACCUMULATE ? spec->argument_count
                              : binding->kind == CLG_BIND_SCALAR                                       ? spec->scalar_count
                                                                                                       : UINT32_MAX;
-            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_TABLE || binding->index >= limit ||
+            if (binding->kind < CLG_BIND_BUFFER || binding->kind > CLG_BIND_TICKETS || binding->index >= limit ||
                 (binding->kind == CLG_BIND_BUFFER && binding->value > spec->arguments[binding->index].bytes) ||
                 (binding->kind == CLG_BIND_CONSTANT && binding->bytes > sizeof binding->value) ||
-                ((binding->kind == CLG_BIND_STRUCT || binding->kind == CLG_BIND_TABLE) && (binding->value > spec->constant_bytes || !binding->bytes ||
+                (binding->kind == CLG_BIND_STRUCT && (binding->value > spec->constant_bytes || !binding->bytes ||
                                                       binding->bytes > spec->constant_bytes - binding->value)))
                 return clg_fail(CLG_INVALID_ARGUMENT, "[plan] got binding %u of launch %u malformed", b, l);
         }
@@ -184,7 +172,6 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->writes = copy(spec->writes, spec->write_count, sizeof *spec->writes);
     const size_t count = (size_t)spec->argument_count + 1;
     p->names = calloc(count, sizeof *p->names);
-    p->tables = calloc((size_t)spec->binding_count + 1, sizeof *p->tables);
     if (spec->modes) p->modes = copy(spec->modes, spec->argument_count, 1);
     p->first_use = malloc(count * sizeof *p->first_use);
     p->last_use = malloc(count * sizeof *p->last_use);
@@ -195,7 +182,7 @@ clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg
     p->bound = calloc(p->bound_count + 1, sizeof *p->bound);
     p->pieces = calloc(2 * count, sizeof *p->pieces);
     p->marks = calloc(count, sizeof *p->marks);
-    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names || !p->tables ||
+    if (!p->description || !p->label || !p->arguments || !p->bindings || !p->launches || !p->writes || !p->names ||
         (spec->modes && !p->modes) || !p->first_use || !p->last_use || !p->by_first || !p->by_last || !p->resolved || !p->bound ||
         !p->pieces || !p->marks || !name_arguments(p, spec->names)) {
         p->launch_count = 0;

@@ -17,8 +17,7 @@ enum {
     CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
     CLG_BIND_LOCAL = 6,      /* bytes of local memory */
     CLG_BIND_STRUCT = 7,     /* bytes of the spec's constants, from byte number value on: a struct by value */
-    CLG_BIND_TICKETS = 8,    /* the context's counter: an int that is 0 before every launch, which leaves it so */
-    CLG_BIND_TABLE = 9       /* memory of the plan's own with such bytes as CLG_BIND_STRUCT takes */
+    CLG_BIND_TICKETS = 8     /* the context's counter: an int that is 0 before every launch, which leaves it so */
 };
 
 typedef struct clg_binding {

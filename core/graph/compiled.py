@@ -11,13 +11,11 @@ import numpy as np
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
-from clgraft.core.graph.joined import Joiner, join_launches, possible
 from clgraft.core.graph.passes import optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.structure import Node
-from clgraft.core.log import log
 from clgraft.core.operators.fused import in_kernel
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.device import DeviceInfo
@@ -26,7 +24,7 @@ from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime.plan import Plan, accumulate
 
 
-class Context(Joiner, Protocol):
+class Context(Protocol):
     """What a graph is compiled for: `clgraft.core.session.Context` is one."""
 
     lifetime: Any
@@ -297,42 +295,10 @@ class CompiledGraph:
         signature = Signature(placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
         kept = {**constants, **prepare(self._context, preparation, constants)}
         kept = {name: array for name, array in kept.items() if name not in unread}
-        joined = self._joined(launches, signature)
-
-        def hand_over(launches: Launches) -> tuple[Any, Signature, Report, dict[str, Any]]:
-            report = self._report(placed, signature, launches, kept, counts)
-            details = "\n".join([str(report), *map(" | ".join, report.algorithms)])
-            described = replace(signature, details=details)
-            return self._context.hand_over(described, launches, "graph"), described, report, kept
-
-        try:
-            return hand_over(joined)
-        except BuildError as error:
-            if joined is launches:
-                raise
-            log.info("launches are not joined: %s", error)
-        return hand_over(launches)
-
-    def _joined(self, launches: Launches, signature: Signature) -> Launches:
-        """Return launches of which some are joined, where that is switched on and pays."""
-        if "join" not in switched_on(self.passes) or not possible(self._context.device):
-            return launches
-        return join_launches(self._context, launches, signature.arguments(), signature.added, signature.graph.nodes)
-
-    def _report(
-        self,
-        placed: Placed,
-        signature: Signature,
-        launches: Launches,
-        kept: Collection[str],
-        counts: Mapping[str, int],
-    ) -> Report:
-        """Return what a plan needs: a graph's place, the launches, the names of its constants, what passes changed."""
-        before = signature.shown or self.graph
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
         staged = self._context.device.host_access == "staged"
         moved = [argument for argument in signature.arguments() if staged and argument.name not in kept]
-        return Report(
+        report = Report(
             nodes=len(placed.graph.nodes),
             nodes_before=len(self.graph.nodes),
             launches=sum(0 not in launch.global_size for launch in launches.launches),
@@ -347,6 +313,8 @@ class CompiledGraph:
             bytes_to_device=sum(argument.nbytes for argument in moved if argument.role != "out"),
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
+        signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
+        return self._context.hand_over(signature, launches, "graph"), signature, report, kept
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""

@@ -62,13 +62,6 @@ class Tickets:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Binds memory with values that never change, which belongs to the plan."""
-
-    value: bytes
-
-
-@dataclass(frozen=True)
 class Launch:
     """One kernel launch.
 

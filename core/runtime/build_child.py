@@ -51,10 +51,6 @@ def launch(context: Any, queue: Any, task: dict[str, Any]) -> None:
             set_argument(position, keep[-1])
             set_argument(position + 1, np.uint64(0))
             position += 2
-        elif kind == "table":  # of zeros: there is nothing to do
-            keep.append(cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.zeros(what, np.uint8)))
-            set_argument(position, keep[-1])
-            position += 1
         elif kind == "tickets":
             keep.append(cl.Buffer(context, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.full(1, NO_TICKETS, np.int32)))
             set_argument(position, keep[-1])

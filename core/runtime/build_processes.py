@@ -30,17 +30,7 @@ from typing import Any, Callable
 import numpy as np
 
 from clgraft.core.log import log, warn_once
-from clgraft.core.planning.launches import (
-    Accumulate,
-    Buffer,
-    Launch,
-    Launches,
-    Local,
-    Scalar,
-    Table,
-    Tickets,
-    Workspace,
-)
+from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, program_cache
@@ -96,7 +86,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         }
         notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
         missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
-        count = processes(sum(launches[key].kernel.parts for key in missing), len(missing))
+        count = processes(len(missing))
         if count:
             _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing], count)
             for key in missing:
@@ -220,8 +210,6 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
         return "local", item.nbytes
     if isinstance(item, Tickets):
         return "tickets", ""
-    if isinstance(item, Table):
-        return "table", len(item.value)
     if isinstance(item, StructConstant):
         return "value", item.value.hex()
     if isinstance(item, Scalar):

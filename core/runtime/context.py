@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,8 @@ from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import Problem
-from clgraft.core.runtime import build_processes, declarations, devices, hopper, joining, sources
+from clgraft.core.runtime import build_processes, declarations, devices, hopper, sources
 from clgraft.core.runtime.handover import label, plan_spec
-from clgraft.core.runtime.joining import Part
 from clgraft.core.runtime.outline import outlined_source
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
@@ -134,30 +133,11 @@ class DeviceContext:
         named = sources.functions(file).intersection(sources.WORD.findall(macros))
         outlined = self._outlines and "VL" in lines and "SCALAR_ITEMS" not in lines
         source = (outlined_source if outlined else sources.kernel_source)(file, name, named)
-        options, declared = ("-cl-std=CL1.2", *options), ""
+        options = ("-cl-std=CL1.2", *options)
         if self._declares:
+            macros = declarations.declarations(source, macros, STORAGE[dtype]) + macros
             options = (*options, declarations.WITHOUT_HEADER)
-            declared = declarations.declarations(source, macros, STORAGE[dtype])
-        text = macros + source
-        return PlannedKernel(self.programs, declared + text, options, name, text, STORAGE[dtype])
-
-    def joined_kernel(self, kernels: Sequence[tuple[PlannedKernel, Part, str]]) -> PlannedKernel:
-        """Return the kernel that runs launches of several kernels one after the other.
-
-        Parameters
-        ----------
-        kernels : sequence of (PlannedKernel, Part, str)
-            With the arguments of their functions (see `joining.joined_source`). All have the same STORAGE.
-        """
-        first = kernels[0][0]
-        every = [kernel.options for kernel, _, _ in kernels]
-        options = max(every, key=len)
-        pragmas = [joining.contract(option == options) if len(set(every)) > 1 else "" for option in every]
-        parts = [(part, pragma, arguments) for (_, part, arguments), pragma in zip(kernels, pragmas)]
-        source = joining.joined_source(parts, sources.kernel_source("common/joined.cl", "joined"), first.storage)
-        if declarations.WITHOUT_HEADER in options:
-            source = declarations.declarations(source, "", first.storage) + source
-        return PlannedKernel(self.programs, source, options, "joined", parts=len(parts))
+        return PlannedKernel(self.programs, macros + source, options, name)
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.

@@ -14,7 +14,6 @@ from clgraft.core.planning.launches import (
     Launches,
     Local,
     Scalar,
-    Table,
     Tickets,
     Workspace,
 )
@@ -135,12 +134,11 @@ def _binding(
     if isinstance(item, Constant):
         raw = np.asarray(item.value).tobytes()
         return {"kind": lib.CLG_BIND_CONSTANT, "bytes": len(raw), "value": int.from_bytes(raw, "little")}
-    if isinstance(item, (StructConstant, Table)):
+    if isinstance(item, StructConstant):
         constants += bytes(-len(constants) % 8)
         start = len(constants)
         constants += item.value
-        kind = lib.CLG_BIND_TABLE if isinstance(item, Table) else lib.CLG_BIND_STRUCT
-        return {"kind": kind, "bytes": len(item.value), "value": start}
+        return {"kind": lib.CLG_BIND_STRUCT, "bytes": len(item.value), "value": start}
     if isinstance(item, Scalar):
         return {"kind": lib.CLG_BIND_SCALAR, "index": scalars[item.name], "bytes": np.dtype(item.dtype).itemsize}
     if isinstance(item, Accumulate):

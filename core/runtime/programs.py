@@ -26,27 +26,11 @@ class PlannedKernel:
     function_name : str
     key : bytes
         Of its program.
-    text : str
-        The source without declarations of OpenCL's functions.
-    storage : int
-        The prelude's STORAGE.
-    parts : int
-        How many kernels it was joined from, about as many times as long as one it takes to compile.
     """
 
-    def __init__(
-        self,
-        programs: Programs,
-        source: str,
-        options: tuple[str, ...],
-        function_name: str,
-        text: str = "",
-        storage: int = 32,
-        parts: int = 1,
-    ) -> None:
+    def __init__(self, programs: Programs, source: str, options: tuple[str, ...], function_name: str) -> None:
         self._programs = programs
         self.source, self.options, self.function_name = source, options, function_name
-        self.text, self.storage, self.parts = text or source, storage, parts
         self.key = hashlib.sha256("\0".join((*options, source)).encode()).digest()
         self._built: Any = None
 

@@ -42,7 +42,7 @@ FITTING: dict[str, Callable[[Structure, Fits], Structure]] = {
 }
 # the memory plan asks for these: segments in parts of the batch, copies as views, values that are computed again where
 # memory is short, and launches that run once because they only prepare constants
-PLANNED = ("parts", "views", "recompute", "prepare", "join")
+PLANNED = ("parts", "views", "recompute", "prepare")
 NAMES = (*PASSES, *FITTING, *PLANNED)
 
 __all__ = [
