@@ -11,6 +11,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.depthwise import cpu_fixed
+from clgraft.core.operators.conv.depthwise.axes import PlaneAxis
 from tests.core.conv_checks import OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
 
@@ -42,7 +43,11 @@ def test_declines(text: str, reason: str) -> None:
 def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
     """As images of all sizes would; for the usual sizes, and where it is asked for, it serves."""
     monkeypatch.setenv("CLGRAFT_TUNE", "off")
-    for size, name in ((7, NAME), (35, NAME), (56, NAME), (9, "grouped_planes"), (57, "depthwise_rows")):
+    longest = cpu_fixed.MOST_VECTORS * core.context().device.vector_width
+    sizes = {7: NAME, 28: NAME, 35: NAME, 56: NAME, 9: "grouped_planes", 31: "depthwise_rows", 57: "depthwise_rows"}
+    for size, name in sizes.items():
+        if size > longest:
+            continue
         problem = core.parse(f"conv g8 n2 ic8 ih{size} iw{size} oc8 kh3 kw3 ph1 pw1")
         chosen = core.context().choose(problem)
         assert chosen.algorithm == name
@@ -52,6 +57,23 @@ def test_unusual_planes_build_no_programs_of_their_own(monkeypatch) -> None:
                 f"is the default for planes of usual images, got {size} elements along an axis",
             ) in chosen.declined
             assert core.context().choose(problem, NAME).algorithm == NAME
+
+
+@pytest.mark.parametrize("taps", [3, 5])
+@pytest.mark.parametrize("most", [3, 4, 5, 6, 8])
+@pytest.mark.parametrize("size", range(1, 36))
+def test_blocks_between_the_first_and_the_last_meet_no_other_rows(size: int, most: int, taps: int) -> None:
+    height = PlaneAxis(size, size, taps, 1, -(taps // 2), 1)
+
+    def met(rows: int) -> set[int]:
+        between = [u + k for u in range(rows, size - rows, rows) for k in range(rows)]
+        return {u + height.begin + i for u in between for i in range(taps)}
+
+    try:
+        assert met(cpu_fixed.rows_of_block(height, most)) <= set(range(size))
+        assert cpu_fixed.rows_of_block(height, most) <= most
+    except Declined:
+        assert not any(met(rows) <= set(range(size)) for rows in range(1, most + 1))
 
 
 def test_vectors_are_short_only_where_rows_are() -> None:
@@ -84,6 +106,8 @@ def test_refuses_other_settings(settings: dict[str, int]) -> None:
 def test_settings_change_no_bit(text: str) -> None:
     """A sum has one order, whatever the lanes and rows, and in planes whose results are computed one by one."""
     problem, context = core.parse(text), core.context()
+    if max(problem.out_size) > cpu_fixed.MOST_VECTORS * context.device.vector_width:
+        pytest.skip("the device's vectors are too short for the rows")
     for at_end in (False, True):
         check_within_pages(problem, NAME, at_end)
     check(context, problem, NAME, accumulate=True, seed=7)

@@ -88,7 +88,13 @@ def plan(
     if chosen or lanes not in (LEAST_LANES, most // 2, most) or not 1 <= rows <= ROWS:
         raise Declined(f"got settings {settings}, expected lanes of {most // 2} or {most} and rows up to {ROWS}")
     defines: dict[str, int | str] = {
-        **{"VL": lanes, "R": _rows(height, rows), "KH": height.taps, "KW": width.taps, "FLIP": int(not forward)},
+        **{
+            "VL": lanes,
+            "R": rows_of_block(height, rows),
+            "KH": height.taps,
+            "KW": width.taps,
+            "FLIP": int(not forward),
+        },
         **{"SH": height.stride, "SW": width.stride, "DW": width.step, "BH": height.begin, "BW": width.begin},
         **{"IH": height.source, "IW": width.source, "OH": height.size, "OW": width.size},
         **epilogue_defines(epilogue),
@@ -118,12 +124,13 @@ def lanes_of_rows(width: int, most: int) -> int:
     return min(max(1 << (width - 1).bit_length(), LEAST_LANES), most)
 
 
-def _rows(height: PlaneAxis, most: int) -> int:
+def rows_of_block(height: PlaneAxis, most: int) -> int:
     """Return the rows of a block, of blocks of which only the first and the last meet rows outside of the plane."""
-    rows = ceil_div(height.size, ceil_div(height.size, most))
-    second, before_last = rows * height.stride - height.pad, height.size - rows - 1
-    if ceil_div(height.size, rows) > 2 and (
-        second < 0 or before_last * height.stride - height.pad + height.taps > height.source
-    ):
-        raise Declined("serves padding that the first and the last rows meet alone")
-    return rows
+    for rows in range(ceil_div(height.size, ceil_div(height.size, most)), 0, -1):
+        blocks = ceil_div(height.size, rows)
+        second, before_last = rows, (blocks - 1) * rows - 1  # rows: the first and the last one of the blocks between
+        above = second * height.stride < height.pad
+        below = before_last * height.stride - height.pad + height.taps > height.source
+        if blocks <= 2 or not (above or below):
+            return rows
+    raise Declined("serves padding that the first and the last rows meet alone")
