@@ -137,8 +137,10 @@ def test_short_rows() -> None:
     ],
 )
 def test_declines(text: str, reason: str) -> None:
-    declined = dict(core.context().plan(core.parse(text)).declined)
-    assert all(reason in declined[algorithm] for algorithm in ALGORITHMS if algorithm != "grouped_planes")
+    for algorithm in ALGORITHMS:
+        if algorithm != "grouped_planes":
+            with pytest.raises(core.ProblemError, match=f"{algorithm}: .*{reason}"):
+                core.context().choose(core.parse(text), algorithm)
 
 
 @pytest.fixture(scope="module", params=["64 cores", "little local memory", "256-bit vectors"])
@@ -229,7 +231,9 @@ def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
 
 @pytest.mark.parametrize(("algorithm", "direction"), SERVED)
 def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
-    problem = core.parse(LINES["planes-7" if algorithm in SHORT else "planes-56"]).with_direction(direction)
+    names = ("planes-5", "planes-7") if algorithm in SHORT else ("planes-17", "planes-56")
+    problems = [core.parse(LINES[name]).with_direction(direction) for name in names]
+    problem = [one for one in problems if serves(core.context(), one, algorithm)][-1]  # vectors may be too short
     first, second = (check(core.context(), problem, algorithm) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
