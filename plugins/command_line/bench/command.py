@@ -188,9 +188,7 @@ class _Run:
     def against(self, peer: Peer, cases: Sequence[Case], nets: Sequence[tuple[str, int]]) -> set[str]:
         """Measure cases and nets against a peer with its best number of threads; return the cases that it has."""
         self.progress.show(f"threads of {peer.name}", self.done)
-        choice = peer_threads.choose(
-            peer, self.environment, lambda more: peer_process.trial(peer.name, {**self.environment, **more})
-        )
+        choice = peer_process.best(peer.name, self.environment)
         job = peer_process.job(peer.name, cases, nets, self.seconds)
         unserved = set()
         for message in peer_process.messages(job, {**self.environment, **choice.environment}):

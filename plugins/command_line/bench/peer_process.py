@@ -16,12 +16,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clgraft.plugins import registry
 from clgraft.plugins.command_line.bench import peer_threads, peers
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
-from clgraft.plugins.command_line.bench.peer_threads import Trial
+from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Trial
 from clgraft.plugins.plugin import REPORTED, PluginError
 
+CHOSEN = "CLGRAFT_CHOSEN_THREADS"  # a restarted program finds the choice in this variable
 CODE = "from clgraft.plugins.command_line.bench import peer_process; peer_process.serve()"
 
 
@@ -70,6 +72,26 @@ def trial(peer: str, environment: Mapping[str, str]) -> Trial:
     return Trial(*found["trial"])
 
 
+def best(peer: str, environment: Mapping[str, str]) -> Choice:
+    """Return the faster number of threads of a peer, each tried in a process with an environment."""
+    return peer_threads.choose(peers.known()[peer], environment, lambda more: trial(peer, {**environment, **more}))
+
+
+def restarted(peer: str) -> Threads:
+    """Start the running program again with a peer's best number of threads, and return them there.
+
+    For programs that measure one peer; what came before this call happens twice.
+    """
+    if CHOSEN not in os.environ:
+        environment = registry.environment()
+        choice = best(peer, environment)
+        sys.stdout.flush()
+        note = {CHOSEN: json.dumps([choice.chosen, choice.tried])}
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**environment, **choice.environment, **note})
+    chosen, tried = json.loads(os.environ.pop(CHOSEN))
+    return Threads.read({"count": _read_back(peer), "chosen": chosen, "tried": tried})
+
+
 def job(peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float) -> dict[str, Any]:
     """Return a job that measures cases and whole nets, which are pairs of a name and a batch size.
 
@@ -95,14 +117,11 @@ def work(
     from clgraft import core
     from clgraft.plugins.command_line.bench import operators
 
-    core.context()  # first: Intel's runtime cannot be loaded after OpenVINO, whose TBB is another version
-    os.environ["MXNET_SUBGRAPH_VERBOSE"] = os.environ.get("MXNET_SUBGRAPH_VERBOSE", "0")
+    core.context()  # before the peer: Intel's runtime cannot be loaded after OpenVINO, whose TBB is another version
     if trial:
         yield {"trial": peer_threads.tried(peers.known()[peer])}
     elif peer:
-        known = peers.known()[peer]
-        facts = {"version": peers.describe(peer), "mode": peers.mode(peer), "threads": peer_threads.read_back(known)}
-        yield {"peer": facts}
+        yield {"peer": {"threads": _read_back(peer), "version": peers.describe(peer), "mode": peers.mode(peer)}}
     for index, (set_name, name, text, lone) in enumerate(cases):
         one = LoneCase(OWN, name, text, case("", name, text).work) if lone else case(set_name, name, text)
         yield {"doing": f"{name} against {peer}" if peer else name}
@@ -116,6 +135,13 @@ def work(
         for row in importlib.import_module(peers.known()[peer].nets_module).measure([net], [batch], 20 * seconds):
             yield {"row": dataclasses.asdict(row)}
     yield {"done": True}
+
+
+def _read_back(peer: str) -> int:
+    from clgraft import core
+
+    core.context()
+    return peer_threads.read_back(peers.known()[peer])
 
 
 def serve() -> None:

@@ -67,6 +67,9 @@ class Choice(NamedTuple):
     chosen: str
     tried: dict[str, Trial]
 
+    def __str__(self) -> str:
+        return str(self.threads(self.tried[self.chosen].threads)) if self.tried else self.chosen
+
     def threads(self, count: int) -> Threads:
         """Return the choice with the number that was read back."""
         return Threads(count, self.chosen, self.tried)
