@@ -2,13 +2,16 @@
 
 Chains of one operator on arrays of 64 numbers run in every installed framework. The rows are microseconds per operator,
 forward, and forward with backward: a plan that is run by itself, clgraft's operator, the framework's operator, and an
-empty operator in the framework's own interface for Python code.
+empty operator in the framework's own interface for Python code. Each framework has a process of its own, and the faster
+of its default number of threads and all processors.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +20,7 @@ os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 import numpy as np
-from timing import compare
+from timing import compare, restarted
 
 from clgraft import core
 from clgraft.core.operators.pointwise.formulas import activation
@@ -165,19 +168,24 @@ def caffe_chains(count: int) -> Calls:
     return found
 
 
+CHAINS = {"mxnet": mxnet_chains, "caffe": caffe_chains}
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", type=int, default=50, help="in a chain")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each row")
     parser.add_argument("--only", default="", help="part of a row's name")
+    parser.add_argument("--framework", choices=tuple(CHAINS), help="default: each in a process of its own")
     options = parser.parse_args()
-    calls = kernels(options.operators)
-    for make in (mxnet_chains, caffe_chains):
-        try:
-            calls.update(make(options.operators))
-        except ImportError as error:
-            print(f"left out: {error}")
+    if options.framework is None:
+        here = [name for name in CHAINS if importlib.util.find_spec(name)]
+        for name in here:
+            subprocess.run([sys.executable, *sys.argv, f"--framework={name}"], check=True)
+        return 0 if here else 1
+    print(f"{options.framework}: {restarted(options.framework)}")
+    calls = {**kernels(options.operators), **CHAINS[options.framework](options.operators)}
     chosen = {name: call for name, call in calls.items() if options.only in name or name.startswith("plan alone")}
     print(f"device: {core.context().device.name}; microseconds per operator")
     times = compare(chosen, options.seconds * len(chosen))

@@ -3,8 +3,9 @@
     python benchmarks/caffe_regions.py resnet18 mobilenet --batch 8 --device pocl
 
 Inference, and a training step of forward and backward. Before it is timed, the loss and the gradients of both nets are
-compared. `--native` adds Caffe's own layers, `--cpp` the layers in C++, one by one. Times are those of the wall clock
-and of the processors: the latter mean more on a machine that does other work as well.
+compared. `--native` adds Caffe's own layers, with the faster of Caffe's default number of threads and all processors,
+`--cpp` the layers in C++, one by one. Times are those of the wall clock and of the processors: the latter mean more on
+a machine that does other work as well.
 """
 
 from __future__ import annotations
@@ -96,6 +97,10 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
+    if options.native:
+        from timing import restarted
+
+        print(f"Caffe: {restarted('caffe')}")
     import caffe
 
     from clgraft import core

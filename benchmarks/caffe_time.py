@@ -4,7 +4,8 @@
 
 Runs `caffe time` and `clgraft caffe time` in turns, each in a process of its own, so that no side's idle threads take
 the other one's cores. Prints the medians of Caffe's averages: forward, backward, and both; and which layers stay
-Caffe's own. Needs the command `caffe` and what the C++ layers need (docs/caffe.md).
+Caffe's own. Caffe has the faster of its default number of threads and all processors. Needs the command `caffe`, pycaffe
+and what the C++ layers need (docs/caffe.md).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def average(side: str, model: Path, iterations: int) -> tuple[dict[str, float], list[str]]:
+def average(side: str, model: Path, iterations: int, threads: dict[str, str]) -> tuple[dict[str, float], list[str]]:
     """Return Caffe's averages of one process in milliseconds, and what it says of layers that stay Caffe's own.
 
     Raises
@@ -48,7 +49,7 @@ def average(side: str, model: Path, iterations: int) -> tuple[dict[str, float], 
         When the command fails; says what it printed.
     """
     command = [*SIDES[side], "time", "-model", str(model), "-iterations", str(iterations)]
-    environment = {**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"}
+    environment = {**os.environ, **threads, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     found = {name: float(value) for name, value in AVERAGE.findall(done.stderr)}
     if done.returncode or len(found) != 3:
@@ -62,20 +63,25 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
+    from timing import best
+
     from clgraft import core
+    from clgraft.plugins import registry
     from clgraft.plugins.caffe.bench_nets import NETS
 
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} processes")
+    choice = best("caffe", registry.environment())
+    print(f"Caffe: {choice}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in options.nets:
             model = Path(folder) / f"{name}.prototxt"
             model.write_text(NETS[name](options.batch, True, options.size))
-            _, kept = average("clgraft", model, 1)  # builds kernels
+            _, kept = average("clgraft", model, 1, choice.environment)  # builds kernels
             print(*kept, sep="\n", end="\n" * bool(kept))
             runs: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
             for _ in range(options.runs):
                 for side, found in runs.items():
-                    found.append(average(side, model, options.iterations)[0])
+                    found.append(average(side, model, options.iterations, choice.environment)[0])
             for what in runs["Caffe"][0]:
                 own, ours = ([run[what] for run in runs[side]] for side in SIDES)
                 ratios = sorted(a / b for a, b in zip(own, ours))

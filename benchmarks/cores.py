@@ -4,7 +4,8 @@
 
 For each number of cores, in processes that may use no others: what launches cost (`launch_costs.py`); then for each
 net inference, forward and backward, and a training step with MXNet's SGD, for MXNet alone in a process, clgraft's
-regions alone in a process, and both in turns in one. Of the regions' time it says what their calls take. Their
+regions alone in a process, and both in turns in one. MXNet has as many threads as cores, or without `--threads` the
+faster of its default number and all processors. Of the regions' time it says what their calls take. Their
 launches are enqueued once more on a queue with the driver's clock: in the order of the net, which gives the time in
 kernels and between them, and each alone several times in a row. Tables show both problem by problem next to what the
 measured peaks allow, and the launches with fewer work-groups than twice the cores.
@@ -26,9 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from timing import best
 
+from clgraft.plugins import registry
 from clgraft.plugins.command_line import events
-from clgraft.plugins.command_line.bench import threads
+from clgraft.plugins.command_line.bench import peer_threads, peers, threads
 
 ACTIONS = ("inference", "gradients", "training")
 AGAIN = 5  # runs of a launch alone, of which the shortest counts
@@ -279,6 +282,8 @@ def child(options: argparse.Namespace) -> None:
             found = compare({kind: getattr(net, action) for kind, net in sides.items()}, 2 * options.seconds, 3)
             print(f"  in turns, {action}: " + ", ".join(f"{k} {1e3 * t.median:.1f} ms" for k, t in found.items()))
         return
+    if side == "native":
+        print(f"  MXNet computes with {peer_threads.read_back(peers.known()['mxnet'])} threads")
     calls = Calls()
     for action in ACTIONS:
         calls.reset()
@@ -294,7 +299,10 @@ def run(options: argparse.Namespace, side: str, name: str, count: int | None, fo
     """Start a child process for one side of a net, on so many cores; the folder is for what the runtime writes."""
     words = [f"--child={side},{name}", f"--batch={options.batch}", f"--size={options.size}"]
     words += [f"--seconds={options.seconds}", f"--rows={options.rows}"] + ["--build"] * options.build
-    bound: dict[str, Any] = {"env": dict(os.environ)} if count is None else threads.bound(threads.cores()[:count])
+    if count is None:
+        bound: dict[str, Any] = {"env": {**os.environ, **options.chosen}}
+    else:
+        bound = threads.bound(threads.cores()[:count])
     if side == "regions" and not options.build:
         file = Path(folder, f"{name}-{count}")
         file.touch()
@@ -307,6 +315,7 @@ def run(options: argparse.Namespace, side: str, name: str, count: int | None, fo
 def main() -> None:
     """Measure what the command line says."""
     options = parse()
+    options.chosen = {}
     if options.child:
         child(options)
         return
@@ -322,6 +331,10 @@ def show(options: argparse.Namespace, folder: str) -> None:
         return
     counts: list[int | None] = [int(word) for word in options.threads.split(",")] if options.threads else [None]
     parts = options.parts.split(",")
+    if options.nets and None in counts:
+        choice = best("mxnet", registry.environment())
+        options.chosen = choice.environment
+        print(f"MXNet: {choice}")
     for count in counts:
         print(f"== {count or len(threads.cores())} cores", flush=True)
         if "machine" in parts:

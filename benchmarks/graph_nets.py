@@ -4,7 +4,8 @@
 
 Each net is described once and built twice, as a graph and as a PyTorch module, with the same parameters. Inference and
 training (forward and every gradient, batch norm with the batch's statistics) are checked against each other first.
-The peer's time is the best of eager mode, channels last, and with ``--compile`` torch.compile.
+The peer's time is the best of eager mode, channels last, and with ``--compile`` torch.compile; on the CPU with the
+faster of its default number of threads and all processors.
 
     python benchmarks/graph_nets.py resnet50 --batch 32 --device gpu --peer none --arrays device,host,versions
 
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import time
 from typing import Any
 
 import numpy as np
+from timing import restarted
 
 from clgraft import core
 from clgraft.core.graph import GraphBuilder
@@ -379,6 +382,10 @@ def main() -> None:
     parser.add_argument("--arrays", default="device", help="of device, host and versions; the first one meets the peer")
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
+    if options.peer == "cpu":
+        if options.device:
+            os.environ["CLGRAFT_DEVICE"] = options.device
+        print(f"PyTorch: {restarted('torch')}")
     context = core.context(options.device)
     print(f"{context.device}; batch {options.batch}, {options.size} pixels; medians of {options.repeats}, ms")
     for net in options.nets:

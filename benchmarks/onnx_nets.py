@@ -1,18 +1,21 @@
-"""Inference of ONNX nets exported from torchvision: clgraft, ONNX Runtime and OpenVINO, in turns in one process.
+"""Inference of ONNX nets exported from torchvision: clgraft in turns with ONNX Runtime, then with OpenVINO.
 
     python benchmarks/onnx_nets.py --device pocl
     python benchmarks/onnx_nets.py mobilenet_v2 --batch 1 --cpu-time
 
-Needs torch, torchvision, onnx, onnxruntime and, without --no-openvino, openvino. Weights are random. Each peer has as
-many threads as the OpenCL device has compute units. With --cpu-time the figure is the processor time of all threads of
-a run, which other programs on the machine disturb less; ONNX Runtime's threads then sleep while they wait.
+Needs torch, torchvision, onnx, onnxruntime and openvino, or those of --peers. Weights are random. Each peer has a
+process of its own, and the faster of its default number of threads and all processors. With --cpu-time the figure is
+the processor time of all threads of a run, which other programs on the machine disturb less; ONNX Runtime's threads
+then sleep while they wait.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,13 +25,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from timing import compare, geometric_mean
+from timing import compare, geometric_mean, restarted
 
 from clgraft import core
+from clgraft.plugins.command_line import arguments
 from clgraft.plugins.onnx import Session
 from clgraft.plugins.onnx.bench_runtimes import onnxruntime, openvino
 
 NETS = ("resnet50", "vgg16", "mobilenet_v2", "efficientnet_b0", "densenet121", "squeezenet1_0")
+PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 SIZE = 224
 
 
@@ -48,20 +53,16 @@ def contenders(path: str, options: argparse.Namespace) -> dict[str, Callable[[],
     session = Session(path, options.device)
     model, batch = onnx.load(path), options.batch
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch  # OpenVINO plans for fixed sizes
-    threads = core.context(options.device).device.compute_units
-    runtime = onnxruntime(model, threads, spinning=not options.cpu_time)
     given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
+    (peer,) = options.peers
+    runtime = openvino(model) if peer == "openvino" else onnxruntime(model, spinning=not options.cpu_time)
     calls: dict[str, Callable[[], Any]] = {
         "clgraft": lambda: session.run(given)["y"],
-        "ONNX Runtime": lambda: runtime(given)[0],
+        PEERS[peer]: lambda: runtime(given)[0],
     }
-    if options.openvino:
-        vino = openvino(model, threads)
-        calls["OpenVINO"] = lambda: vino(given)[0]
-    results = {name: np.array(call()) for name, call in calls.items()}
-    for name, y in results.items():
-        error = np.abs(y - results["ONNX Runtime"]).max() / np.abs(results["ONNX Runtime"]).max()
-        assert error < 1e-4, f"{path}: {name} is {error:.1e} away from ONNX Runtime"
+    ours, theirs = (np.array(call()) for call in calls.values())
+    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    assert error < 1e-4, f"{path}: clgraft is {error:.1e} away from {PEERS[peer]}"
     return calls
 
 
@@ -87,9 +88,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each net")
     parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
-    parser.add_argument("--no-openvino", dest="openvino", action="store_false", help="leave OpenVINO out")
+    parser.add_argument("--peers", type=arguments.words, default=list(PEERS), help=f"of {','.join(PEERS)}")
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()
+    if len(options.peers) > 1:
+        for peer in options.peers:
+            subprocess.run([sys.executable, *sys.argv, f"--peers={peer}"], check=True)
+        return
+    if options.device:
+        os.environ["CLGRAFT_DEVICE"] = options.device
+    (peer,) = options.peers
+    print(f"{PEERS[peer]}: {restarted(peer)}")
     device = core.context(options.device).device
     print(
         f"{device.platform}, {device.name}, {device.compute_units} compute units; batch {options.batch}, {SIZE} pixels"

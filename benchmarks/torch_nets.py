@@ -6,7 +6,8 @@
 The sides are eager PyTorch in both layouts (channels first and channels last), inductor, and clgraft. A training step
 is forward, cross entropy, backward and stochastic gradient descent with momentum. For each side the medians of the wall
 clock and of the processors' time are printed, in milliseconds, and how many times ours they are. Processor time says
-less about threads that wait, but is what a machine that does other work allows to compare.
+less about threads that wait, but is what a machine that does other work allows to compare. PyTorch has the faster of
+its default number of threads and all processors.
 
 With `--peer cuda` PyTorch's sides compute on the CUDA device, eager in both layouts, in float32 without TF32, with
 `cudnn.benchmark`. Images come from host memory on all sides, and the logits, or the loss, go back there. Their
@@ -24,6 +25,7 @@ import time
 from typing import Any, Callable
 
 import torch
+from timing import restarted
 from torch.nn import functional
 
 SIDES = {"cpu": ("eager", "channels last", "inductor", "clgraft"), "cuda": ("eager", "channels last", "clgraft")}
@@ -174,6 +176,8 @@ def main() -> None:
     """Measure and print a table."""
     options = parse()
     set_up(options)
+    if options.peer == "cpu":
+        print(f"PyTorch: {restarted('torch')}")
     for name in options.nets:
         print(name, flush=True)
         print_times(measure(prepare(name, options), options))

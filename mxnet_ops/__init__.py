@@ -4,9 +4,10 @@ import atexit
 import os
 import weakref
 
-from clgraft.mxnet_ops.engine import numpy_compat, openmp  # noqa: F401  # isort: skip  (before MXNet, which needs both)
+from clgraft.mxnet_ops.engine import numpy_compat, openmp  # isort: skip  (before MXNet, which needs both)
 
-import mxnet
+with openmp.threads_kept():
+    import mxnet
 
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
 from clgraft.mxnet_ops.engine.calls import lib as _lib

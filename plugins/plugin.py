@@ -103,13 +103,17 @@ class Peer:
         The package that must be installed.
     operators : str
         The module with a function ``sides(case)`` that returns the calls ``native`` and ``clgraft`` of a case, or
-        instead of ``native`` one for each of its layouts, and with a text ``MODE``: how they are called.
+        instead of ``native`` one for each of its layouts, and with a text ``MODE``: how they are called. It may have a
+        function ``threads()`` that returns the number of threads that the framework computes with.
     nets : tuple of str
         The whole nets that it can measure.
     nets_module : str
         The module with a function ``measure(names, batches, seconds)`` that yields rows of whole nets.
     fallback : bool
         Measured by default only where no other peer is installed.
+    thread_variables : tuple of str
+        Environment variables that set its number of threads, which it reads when it is imported. Without them only
+        its default is measured.
     """
 
     name: str
@@ -118,6 +122,7 @@ class Peer:
     nets: tuple[str, ...] = ()
     nets_module: str = ""
     fallback: bool = False
+    thread_variables: tuple[str, ...] = ()
 
 
 class Plugin:

@@ -77,6 +77,7 @@ class CaffePlugin(Plugin):
                 "clgraft.plugins.caffe.bench_layers",
                 ("resnet18", "mobilenet"),
                 "clgraft.plugins.caffe.bench_nets",
+                thread_variables=("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"),
             )
         ]
 

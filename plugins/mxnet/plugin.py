@@ -61,6 +61,7 @@ class MXNetPlugin(Plugin):
                 "clgraft.plugins.mxnet.bench_operators",
                 ("alexnet", "resnet18", "resnet50", "vgg16", "mobilenet", "mobilenetv2"),
                 "clgraft.plugins.mxnet.bench_nets",
+                thread_variables=("OMP_NUM_THREADS",),
             )
         ]
 

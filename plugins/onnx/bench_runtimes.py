@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from clgraft.plugins.onnx.plugin import THREADS
+
 Run = Callable[[Mapping[str, np.ndarray]], list[Any]]
 
 
-def _processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _threads(threads: int) -> int:
+    """Return a number of threads, by default what the environment says; 0: the library's own default."""
+    return threads or int(os.environ.get(THREADS) or 0)
 
 
 def onnxruntime(model: onnx.ModelProto, threads: int = 0, spinning: bool = True) -> Run:
@@ -24,14 +26,14 @@ def onnxruntime(model: onnx.ModelProto, threads: int = 0, spinning: bool = True)
     ----------
     model : onnx.ModelProto
     threads : int
-        Number of threads; 0: as many as there are processors.
+        Number of threads; 0: what `plugin.THREADS` says in the environment, else the library's own default.
     spinning : bool
         Whether threads that wait keep their processors busy, which is faster for the run and slower for all others.
     """
     import onnxruntime as package
 
     options = package.SessionOptions()
-    options.intra_op_num_threads = threads or _processors()
+    options.intra_op_num_threads = _threads(threads)
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     session = package.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return lambda given: session.run(None, dict(given))
@@ -47,7 +49,7 @@ def openvino(model: onnx.ModelProto, threads: int = 0) -> Run:
     runtime = package.Core()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads or _processors(),
+        "INFERENCE_NUM_THREADS": _threads(threads),
         "NUM_STREAMS": 1,
     }
     request = runtime.compile_model(runtime.read_model(model.SerializeToString()), "CPU", settings)

@@ -12,6 +12,7 @@ from clgraft.plugins.onnx import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, Task
 
 PACKAGE = "clgraft.plugins.onnx"
+THREADS = "CLGRAFT_PEER_THREADS"  # ours: these libraries take a number of threads by their API alone
 NETS = ("resnet50", "vgg19", "densenet121", "squeezenet", "inception_v2", "shufflenet")
 
 
@@ -42,7 +43,7 @@ class OnnxPlugin(Plugin):
     def peers(self) -> Sequence[Peer]:
         places = {"onnxruntime": ("bench_operators", "bench_nets"), "openvino": ("bench_openvino", "bench_openvino")}
         return [
-            Peer(name, name, f"{PACKAGE}.{operators}", NETS, f"{PACKAGE}.{nets}")
+            Peer(name, name, f"{PACKAGE}.{operators}", NETS, f"{PACKAGE}.{nets}", thread_variables=(THREADS,))
             for name, (operators, nets) in places.items()
         ]
 

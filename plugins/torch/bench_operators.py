@@ -40,6 +40,11 @@ def on_gpu() -> bool:
     return core.context().device.host_access == "staged" and torch.cuda.is_available()
 
 
+def threads() -> int:
+    """Return the number of threads that PyTorch computes with."""
+    return int(torch.get_num_threads())
+
+
 def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
     work, there = case.work, on_gpu()

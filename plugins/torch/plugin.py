@@ -13,7 +13,8 @@ class TorchPlugin(Plugin):
     name = "torch"
 
     def peers(self) -> Sequence[Peer]:
-        return [Peer("torch", "torch", "clgraft.plugins.torch.bench_operators")]
+        variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        return [Peer("torch", "torch", "clgraft.plugins.torch.bench_operators", thread_variables=variables)]
 
 
 PLUGIN = TorchPlugin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -38,3 +39,40 @@ def test_mxnets_library_reads_it():
     if "GOMP_" not in shown:
         pytest.skip("MXNet uses another OpenMP library")
     assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", shown)) == {str(openmp.ROUNDS)}
+
+
+COMPUTE = """
+import clgraft.mxnet_ops, ctypes, mxnet
+x = mxnet.nd.ones((1, 4, 9, 9))
+mxnet.nd.Convolution(x, mxnet.nd.ones((4, 4, 3, 3)), kernel=(3, 3), num_filter=4, no_bias=True).wait_to_read()
+print(ctypes.CDLL("libgomp.so.1").omp_get_max_threads())
+"""
+
+
+def printed_number(text, **given):
+    """Return the number that a program prints in an environment without numbers of threads but those given."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_NUM", "MKL_NUM"))}
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, env={**environment, **given}, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "first, given, expected",
+    [
+        ('ctypes.CDLL("libgomp.so.1").omp_set_num_threads(7)', {}, 7),  # as another library of the process may do
+        ('ctypes.CDLL("libgomp.so.1")', {}, len(os.sched_getaffinity(0))),
+        ("", {}, len(os.sched_getaffinity(0))),  # MXNet loads the library
+        ("", {"OMP_NUM_THREADS": "5"}, 5),
+    ],
+)
+def test_openmps_number_of_threads_stays(first, given, expected):
+    assert printed_number(f"import ctypes\n{first}\n{COMPUTE}", **given) == expected
+
+
+@pytest.mark.parametrize("order", ["torch, clgraft.mxnet_ops", "clgraft.mxnet_ops, torch"])
+def test_pytorch_keeps_its_threads(order):
+    if not all(importlib.util.find_spec(name) for name in ("torch", "mxnet")):
+        pytest.skip("needs PyTorch next to MXNet")
+    ask = "import torch\nprint(torch.get_num_threads())"
+    assert printed_number(f"import {order}\n{ask}") == printed_number(ask)

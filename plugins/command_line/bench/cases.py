@@ -149,7 +149,12 @@ def cases(names: Sequence[str], batch: int | None = None, only: str = "") -> Ite
             text = line if batch is None else re.sub(r"\bn\d+\b", f"n{batch}", line)
             if only in label and text not in seen:
                 seen.add(text)
-                yield Case(name, label, text, _element(text) if name == ELEMENTS else parse(text))
+                yield case(name, label, text)
+
+
+def case(set_name: str, name: str, text: str) -> Case:
+    """Return the case of a problem's line, which says the forward problem."""
+    return Case(set_name, name, text, _element(text) if set_name == ELEMENTS else parse(text))
 
 
 def _element(text: str) -> Element:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
-from clgraft.plugins.command_line.bench import peers
+from clgraft.plugins.command_line.bench import peer_process, peer_threads, peers, report
+from clgraft.plugins.command_line.bench.cases import Case
 from clgraft.plugins.command_line.bench.peaks import Peaks
-from clgraft.plugins.command_line.bench.results import Results, command_line
-from clgraft.plugins.plugin import PluginError
+from clgraft.plugins.command_line.bench.results import Results, Row, command_line
+from clgraft.plugins.plugin import Peer, PluginError
 
 SETS = ("classic", "depthwise", "norms", "poolings", "elements")
 
@@ -25,7 +28,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     bench = commands.add_parser(
         "bench",
         help="measure the operators, or whole nets, against the frameworks' own",
-        description="Measure against every framework that is installed, both sides in this process, in turn. Sets hold "
+        description="Measure against every framework that is installed, each in a process of its own with the faster "
+        "of its default number of threads and all processors, both sides in turn. Sets hold "
         "problems of common networks: alexnet, classic, depthwise, elements, mobilenet, norms, poolings, resnet50, "
         f"vgg16 (default: {' '.join(SETS)}); unseen those that no tuned row names, channels_last some of classic and "
         "poolings with layout=nhwc. Above 1 ours is faster.",
@@ -40,6 +44,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     bench.add_argument(
         "--peers", type=arguments.words, metavar="P,P", help=f"of {', '.join(known)} (default: all that are installed)"
     )
+    bench.add_argument("--device", metavar="SELECTOR", help=arguments.DEVICE_HELP)
     bench.add_argument("--nets", type=arguments.words, metavar="N,N", help=f"whole nets ({nets})")
     bench.add_argument("--only", default="", metavar="TEXT", help="part of the names of the wanted cases")
     bench.add_argument(
@@ -84,7 +89,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or read what was measured, and write what was asked for."""
-    from clgraft.plugins.command_line.bench import plots, report, threads
+    from clgraft.plugins.command_line.bench import plots, threads
 
     if options.earlier:
         runs = [Results.read(path) for path in options.earlier]
@@ -126,8 +131,8 @@ def _processor() -> str:
 
 def _measure(options: argparse.Namespace) -> Results:
     from clgraft import core
-    from clgraft.plugins.command_line.bench import operators, peaks, report
-    from clgraft.plugins.command_line.bench.named import named
+    from clgraft.plugins.command_line.bench import peaks
+    from clgraft.plugins.command_line.bench.named import LoneCase, named
 
     names = peers.available(options.peers)
     batches = options.batch or [None]
@@ -135,58 +140,84 @@ def _measure(options: argparse.Namespace) -> Results:
     work = [case for batch in batches for case in named(wanted, batch, options.only)]
     if wanted and not work:
         raise PluginError(f"[bench] got --only {options.only}, expected a part of the name of a case of {wanted}")
-    nets = {net for name in names for net in peers.known()[name].nets}
+    known = peers.known()
+    nets = {net for name in names for net in known[name].nets}
     unknown = sorted(set(options.nets or ()) - nets)
     if unknown:
         raise PluginError(f"[bench] got nets {unknown}, expected some of {sorted(nets)}, nets of the peers {names}")
-    device = str(core.context().device)
-    found = peaks.measure()
+    context = core.context(options.device)
+    found = peaks.measure(context)
     results = Results(
-        device,
+        str(context.device),
         command_line(),
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        peer_threads.processors(),
         found.flops,
         found.bandwidth,
-        {name: peers.describe(name) for name in names},
         processor=_processor(),
-        modes={name: peers.mode(name) for name in names},
     )
-    print(f"on {device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
-    total = operators.pairs(work, names)
+    print(f"on {context.device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
+    shared = [case for case in work if not isinstance(case, LoneCase)]
+    jobs = []
+    for name in names:
+        own = [(net, batch) for net in options.nets or () if net in known[name].nets for batch in options.batch or [8]]
+        if shared or own:
+            jobs.append((name, shared, own))
+    total = sum(len(cases) + len(own) for _, cases, own in jobs) + len(work) - len(shared)
+    served: set[str] = set()
     with terminal.Progress(sys.stdout, total, still=True) as progress:
-        for row in operators.measure(work, names, options.seconds, progress.show):
-            if isinstance(row, str):
-                print(f"not measured: {row}", file=sys.stderr, flush=True)
-                continue
-            results.rows.append(row)
-            progress.print(report.line(row, found))
-        if options.nets:
-            _measure_nets(options, names, results, found, progress)
+        run = _Run(options, results, found, progress)
+        for name, cases, own in jobs:
+            served |= run.against(known[name], cases, own)
+        run.alone([case for case in work if case.text not in served])
     report.print_sums(results, sys.stdout)
     return results
 
 
-def _measure_nets(
-    options: argparse.Namespace, names: list[str], results: Results, found: Peaks, progress: terminal.Progress
-) -> None:
-    import importlib
+class _Run:
+    """Starts the processes of peers, one after the other, and prints and keeps what they send."""
 
-    from clgraft.plugins.command_line.bench import report
+    def __init__(
+        self, options: argparse.Namespace, results: Results, found: Peaks, progress: terminal.Progress
+    ) -> None:
+        self.seconds, self.results, self.peaks, self.progress = options.seconds, results, found, progress
+        self.environment = registry.environment()
+        if options.device:
+            self.environment["CLGRAFT_DEVICE"] = options.device
+        self.done = 0
 
-    batches = options.batch or [8]
-    known = peers.known()
-    work = [
-        (known[name], net, batch)
-        for name in names
-        for net in options.nets
-        if net in known[name].nets
-        for batch in batches
-    ]
-    for done, (peer, net, batch) in enumerate(work):
-        what = f"{net} batch {batch} against {peer.name}"
-        progress.show(what, done, len(work))
-        if not progress.drawn:  # a net takes minutes: say what happens
-            print(f"measuring {what} ({done + 1} of {len(work)})", file=sys.stderr, flush=True)
-        for row in importlib.import_module(peer.nets_module).measure([net], [batch], 20 * options.seconds):
-            results.rows.append(row)
-            progress.print(report.line(row, found))
+    def against(self, peer: Peer, cases: Sequence[Case], nets: Sequence[tuple[str, int]]) -> set[str]:
+        """Measure cases and nets against a peer with its best number of threads; return the cases that it has."""
+        self.progress.show(f"threads of {peer.name}", self.done)
+        choice = peer_process.best(peer.name, self.environment)
+        job = peer_process.job(peer.name, cases, nets, self.seconds)
+        unserved = set()
+        for message in peer_process.messages(job, {**self.environment, **choice.environment}):
+            if "peer" in message:
+                facts = message["peer"]
+                self.results.peers[peer.name] = facts["version"]
+                self.results.modes[peer.name] = facts["mode"]
+                threads = self.results.peer_threads[peer.name] = choice.threads(facts["threads"])
+                self.progress.print(f"{facts['version']}: {threads}")
+            elif "unserved" in message:
+                unserved.add(cases[message["unserved"]].text)
+            self._take(message)
+        return {case.text for case in cases} - unserved
+
+    def alone(self, cases: Sequence[Case]) -> None:
+        """Measure cases that no peer has."""
+        if cases:
+            for message in peer_process.messages(peer_process.job("", cases, (), self.seconds), self.environment):
+                self._take(message)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "doing" in message:
+            self.progress.show(message["doing"], self.done)
+            self.done += 1
+            if " batch " in message["doing"] and not self.progress.drawn:  # a net takes minutes: say what happens
+                print(f"measuring {message['doing']}", file=sys.stderr, flush=True)
+        elif "row" in message:
+            row = Row(**message["row"])
+            self.results.rows.append(row)
+            self.progress.print(report.line(row, self.peaks))
+        elif "missing" in message:
+            print(f"not measured: {message['missing']}", file=sys.stderr, flush=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from clgraft.plugins.command_line import lone_run
 from clgraft.plugins.command_line.bench import core_operators, peers
@@ -16,56 +17,34 @@ from clgraft.plugins.command_line.bench.timing import compare
 AGREEMENT = 1e-4  # relative, by the norm: more than rounding, Winograd's too, can make of float32
 
 
-def measure(
-    cases: Sequence[Case],
-    names: Sequence[str],
-    seconds: float = 1.0,
-    doing: Callable[[str, int], None] = lambda what, done: None,
-) -> Iterator[Row | str]:
-    """Measure, a row at a time.
+@dataclass(frozen=True)
+class Missing:
+    """A row that is missing: of which case, why, and whether the peer has the operator at all."""
 
-    Parameters
-    ----------
-    cases : sequence of Case
-    names : sequence of str
-        The peers.
-    seconds : float
-        For each row.
-    doing : callable
-        Receives what is measured next, and how many pairs of a case and a peer are done (see `pairs`).
+    case: str
+    reason: str
+    served: bool
 
-    Yields
-    ------
-    Row or str
-        A string says which row is missing, and why: a peer without the operator, or results that differ. What none of
-        the peers has is measured alone.
-    """
-    done = 0
-    for case in cases:
-        if isinstance(case, LoneCase):
-            doing(case.name, done)
-            direction = getattr(case.work, "direction", "forward")
-            yield _alone(case, direction, lone_run.bind(case.work), seconds)
-            done += 1
-            continue
-        served = False
-        for peer in names:
-            doing(f"{case.name} against {peer}", done)
-            done += 1
-            try:
-                yield from _rows(case, peer, seconds)
-                served = True
-            except peers.NotServed as reason:
-                yield f"{case.name}: {reason}"
-            gc.collect()
-        if not served:
-            side = core_operators.side(case, peers.operands(case.work)[1])
-            yield from (_alone(case, d, call, seconds) for d in DIRECTIONS if (call := getattr(side, d)))
+    def __str__(self) -> str:
+        return f"{self.case}: {self.reason}"
 
 
-def pairs(cases: Sequence[Case], names: Sequence[str]) -> int:
-    """Return how many pairs of a case and a peer `measure` goes through."""
-    return sum(1 if isinstance(case, LoneCase) else len(names) for case in cases)
+def measure(case: Case, peer: str, seconds: float = 1.0) -> Iterator[Row | Missing]:
+    """Measure a case against a peer: a row for each direction, each `seconds` long."""
+    try:
+        yield from _rows(case, peer, seconds)
+    except peers.NotServed as reason:
+        yield Missing(case.name, str(reason), False)
+    gc.collect()
+
+
+def alone(case: Case, seconds: float = 1.0) -> Iterator[Row]:
+    """Measure a case that no peer has."""
+    if isinstance(case, LoneCase):
+        yield _alone(case, getattr(case.work, "direction", "forward"), lone_run.bind(case.work), seconds)
+        return
+    side = core_operators.side(case, peers.operands(case.work)[1])
+    yield from (_alone(case, d, call, seconds) for d in DIRECTIONS if (call := getattr(side, d)))
 
 
 def _alone(case: Case, direction: str, call: Callable[[], object], seconds: float) -> Row:
@@ -80,7 +59,7 @@ def _alone(case: Case, direction: str, call: Callable[[], object], seconds: floa
     )
 
 
-def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | str]:
+def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | Missing]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # compilers warn
         sides = peers.sides(peer, case)
@@ -92,7 +71,8 @@ def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | str]:
             side.backward()
     difference = max(peers.disagreement(native, ours) for native in layouts.values())
     if not difference <= AGREEMENT:
-        yield f"{case.name}: results differ from those of {peer} by {difference:.1e}, expected at most {AGREEMENT:.0e}"
+        reason = f"results differ from those of {peer} by {difference:.1e}, expected at most {AGREEMENT:.0e}"
+        yield Missing(case.name, reason, True)
         return
     for direction in DIRECTIONS:
         calls = {name: getattr(side, direction) for name, side in sides.items()}

@@ -17,7 +17,10 @@ from clgraft.plugins.plugin import Peer, PluginError
 
 Call = Callable[[], object]
 
-NUMPY = Peer("numpy", "numpy", "clgraft.plugins.command_line.bench.numpy_operators", fallback=True)
+BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+NUMPY = Peer(
+    "numpy", "numpy", "clgraft.plugins.command_line.bench.numpy_operators", fallback=True, thread_variables=BLAS
+)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,8 @@ def markdown(runs: Sequence[Results]) -> str:
     """
     parts = ["| device | processor, cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
-        peaks, peers = Peaks(run.peak_flops, run.peak_bandwidth), ", ".join(run.peers.values())
+        peaks = Peaks(run.peak_flops, run.peak_bandwidth)
+        peers = ", ".join(f"{version}: {run.threads_of(peer)}" for peer, version in run.peers.items())
         parts.append(f"| {run.device} | {run.processor or '-'}, {run.threads} | {peaks} | {peers} | `{run.command}` |")
     measured = [f"Measured on {text}." for text in dict.fromkeys(run.conditions() for run in runs)]
     layouts = _layouts(runs)

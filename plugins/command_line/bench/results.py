@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clgraft.plugins.command_line.bench.cases import GROUPS
+from clgraft.plugins.command_line.bench.peer_threads import Threads
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 from clgraft.plugins.plugin import PluginError
 
@@ -87,6 +88,8 @@ class Results:
     processor : str
     modes : dict of str to str
         How the operators of each peer were called.
+    peer_threads : dict of str to Threads
+        With how many threads each peer computed, and why.
     """
 
     device: str
@@ -98,6 +101,7 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     processor: str = ""
     modes: dict[str, str] = field(default_factory=dict)
+    peer_threads: dict[str, Threads] = field(default_factory=dict)
 
     @property
     def runtime(self) -> str:
@@ -112,7 +116,12 @@ class Results:
     def conditions(self) -> str:
         """Return where and how it was measured: what every table of its figures says."""
         where = f"{self.processor or 'processor not recorded'}, {self.cores}; {self.runtime}; float32"
-        return "; ".join([where, *(f"{peer}: {mode}" for peer, mode in self.modes.items() if mode)])
+        peers = (", ".join(filter(None, (self.threads_of(peer), self.modes.get(peer)))) for peer in self.peers)
+        return "; ".join([where, *(f"{peer}: {words}" for peer, words in zip(self.peers, peers))])
+
+    def threads_of(self, peer: str) -> str:
+        """Return a peer's threads in words."""
+        return str(self.peer_threads.get(peer, "threads not recorded"))
 
     def to_json(self) -> str:
         """Return everything as JSON."""
@@ -130,8 +139,9 @@ class Results:
         try:
             content: dict[str, Any] = json.loads(path.read_text())
             rows = [Row(**row) for row in content.pop("rows")]
-            return cls(**content, rows=rows)
-        except (ValueError, TypeError, KeyError) as error:
+            threads = {name: Threads.read(found) for name, found in content.pop("peer_threads", {}).items()}
+            return cls(**content, rows=rows, peer_threads=threads)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise PluginError(f"[bench] got {path}, expected results of `clgraft bench --json`: {error}") from None
 
 

@@ -24,6 +24,7 @@ VARIABLES = (
     "POCL_MAX_PTHREAD_COUNT",
     "POCL_CPU_MAX_CU_COUNT",
     "DPCPP_CPU_NUM_CUS",
+    "CLGRAFT_PEER_THREADS",  # what `clgraft bench` gives peers that read no variable of their own
 )
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 Speeds = dict[tuple[str, str, str], dict[int, tuple[float, float]]]
@@ -80,6 +81,8 @@ def _words(options: argparse.Namespace) -> list[str]:
         given = getattr(options, name)
         if given:
             words.append(f"--{name}={','.join(map(str, given))}")
+    if options.device:
+        words.append(f"--device={options.device}")
     return [*words, f"--only={options.only}"] if options.only else words
 
 
