@@ -11,7 +11,6 @@ from pathlib import Path
 
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.command_line.bench import peers
-from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import Results, command_line
 from clgraft.plugins.plugin import PluginError
 
@@ -140,7 +139,7 @@ def _measure(options: argparse.Namespace) -> Results:
     if unknown:
         raise PluginError(f"[bench] got nets {unknown}, expected some of {sorted(nets)}, nets of the peers {names}")
     device = str(core.context().device)
-    found = peaks.measure()
+    found = peaks.here()
     results = Results(
         device,
         command_line(),
@@ -159,16 +158,14 @@ def _measure(options: argparse.Namespace) -> Results:
                 print(f"not measured: {row}", file=sys.stderr, flush=True)
                 continue
             results.rows.append(row)
-            progress.print(report.line(row, found))
+            progress.print(report.line(row))
         if options.nets:
-            _measure_nets(options, names, results, found, progress)
+            _measure_nets(options, names, results, progress)
     report.print_sums(results, sys.stdout)
     return results
 
 
-def _measure_nets(
-    options: argparse.Namespace, names: list[str], results: Results, found: Peaks, progress: terminal.Progress
-) -> None:
+def _measure_nets(options: argparse.Namespace, names: list[str], results: Results, progress: terminal.Progress) -> None:
     import importlib
 
     from clgraft.plugins.command_line.bench import report
@@ -189,4 +186,4 @@ def _measure_nets(
             print(f"measuring {what} ({done + 1} of {len(work)})", file=sys.stderr, flush=True)
         for row in importlib.import_module(peer.nets_module).measure([net], [batch], 20 * options.seconds):
             results.rows.append(row)
-            progress.print(report.line(row, found))
+            progress.print(report.line(row))

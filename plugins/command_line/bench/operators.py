@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from clgraft.plugins.command_line import lone_run
-from clgraft.plugins.command_line.bench import core_operators, peers
+from clgraft.plugins.command_line.bench import core_operators, floors, peers
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, Case
 from clgraft.plugins.command_line.bench.named import LoneCase
 from clgraft.plugins.command_line.bench.results import NO_PEER, Row
@@ -77,6 +77,7 @@ def _alone(case: Case, direction: str, call: Callable[[], object], seconds: floa
         ours_spread=times.spread,
         flops=flops,
         nbytes=nbytes,
+        floor=floors.of(call),
     )
 
 
@@ -115,4 +116,5 @@ def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | str]:
             case.nbytes(direction),
             difference,
             layout if len(layouts) > 1 else "",
+            floor=floors.of(calls["clgraft"]),
         )
