@@ -6,7 +6,8 @@ import weakref
 
 from clgraft.mxnet_ops.engine import numpy_compat, openmp  # noqa: F401  # isort: skip  (before MXNet, which needs both)
 
-import mxnet
+with numpy_compat.import_explained():
+    import mxnet
 
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers
 from clgraft.mxnet_ops.engine.calls import lib as _lib
