@@ -4,8 +4,8 @@
 
 Runs `caffe time` and `clgraft caffe time` in turns, each in a process of its own, so that no side's idle threads take
 the other one's cores. Prints the medians of Caffe's averages: forward, backward, and both; and which layers stay
-Caffe's own. Caffe has the faster of its default number of threads and all processors. Needs the command `caffe`, pycaffe
-and what the C++ layers need (docs/caffe.md).
+Caffe's own. Caffe has the faster of its default number of threads and all processors. Needs the command `caffe`,
+pycaffe and what the C++ layers need (docs/caffe.md).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ faster of its default number of threads and all processors.
 
     python benchmarks/graph_nets.py resnet50 --batch 32 --device gpu --peer none --arrays device,host,versions
 
+The floor is the time that the device's measured peaks allow for the compiled graph, see docs/performance.md.
+
 `--arrays` says where our arrays are: on the device (parameters of inference are constants); in host memory, all sent in
 every run and gradients brought back; or there with a version for each parameter, which changes in training alone.
 """
@@ -27,6 +29,8 @@ from timing import restarted
 
 from clgraft import core
 from clgraft.core.graph import GraphBuilder
+from clgraft.core.planning.floor import floor
+from clgraft.plugins.command_line.bench.peaks import measure
 
 EPS = 1e-5
 
@@ -388,6 +392,8 @@ def main() -> None:
         print(f"PyTorch: {restarted('torch')}")
     context = core.context(options.device)
     print(f"{context.device}; batch {options.batch}, {options.size} pixels; medians of {options.repeats}, ms")
+    peaks = measure(context)
+    print(f"peaks: {peaks}")
     for net in options.nets:
         for mode in options.modes.split(","):
             training = mode == "training"
@@ -414,7 +420,9 @@ def main() -> None:
             found = ", ".join(f"PyTorch {kind} {1e3 * value:.2f}" for kind, value in zip(kinds, theirs))
             best = f"; best of PyTorch over ours {min(theirs) / mine:.2f}" if theirs else ""
             places_found = "".join(f", {w} {1e3 * value:.2f}" for w, value in zip(places[1:], elsewhere))
-            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{places_found}, {found}{best}", flush=True)
+            least = floor(ours.report.work, peaks)
+            reached = f", floor {1e3 * least:.2f} ({least / mine:.0%})"
+            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}{best}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Inference and a training step with forward, backward and optimizer; `--native` a
 regions with frozen parameters, which make a difference to inference. Before it is timed, outputs of each model are
 compared with those of the single operators, and so are losses where nothing is drawn. Times are those of the wall clock
 and of the processors: the latter mean more on a machine that does other work as well. MXNet, where its operators or
-optimizers are timed, has the faster of its default number of threads and all processors.
+optimizers are timed, has the faster of its default number of threads and all processors. The
+floor is the time that the device's measured peaks allow for what clgraft runs, see docs/performance.md.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ def main() -> None:
     actions = ("infer",) if options.inference else ("infer", "train")
     import clgraft.mxnet_ops  # noqa: F401
     from clgraft import core
+    from clgraft.plugins.command_line.bench import floors
 
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
     for name in options.nets:
@@ -139,6 +141,12 @@ def main() -> None:
                         pairs = zip(found["operators"], found[kind])
                         ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
                     print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
+                print(f"{name:16} {action:5} floor       ", end="")
+                for kind in kinds[: 2 + options.frozen]:
+                    least = 1e3 * floors.of(getattr(models[kind], action))
+                    reached = least / statistics.median(wall for wall, _ in times[kind])
+                    print(f"  {kind} {least:8.1f} ms ({reached:.0%})", end="")
+                print(flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import weakref
 
 from clgraft.mxnet_ops.engine import numpy_compat, openmp  # isort: skip  (before MXNet, which needs both)
 
-with openmp.threads_kept():
+with openmp.threads_kept(), numpy_compat.import_explained():
     import mxnet
 
 from clgraft.mxnet_ops.engine import backward_writes, errors, partial_shapes, random_numbers

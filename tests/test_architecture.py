@@ -31,6 +31,7 @@ OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
 # folder, which may import everything in it, is written with a dot.
 ALLOWED = {
     **{leaf: set() for leaf in LEAVES},
+    "core.files": {"core.errors"},
     "core.abi": set(),
     "core.problem": {"core.errors"},
     "core.planning": {"core.errors", "core.problem"},

@@ -12,7 +12,8 @@ from clgraft.caffe_layers.prototxt import Document, Edits, Message, PrototxtErro
 from clgraft.caffe_layers.swap.net import restore_layers, swap_back, swap_layers, swap_net, unknown_notes
 from clgraft.caffe_layers.swap.report import Report
 from clgraft.caffe_layers.swap.rules import Choice, SwapError
-from clgraft.caffe_layers.swap.storage import is_stream, read_text, write_files
+from clgraft.caffe_layers.swap.storage import read_text, write_files
+from clgraft.core.files import is_stream
 
 _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "force_backward", "state"}
 _NETS = ("net", "train_net", "test_net")

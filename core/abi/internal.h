@@ -121,7 +121,9 @@ struct clg_plan_s {
     uint64_t workspace_bytes;
     uint32_t *first_use, *last_use; /* launches that use each argument; the number of launches if none does */
     uint32_t *by_first, *by_last;   /* arguments in that order */
-    /* of the run at work; the context's mutex guards them */
+    /* the context's mutex guards what follows */
+    uint64_t runs; /* that have succeeded */
+    /* of the run at work */
     clg_resolved *resolved;
     clg_bound *bound; /* for each launch its bindings */
     uint64_t bound_count;

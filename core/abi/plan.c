@@ -254,6 +254,16 @@ clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes) {
     return status;
 }
 
+uint64_t clg_plan_runs(clg_plan plan) {
+    struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
+    if (!p) return 0;
+    pthread_mutex_lock(&p->context->mutex);
+    uint64_t runs = p->runs;
+    pthread_mutex_unlock(&p->context->mutex);
+    clg_handle_drop(p);
+    return runs;
+}
+
 clg_status clg_plan_counts(clg_plan plan, uint32_t *buffers, uint32_t *scalars) {
     struct clg_plan_s *p = clg_handle_acquire(plan, CLG_KIND_PLAN);
     if (!p) return CLG_INVALID_HANDLE;

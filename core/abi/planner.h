@@ -49,6 +49,7 @@ typedef struct clg_plan_spec {
 
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
+uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
 /* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line. */
 enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4 };
 double clg_verbose_begin(uint32_t what);

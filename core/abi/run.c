@@ -286,6 +286,7 @@ clg_status clg_job_run(const clg_job *job) {
     double begin = clg_verbose_flags ? clg_verbose_begin(CLG_VERBOSE_RUN) : 0;
     clg_status status = run_locked(job, uses_host(job));
     if (begin != 0 && !status) clg_verbose_end(CLG_VERBOSE_RUN, job->plan->label, begin);
+    if (!status) job->plan->runs++;
     pthread_mutex_unlock(&c->mutex);
     clg_affinity_restore(&affinity);
     return status;

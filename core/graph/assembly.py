@@ -16,6 +16,7 @@ from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.choose import Chosen
+from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
 from clgraft.core.problem import Argument, Problem
 
@@ -58,6 +59,7 @@ class Assembly:
         # nodes whose prepared constants serve equal problems of the same constants
         self._preparing: dict[tuple[Problem, tuple[str | None, ...]], int] = {}
         self.algorithms: list[tuple[str, str]] = []
+        self.work: list[Work] = []
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
@@ -76,6 +78,7 @@ class Assembly:
         self._chosen[node.problem] = chosen
         self.algorithms.append((str(node.problem), chosen.label))
         launches = chosen.launches.again() if known else chosen.launches
+        self.work.append(Work.of(node.problem, launches, node.arguments, {SKIPPED}))
         read = tuple(name if name in self.constants else None for name in node.arguments)
         number = self._preparing.setdefault((node.problem, read), i)
         planned, taken, sizes = take_out(number, node, launches, self.constants)

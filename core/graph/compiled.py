@@ -134,6 +134,10 @@ class CompiledGraph:
         """Return what the runs so far needed: a report for each set of outputs."""
         return tuple(variant.report for variant in list(self._variants.values()))
 
+    def plans(self) -> tuple[Plan, ...]:
+        """Return the plans of the runs so far: one for each set of outputs."""
+        return tuple(variant.plan for variant in list(self._variants.values()))
+
     def plan(self, outputs: tuple[str, ...] | None = None) -> Plan:
         """Return the plan of a run that overwrites these outputs; by default all of them."""
         wanted = self.graph.outputs if outputs is None else outputs
@@ -232,7 +236,7 @@ class CompiledGraph:
 
     def _assemble(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         handle, signature, report, constants = self._handed(wanted, added)
-        return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
+        return _Variant(Plan(self._context, signature, "graph", (), handle, work=report.work), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         try:
@@ -307,6 +311,7 @@ class CompiledGraph:
             argument_bytes=sum(a.nbytes for a in signature.arguments() if a.name not in kept),
             constant_bytes=sum(a.nbytes for a in signature.arguments() if a.name in kept),
             algorithms=tuple(placed.assembly.algorithms),
+            work=tuple(placed.assembly.work),
             passes=tuple((name, count) for name, count in counts.items() if name != "parts"),
             in_parts=counts.get("parts", 0),
             recomputed=placed.recomputed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clgraft.core.planning.floor import Work
+
 FUSING = ("fold", "norms", "chains", "epilogues", "separable", "gradients")  # passes that make problems part of others
 
 
@@ -26,6 +28,8 @@ class Report:
         Constants, which stay on the device.
     algorithms : tuple of (str, str)
         Each problem's text and the implementation that serves it; ``view`` for a copy that the memory plan saves.
+    work : tuple of Work
+        What each problem that is no view has to compute and to move (see `clgraft.core.planning.floor`).
     passes : tuple of (str, int)
         For each pass that changed the graph how many problems it made part of others, or dropped.
     recomputed : int
@@ -46,6 +50,7 @@ class Report:
     argument_bytes: int
     constant_bytes: int
     algorithms: tuple[tuple[str, str], ...]
+    work: tuple[Work, ...] = ()
     passes: tuple[tuple[str, int], ...] = ()
     recomputed: int = 0
     in_parts: int = 0

@@ -75,6 +75,8 @@ class Launch:
         buffers never change, one run of it is enough.
     precision : str
         Of products, if it is less than the dtype's: ``tf32``.
+    saved : int
+        Operations of the direct method that it makes unnecessary (see `Launches.saving`).
     """
 
     kernel: Any
@@ -84,6 +86,7 @@ class Launch:
     writes: tuple[str, ...] = ()
     prepares: tuple[int, ...] = ()
     precision: str = ""
+    saved: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,24 @@ class Launches:
     def precision(self) -> str:
         """The precision of the products, if it is less than the dtype's: ``tf32``."""
         return next((launch.precision for launch in self.launches if launch.precision), "")
+
+    @property
+    def saved(self) -> int:
+        """Operations of the direct method that these launches do without."""
+        return sum(launch.saved for launch in self.launches)
+
+    def saving(self, direct: int, needed: int) -> Launches:
+        """Return the launches of a method that needs other operations than the direct one: its last launch says so.
+
+        Parameters
+        ----------
+        direct : int
+            Operations of the direct method.
+        needed : int
+            Those of this one; where they are more, nothing is saved.
+        """
+        *first, last = self.launches
+        return replace(self, launches=(*first, replace(last, saved=max(direct - needed, 0))))
 
     def again(self) -> Launches:
         """Return the same launches of other kernels: those of a plan that runs the problem once more."""

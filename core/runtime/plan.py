@@ -12,6 +12,7 @@ import numpy as np
 from clgraft.core import html
 from clgraft.core.abi import lib
 from clgraft.core.errors import ArgumentError, ExecutionError
+from clgraft.core.planning.floor import Work
 from clgraft.core.problem import Argument, Problem
 
 OVERWRITE, ACCUMULATE, SKIP = lib.CLG_OVERWRITE, lib.CLG_ACCUMULATE, lib.CLG_SKIP
@@ -79,6 +80,8 @@ class Plan:
         The tuned choice that was taken and where it comes from; empty where planning chose by itself.
     precision : str
         Of its products, if it is less than the dtype's: ``tf32``.
+    work : tuple of Work
+        What a run has to compute and to move: of a graph's plan that of each of its problems.
     arguments : tuple of Argument
     """
 
@@ -91,6 +94,7 @@ class Plan:
         handle: Any,
         tuned: str = "",
         precision: str = "",
+        work: tuple[Work, ...] = (),
     ) -> None:
         self._lifetime = context.lifetime  # not the context, which holds its plans: a cycle would outlive its last user
         self.problem = problem
@@ -98,6 +102,7 @@ class Plan:
         self.declined = declined
         self.tuned = tuned
         self.precision = precision
+        self.work = work
         self.arguments = problem.arguments()
         self.scalars = problem.scalars()
         self._handle = handle
@@ -125,6 +130,11 @@ class Plan:
     def address(self) -> int:
         """The runtime's handle as a number, for callers in C; good as long as this object is."""
         return int(self._ffi.cast("uintptr_t", self._handle))
+
+    @property
+    def runs(self) -> int:
+        """How many runs have succeeded."""
+        return int(self._lib.clg_plan_runs(self._handle))
 
     def execute(self, buffers: Sequence[BoundBuffer], scalars: Sequence[float] = ()) -> None:
         """Run on raw memory.

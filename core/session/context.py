@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 from clgraft.core import abi, html
@@ -13,6 +13,7 @@ from clgraft.core.errors import BuildError, ProblemError
 from clgraft.core.planning.choice import Choice
 from clgraft.core.planning.choose import Advice, Chosen, choose, plan_choice
 from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem, parse
 from clgraft.core.runtime import devices, drivers
@@ -166,7 +167,8 @@ class Context(DeviceContext):
         """Return a plan of launches that the caller has; it is not cached."""
         self.expect_possible(problem)
         handle = self.hand_over(problem, launches, name)
-        return Plan(self, problem, name, (), handle, precision=launches.precision)
+        work = (Work.of(problem, launches),)
+        return Plan(self, problem, name, (), handle, precision=launches.precision, work=work)
 
     def plan(self, problem: Problem, algorithm: str | None = None) -> Plan:
         """Return the plan for a problem, made on its first use.
@@ -198,8 +200,8 @@ class Context(DeviceContext):
                 self.expect_possible(problem)
                 began = self.plan_began()
                 chosen, handle = self._chosen(problem, algorithm)
-                precision = chosen.launches.precision
-                found = Plan(self, problem, chosen.algorithm, chosen.declined, handle, chosen.tuned, precision)
+                given = (chosen.algorithm, chosen.declined, handle, chosen.tuned, chosen.launches.precision)
+                found = Plan(self, problem, *given, work=(Work.of(problem, chosen.launches),))
                 self._plans[problem, algorithm] = found
                 if len(self._plans) > MOST_PLANS:
                     self._plans.popitem(last=False)
@@ -251,6 +253,26 @@ class Context(DeviceContext):
 
     def graph_problems(self) -> tuple[tuple[str, str], ...]:
         """Return each problem of the graphs that still exist, as often as they run it, with its implementation."""
+        return tuple(pair for graph in self._living() for report in graph.reports() for pair in report.algorithms)
+
+    def _living(self) -> list[Any]:
         with self._lock:
-            graphs = [graph for graph in (known() for known in self._graphs) if graph is not None]
-        return tuple(pair for graph in graphs for report in graph.reports() for pair in report.algorithms)
+            return [graph for graph in (known() for known in self._graphs) if graph is not None]
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[Work]]:
+        """Collect the work of all that runs in a block, in the list that it gives, once the block has ended.
+
+        Plans that a context has for problems and graphs count, also where others run them, in C or another thread.
+        Those of C programs and those that were forgotten do not.
+        """
+        before = {plan: plan.runs for plan in self._every_plan()}
+        found: list[Work] = []
+        yield found
+        for plan in self._every_plan():
+            found += (plan.runs - before.get(plan, 0)) * plan.work
+
+    def _every_plan(self) -> list[Plan]:
+        with self._lock:
+            plans = list(self._plans.values())
+        return plans + [plan for graph in self._living() for plan in graph.plans()]

@@ -11,6 +11,7 @@ import caffe
 
 from clgraft.caffe_layers.swap import swap_net
 from clgraft.plugins.caffe.bench_layers import load
+from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches, random
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
@@ -148,10 +149,11 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
         label = f"{name} style batch {batch}"
         note = label + ("" if learn else ", batch norm with given statistics")
         for what, phase, call in (("inference", caffe.TEST, _forward), ("training", caffe.TRAIN, _step)):
+            swapped, report = swap_net(text, regions=True)
             nets = {
                 "native": load(text, phase),
                 "clgraft": load(swap_net(text)[0], phase),
-                "regions": load(swap_net(text, regions=True)[0], phase),
+                "regions": load(swapped, phase),
             }
             for net in nets.values():
                 _fill(net)
@@ -159,6 +161,12 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             times = compare(calls, seconds, least)
             a, b, c = times["native"], times["clgraft"], times["regions"]
             figures = (a.median, b.median, a.spread, b.spread)
-            yield Row("nets", label, note, "net", what, "caffe", *figures, regions=c.median)
+            yield Row(
+                *("nets", label, note, "net", what, "caffe", *figures),
+                regions=c.median,
+                floor=floors.of(calls["clgraft"]),
+                regions_floor=floors.of(calls["regions"]),
+                uncounted=sum(row.kind != "Input" for row in report.left),
+            )
             del nets, calls
             gc.collect()

@@ -9,7 +9,8 @@ from typing import Any
 
 from clgraft.caffe_layers import swap
 from clgraft.caffe_layers.swap import Report
-from clgraft.caffe_layers.swap.storage import STDIN, is_stream, read_text
+from clgraft.caffe_layers.swap.storage import read_text
+from clgraft.core.files import STDIN, is_stream
 from clgraft.plugins.caffe import run
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task
 

@@ -16,6 +16,7 @@ import numpy as np
 from mxnet.gluon.model_zoo import vision
 
 from clgraft.mxnet_ops import swap_block
+from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
@@ -61,7 +62,16 @@ def measure(names: Sequence[str], batches: Sequence[int], seconds: float = 20.0,
             text = f"{NETS[name]} batch {batch}"
             figures = (a.median, b.median, a.spread, b.spread)
             frozen = times["frozen"].median if "frozen" in times else 0.0
-            yield Row("nets", text, text, "net", what, "mxnet", *figures, regions=c.median, frozen=frozen)
+            floor = {side: floors.of(sides[side].calls[what]) for side in wanted if side != "native"}
+            yield Row(
+                *("nets", text, text, "net", what, "mxnet", *figures),
+                regions=c.median,
+                frozen=frozen,
+                floor=floor["clgraft"],
+                regions_floor=floor["regions"],
+                frozen_floor=floor.get("frozen", 0.0),
+                uncounted=len(sides["regions"].report.kept),
+            )
         del sides
         gc.collect()
 

@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.files import write_models
 from clgraft.plugins.mxnet import symbols
 from clgraft.plugins.plugin import Peer, Plugin, PluginError, SwapRequest, SwapResult, Task, with_regions
+
+MARKS = (b'"op_type": "ocl_',)  # of symbols that hold clgraft's operators
 
 
 class MXNetPlugin(Plugin):
@@ -33,14 +36,12 @@ class MXNetPlugin(Plugin):
         if request.native:
             raise PluginError("[swap] got --native for a symbol, expected a prototxt: MXNet has no C++ layers")
         mxnet, swap_symbol = symbols.framework("swap a symbol")
-        if request.target is not None and request.target.resolve() == request.source.resolve():
-            raise PluginError(f"[swap] got {request.target} to write to, expected a file other than the one read")
         symbol = symbols.load(mxnet, request.source)
         selection = _Selection(request)
         new, report = swap_symbol(symbol, select=selection, regions=request.regions, frozen=request.frozen)
         text = new.tojson()
         if request.target is not None:
-            request.target.write_text(text, encoding="utf-8")
+            write_models({request.target: text.encode()}, {request.source}, MARKS, request.force)
             text = ""
         notes = [f"note: no operator matches {pattern}" for pattern in sorted(selection.unused)]
         return SwapResult("\n".join([str(report), *notes]), len(report.replaced), text)

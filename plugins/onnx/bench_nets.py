@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.command_line.bench.peers import net_batches
 from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.command_line.bench.timing import compare
@@ -55,7 +56,8 @@ def measure(
         times = compare(calls, seconds, least)
         a, b = times["native"], times["clgraft"]
         text = f"{name} batch {batch}"
-        yield Row("nets", text, text, "net", "inference", peer, a.median, b.median, a.spread, b.spread)
+        figures = (a.median, b.median, a.spread, b.spread)
+        yield Row("nets", text, text, "net", "inference", peer, *figures, floor=floors.of(calls["clgraft"]))
         del calls
         gc.collect()
 

@@ -13,6 +13,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import parse
+from clgraft.core.planning.floor import floor
 from clgraft.core.tuning import problem_sets, rows
 from clgraft.plugins.command_line.bench import core_operators, operators, peaks, peers, report, threads, timing
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
@@ -119,7 +120,7 @@ def test_the_faster_layout_of_a_peer_is_taken(monkeypatch):
     )
     (only,) = operators.measure([case], ["numpy"], 0.01)
     assert (only.native, only.ours, only.layout) == (2.0, 1.0, "other")
-    assert report.line(only, peaks.Peaks(1e11, 1e10)).endswith("other")
+    assert report.line(only).endswith("other")
     both = [replace(only, peer="mxnet", layout=layout) for layout in ("one", "other")]
     table = report.markdown([results(both)])
     assert "the faster layout of mxnet: one in 1, other in 1." in table
@@ -229,12 +230,11 @@ def test_every_table_says_where_and_how(capfd):
     assert all(peers.mode(peer) for peer in INSTALLED)
 
 
-def test_sums_say_what_the_peaks_would_allow():
-    """Where the peaks are no limit to one row of a sum, they say nothing about the sum."""
-    ceilings = peaks.Peaks(1e11, 1e10)
-    rows = [replace(row(name, 2.0), flops=flops, nbytes=1.0) for name, flops in (("x", 0.5e11), ("y", 0.125e11))]
-    assert report.sums(rows, ceilings).endswith("worst 2.00x (x); 8.00x at the measured peaks")
-    assert report.sums([*rows, replace(rows[0], flops=2e11)], ceilings).endswith("worst 2.00x (x)")
+def test_sums_say_what_the_floor_would_allow():
+    """Where the floor of one row of a sum is not known, they say nothing about the sum."""
+    rows = [replace(row(name, 2.0), floor=floor) for name, floor in (("x", 0.5), ("y", 0.125))]
+    assert report.sums(rows).endswith("worst 2.00x (x); 25% of the floor, 8.00x at the floor")
+    assert report.sums([*rows, row("z", 2.0)]).endswith("worst 2.00x (x)")
 
 
 def test_sums_by_group():
@@ -249,16 +249,10 @@ def test_sums_by_group():
     with_regions = replace(rows[-1], regions=0.5)
     table = report.markdown([results([with_regions])])
     assert "| net | forward | mxnet | 4000 ms, 1000 ms, 4.00x | 500 ms, 8.00x |" in table
-    assert "with regions   500.000  8.00x" in report.line(with_regions, peaks.Peaks(1e11, 1e10))
+    assert "with regions   500.000  8.00x" in report.line(with_regions)
     with_frozen = replace(with_regions, frozen=0.25)
     assert "500 ms, 8.00x; frozen 250 ms, 16.00x |" in report.markdown([results([with_frozen])])
-    assert report.line(with_frozen, peaks.Peaks(1e11, 1e10)).endswith("8.00x  frozen   250.000 16.00x")
-
-
-def test_floor_is_the_slower_of_operations_and_bytes():
-    machine = peaks.Peaks(flops=1e11, bandwidth=1e10)
-    assert machine.floor(1e11, 1e9) == 1.0
-    assert machine.floor(1e9, 1e10) == 1.0
+    assert report.line(with_frozen).endswith("8.00x  frozen   250.000 16.00x")
 
 
 def test_peaks_of_this_device_are_possible():
@@ -332,13 +326,40 @@ def test_an_operator_that_no_peer_has_is_measured_alone(tmp_path, capfd):
     assert "softmax" not in table.read_text().replace(f"`clgraft {' '.join(words[:2])}", "").split("\n", 3)[3]
 
 
-def test_the_share_of_the_peak_is_never_above_one():
-    machine = peaks.Peaks(flops=1e11, bandwidth=1e10)
-    slow, fast = row("x", 1.0), Row("s", "x", "t", "3x3", "forward", "mxnet", 1.0, 1e-3, flops=1e9, nbytes=1e9)
-    assert report.share_of_peak(slow, machine) == pytest.approx(0.1)
-    assert report.line(slow, machine).endswith(" 10%")
-    assert report.share_of_peak(fast, machine) is None
-    assert report.line(fast, machine).endswith(" -") and "%" not in report.line(fast, machine)
+def test_floors_of_operators_are_printed():
+    one = replace(row("x", 1.0), floor=0.1)
+    assert report.line(one).endswith("  100.000    10%")
+    assert report.line(replace(one, floor=1.2)).endswith(" 1200.000   120%")  # data in the cache
+    assert report.line(row("x", 1.0)).endswith(" -      -")
+    back = replace(one, direction="backward", floor=0.5)
+    rows = [one, replace(one, peer="torch"), replace(one, name="y", floor=0.4), back]
+    table = report.markdown([replace(results(rows), peers={"mxnet": "", "torch": ""})])
+    assert "| share of the floor | device |" in table
+    assert "| 3x3 stride 1 convolution | 20% / 50% (10%) |" in table
+
+
+def test_floors_of_nets_are_printed():
+    net = Row("nets", "net", "t", "net", "inference", "mxnet", 4.0, 2.0, regions=1.0, frozen=0.8)
+    net = replace(net, floor=0.9, regions_floor=0.7, frozen_floor=0.6, uncounted=3)
+    assert net.share == pytest.approx(0.75)
+    said = report.line(net)
+    assert " 900.000    45%  with regions  1000.000  4.00x, floor 700 ms (70%)  frozen" in said
+    assert said.endswith("5.00x, floor 600 ms (75%)  3 operators not counted")
+    cells = "| 4000 ms, 2000 ms, 2.00x, floor 900 ms (45%) | 1000 ms, 4.00x, floor 700 ms (70%); frozen 800 ms, 5.00x"
+    assert cells + ", floor 600 ms (75%) |" in report.markdown([results([net])])
+
+
+def test_floors_are_kept(tmp_path, capfd):
+    figures = tmp_path / "figures.json"
+    text = "conv forward n1 ic16 ih8 iw8 oc32 kh1 kw1"
+    assert main(["bench", text, "--peers", "numpy", "--seconds", "0.01", "--json", str(figures)]) == 0
+    assert "floor ms" in capfd.readouterr().out
+    (kept,) = [one for one in json.loads(figures.read_text())["rows"] if one["direction"] == "forward"]
+    found = Results.read(figures)
+    here = peaks.Peaks(found.peak_flops, found.peak_bandwidth)
+    assert kept["floor"] == pytest.approx(floor(core.context().plan(parse(text)).work, here))
+    assert kept["share"] == pytest.approx(kept["floor"] / kept["ours"])
+    assert found.to_json() == figures.read_text()
 
 
 def test_progress_counts_pairs():

@@ -50,6 +50,19 @@ def test_frozen_parameters(symbol, capfd):
     assert "[swap] got --frozen without --regions" in capfd.readouterr().err
 
 
+def test_files_of_others_are_not_overwritten(symbol, capfd):
+    """The same rule as for prototxts: what clgraft wrote may be written again, anything else with --force only."""
+    other = Path("other-symbol.json")
+    symbol.save(str(other))
+    before = other.read_bytes()
+    assert main(["swap", "net-symbol.json", "-o", str(other)]) == 1
+    assert "was not written by clgraft" in capfd.readouterr().err and other.read_bytes() == before
+    assert main(["swap", "net-symbol.json", "-o", str(other), "--force"]) == 0
+    assert main(["swap", "net-symbol.json", "-o", str(other), "--types", "Pooling"]) == 0  # our own
+    assert "ocl_pooling" in other.read_text() and "ocl_conv" not in other.read_text()
+    assert main(["swap", "net-symbol.json", "-o", "net-symbol.json", "--force"]) == 1
+
+
 def test_choice(symbol, capfd):
     command = ["swap", "net-symbol.json", "--types", "activation", "--exclude", "relu*,nothing"]
     assert main(command) == 0
@@ -64,7 +77,7 @@ def test_choice(symbol, capfd):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["swap", "net-symbol.json", "-o", "net-symbol.json"], "other than the one read"),
+        (["swap", "net-symbol.json", "-o", "net-symbol.json"], "other than those read"),
         (["swap", "net-symbol.json", "--back"], "keep the native symbol"),
         (["swap", "broken.json"], "broken.json, which is no JSON: Expecting property name"),
         (["swap", "other.json"], "expected an MXNet symbol"),

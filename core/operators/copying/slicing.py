@@ -87,6 +87,11 @@ class SliceProblem(Problem):
         """None: elements only move."""
         return 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that have to move at least; forward reads the box alone."""
+        return 2 * self.arguments()[1].nbytes if self.direction == "forward" else super().nbytes
+
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:

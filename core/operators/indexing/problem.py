@@ -115,6 +115,12 @@ class GatherProblem(_Indexed):
         """None: elements only move."""
         return 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that have to move at least; x is read at chosen places only."""
+        x, index, y = (argument.nbytes for argument in self.arguments())
+        return min(x, y) + index + y
+
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:

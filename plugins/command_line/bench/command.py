@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
 from clgraft.plugins.command_line.bench import peer_process, peer_threads, peers, report
 from clgraft.plugins.command_line.bench.cases import Case
-from clgraft.plugins.command_line.bench.peaks import Peaks
 from clgraft.plugins.command_line.bench.results import Results, Row, command_line
 from clgraft.plugins.plugin import Peer, PluginError
 
@@ -189,7 +189,7 @@ class _Run:
         """Measure cases and nets against a peer with its best number of threads; return the cases that it has."""
         self.progress.show(f"threads of {peer.name}", self.done)
         choice = peer_process.best(peer.name, self.environment)
-        job = peer_process.job(peer.name, cases, nets, self.seconds)
+        job = peer_process.job(peer.name, cases, nets, self.seconds, self.peaks)
         unserved = set()
         for message in peer_process.messages(job, {**self.environment, **choice.environment}):
             if "peer" in message:
@@ -206,7 +206,9 @@ class _Run:
     def alone(self, cases: Sequence[Case]) -> None:
         """Measure cases that no peer has."""
         if cases:
-            for message in peer_process.messages(peer_process.job("", cases, (), self.seconds), self.environment):
+            for message in peer_process.messages(
+                peer_process.job("", cases, (), self.seconds, self.peaks), self.environment
+            ):
                 self._take(message)
 
     def _take(self, message: Mapping[str, Any]) -> None:
@@ -218,6 +220,6 @@ class _Run:
         elif "row" in message:
             row = Row(**message["row"])
             self.results.rows.append(row)
-            self.progress.print(report.line(row, self.peaks))
+            self.progress.print(report.line(row))
         elif "missing" in message:
             print(f"not measured: {message['missing']}", file=sys.stderr, flush=True)

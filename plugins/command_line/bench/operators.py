@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from clgraft.plugins.command_line import lone_run
-from clgraft.plugins.command_line.bench import core_operators, peers
+from clgraft.plugins.command_line.bench import core_operators, floors, peers
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, Case
 from clgraft.plugins.command_line.bench.named import LoneCase
 from clgraft.plugins.command_line.bench.results import NO_PEER, Row
@@ -56,6 +56,7 @@ def _alone(case: Case, direction: str, call: Callable[[], object], seconds: floa
         ours_spread=times.spread,
         flops=flops,
         nbytes=nbytes,
+        floor=floors.of(call),
     )
 
 
@@ -95,4 +96,5 @@ def _rows(case: Case, peer: str, seconds: float) -> Iterator[Row | Missing]:
             case.nbytes(direction),
             difference,
             layout if len(layouts) > 1 else "",
+            floor=floors.of(calls["clgraft"]),
         )

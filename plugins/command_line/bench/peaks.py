@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from clgraft.core import Context, context
+from clgraft.core.planning.floor import Peaks
 
 CPU_CHAINS, GPU_CHAINS = 12, 8
 GPU_WIDTH = 2
@@ -17,27 +17,19 @@ COPY_BYTES = 1 << 28
 ROUNDS = 7
 
 
-@dataclass(frozen=True)
-class Peaks:
-    """Ceilings of one device.
+_known: list[Peaks] = []
 
-    Attributes
-    ----------
-    flops : float
-        Float32 operations a second, a multiply-add counted as two.
-    bandwidth : float
-        Bytes a second of a copy, read and written ones counted.
-    """
 
-    flops: float
-    bandwidth: float
+def here() -> Peaks:
+    """Return the peaks of the process's own device: those that were taken, else measured once."""
+    if not _known:
+        _known.append(measure())
+    return _known[0]
 
-    def __str__(self) -> str:
-        return f"{self.flops / 1e9:.0f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
 
-    def floor(self, flops: float, nbytes: float) -> float:
-        """Return the shortest time in seconds that operations and bytes allow."""
-        return max(flops / self.flops, nbytes / self.bandwidth)
+def take(peaks: Peaks) -> None:
+    """Take the peaks of the device from another process, which measured them."""
+    _known[:] = [peaks]
 
 
 def measure(on: Context | None = None) -> Peaks:

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
-from clgraft.plugins.command_line.bench import peer_threads, peers
+from clgraft.plugins.command_line.bench import peaks, peer_threads, peers
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
 from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Trial
@@ -92,13 +93,16 @@ def restarted(peer: str) -> Threads:
     return Threads.read({"count": _read_back(peer), "chosen": chosen, "tried": tried})
 
 
-def job(peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float) -> dict[str, Any]:
+def job(
+    peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float, ceilings: Peaks
+) -> dict[str, Any]:
     """Return a job that measures cases and whole nets, which are pairs of a name and a batch size.
 
-    Without a peer the cases are measured alone.
+    Without a peer the cases are measured alone. The peaks are those of the whole run: floors follow from them.
     """
     written = [(one.set, one.name, one.text, isinstance(one, LoneCase)) for one in cases]
-    return {"peer": peer, "cases": written, "nets": list(nets), "seconds": seconds}
+    given = (ceilings.flops, ceilings.bandwidth)
+    return {"peer": peer, "cases": written, "nets": list(nets), "seconds": seconds, "ceilings": given}
 
 
 def work(
@@ -107,6 +111,7 @@ def work(
     cases: Sequence[tuple[str, str, str, bool]] = (),
     nets: Sequence[tuple[str, int]] = (),
     seconds: float = 1.0,
+    ceilings: Sequence[float] = (),
 ) -> Iterator[dict[str, Any]]:
     """Do a job in the child process and yield messages.
 
@@ -118,6 +123,8 @@ def work(
     from clgraft.plugins.command_line.bench import operators
 
     core.context()  # before the peer: Intel's runtime cannot be loaded after OpenVINO, whose TBB is another version
+    if ceilings:
+        peaks.take(Peaks(*ceilings))
     if trial:
         yield {"trial": peer_threads.tried(peers.known()[peer])}
     elif peer:

@@ -6,52 +6,55 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TextIO
 
+from clgraft.core.planning.floor import Peaks
 from clgraft.plugins.command_line import terminal
 from clgraft.plugins.command_line.bench import threads
-from clgraft.plugins.command_line.bench.cases import GROUPS
-from clgraft.plugins.command_line.bench.peaks import Peaks
+from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS
 from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, Summary, summaries
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 
 HEADER = (
     f"{'set':13} {'case':26} {'':9} {'peer':6} {'native ms':>10} {'ours ms':>9} {'ratio':>6} "
-    f"{'GFLOPS':>7} {'GB/s':>6} {'of peak':>8}"
+    f"{'GFLOPS':>7} {'GB/s':>6} {'floor ms':>9} {'share':>6}"
 )
 EXPLAINED = (
-    "GFLOPS count the operations of the direct method, GB/s every argument once; of peak: the shortest time that the "
-    "measured peaks allow over ours, - where they are no limit (data in the cache, or a method with fewer operations). "
-    "A sum's ratio at the measured peaks is that of ours if it took this shortest time"
+    "GFLOPS count the operations of the direct method, GB/s every argument once. Floor: the time that the measured "
+    "peaks allow for what clgraft ran, for each problem the longer of its operations (of the method that was chosen) "
+    "and its bytes. Share: the floor over ours, above 100% where data stays in the cache, which is faster than the "
+    "copy in memory that was measured. A sum's ratio at the floor is that of ours if it took this time"
 )
 
 DISTURBED = 0.5  # the spread above which a measurement is marked
 
 
-def line(row: Row, peaks: Peaks) -> str:
+def line(row: Row) -> str:
     """Return a row as text (see `EXPLAINED`)."""
     native, ratio = (f"{row.native * 1e3:.3f}", f"{row.ratio:.2f}x") if row.native else ("-", "-")
     text = f"{row.set:13} {row.name:26} {row.direction:9} {row.peer:6} {native:>10} {row.ours * 1e3:9.3f} {ratio:>6}"
     if row.nbytes:
-        share = share_of_peak(row, peaks)
-        peak = "-" if share is None else f"{share:.0%}"
-        text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f} {peak:>8}"
+        text += f" {row.flops / row.ours / 1e9:7.0f} {row.nbytes / row.ours / 1e9:6.1f}"
+    elif row.floor:
+        text += f" {'-':>7} {'-':>6}"
+    if row.nbytes or row.floor:
+        floor, share = (f"{row.floor * 1e3:.3f}", f"{row.floor / row.ours:.0%}") if row.floor else ("-", "-")
+        text += f" {floor:>9} {share:>6}"
     if row.layout:
         text += f"  {row.layout}"
-    if row.regions:
-        text += f"  with regions {row.regions * 1e3:9.3f} {row.native / row.regions:5.2f}x"
-    if row.frozen:
-        text += f"  frozen {row.frozen * 1e3:9.3f} {row.native / row.frozen:5.2f}x"
+    for name, seconds, floor in (
+        ("with regions", row.regions, row.regions_floor),
+        ("frozen", row.frozen, row.frozen_floor),
+    ):
+        if seconds:
+            text += f"  {name} {seconds * 1e3:9.3f} {row.native / seconds:5.2f}x" + _reached(seconds, floor)
+    if row.uncounted:
+        text += f"  {row.uncounted} operators not counted"
     disturbed = max(row.native_spread, row.ours_spread)
     return text + (f"  disturbed: spread {disturbed:.0%}" if disturbed > DISTURBED else "")
 
 
-def share_of_peak(row: Row, peaks: Peaks) -> float | None:
-    """Return the shortest time that the machine's peaks allow over ours.
-
-    None where the peaks are no limit: data that stays in the cache moves faster than the copies that were measured, and
-    Winograd's method needs fewer operations than are counted.
-    """
-    share = peaks.floor(row.flops, row.nbytes) / row.ours
-    return share if share <= 1 else None
+def _reached(seconds: float, floor: float) -> str:
+    """Return a floor in milliseconds and the share of it that is reached; nothing where it is not known."""
+    return f", floor {floor * 1e3:.3g} ms ({floor / seconds:.0%})" if floor else ""
 
 
 def print_sums(run: Results, output: TextIO) -> None:
@@ -60,7 +63,7 @@ def print_sums(run: Results, output: TextIO) -> None:
     if rows:
         print(f"measured on {run.conditions()}", file=output)
     if not output.isatty():
-        print(sums(rows, Peaks(run.peak_flops, run.peak_bandwidth)), file=output)
+        print(sums(rows), file=output)
         return
     cells = [
         [
@@ -74,8 +77,8 @@ def print_sums(run: Results, output: TextIO) -> None:
         terminal.table(heads, cells, output, 3 * [terminal.LEFT] + 3 * [terminal.RIGHT])
 
 
-def sums(rows: Sequence[Row], peaks: Peaks) -> str:
-    """Return the geometric mean and the worst of each group, direction and peer, and what the peaks would allow."""
+def sums(rows: Sequence[Row]) -> str:
+    """Return the geometric mean and the worst of each group, direction and peer, and what the floor would allow."""
     lines = []
     for key, found in summaries(rows).items():
         group, direction, peer = key
@@ -83,10 +86,8 @@ def sums(rows: Sequence[Row], peaks: Peaks) -> str:
             f"{GROUPS.get(group, 'whole nets'):32} {direction:9} against {peer:6} {found.mean:5.2f}x"
             f" of {found.count:2}, worst {found.worst:.2f}x ({found.worst_name})"
         )
-        own = (row for row in rows if (row.group, row.direction, row.peer) == key)
-        shares = [share for row in own if (share := share_of_peak(row, peaks))]
-        if len(shares) == found.count:
-            text += f"; {found.mean / geometric_mean(shares):.2f}x at the measured peaks"
+        if found.share:
+            text += f"; {found.share:.0%} of the floor, {found.mean / found.share:.2f}x at the floor"
         lines.append(text)
     return "\n".join(lines)
 
@@ -104,7 +105,8 @@ def markdown(runs: Sequence[Results]) -> str:
         parts.append(f"| {run.device} | {run.processor or '-'}, {run.threads} | {peaks} | {peers} | `{run.command}` |")
     measured = [f"Measured on {text}." for text in dict.fromkeys(run.conditions() for run in runs)]
     layouts = _layouts(runs)
-    tables = [[*measured, *layouts, "", *table] for table in (_groups(runs), _nets(runs), threads.lines(runs)) if table]
+    found = (_groups(runs), _shares(runs), _nets(runs), threads.lines(runs))
+    tables = [[*measured, *layouts, "", *table] for table in found if table]
     return "\n".join([*parts, "", *(line for table in tables for line in table)])
 
 
@@ -150,6 +152,27 @@ def _groups(runs: Sequence[Results]) -> list[str]:
     return [*lines, ""]
 
 
+def _shares(runs: Sequence[Results]) -> list[str]:
+    """Return the table of the shares of the floor that operators reach: forward / backward (lowest)."""
+    shares: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for run in runs:
+        rows = {(row.group, row.name, row.direction): row for row in run.rows if row.group in GROUPS and row.floor}
+        for (group, _, direction), row in rows.items():  # one for all peers
+            shares.setdefault(_where(run, runs), {}).setdefault((group, direction), []).append(row.share)
+    if not shares:
+        return []
+    lines = ["| share of the floor | " + " | ".join(shares) + " |", "|---" * (1 + len(shares)) + "|"]
+    for group, title in GROUPS.items():
+        cells = []
+        for found in shares.values():
+            both = [found.get((group, direction), []) for direction in DIRECTIONS]
+            text = " / ".join(f"{geometric_mean(one):.0%}" if one else "-" for one in both)
+            cells.append(f"{text} ({min([*both[0], *both[1]]):.0%})" if any(both) else "-")
+        if set(cells) != {"-"}:
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
 def _nets(runs: Sequence[Results]) -> list[str]:
     names = list(dict.fromkeys(_where(run, runs) for run in runs))
     found = {
@@ -174,8 +197,12 @@ def _net_cells(row: Row | None) -> tuple[str, str]:
     """Return the cells of a whole net: layer by layer, and with regions, also with frozen parameters."""
     if row is None:
         return "-", "-"
-    layers = f"{row.native * 1e3:.0f} ms, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x"
-    regions = f"{row.regions * 1e3:.0f} ms, {row.native / row.regions:.2f}x" if row.regions else "-"
+    layers = f"{row.native * 1e3:.0f} ms, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x" + _reached(row.ours, row.floor)
+    regions = "-"
+    if row.regions:
+        regions = f"{row.regions * 1e3:.0f} ms, {row.native / row.regions:.2f}x"
+        regions += _reached(row.regions, row.regions_floor)
     if row.frozen:
         regions += f"; frozen {row.frozen * 1e3:.0f} ms, {row.native / row.frozen:.2f}x"
+        regions += _reached(row.frozen, row.frozen_floor)
     return layers, regions

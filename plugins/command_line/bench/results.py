@@ -41,6 +41,10 @@ class Row:
         Median seconds of a whole net with regions; 0 where there are none.
     frozen : float
         The same with frozen parameters.
+    floor, regions_floor, frozen_floor : float
+        Seconds that the measured peaks allow for what clgraft runs in `ours`, `regions` and `frozen`; 0: not known.
+    uncounted : int
+        Operators of a whole net that stay with the framework: the floors do not count them.
     """
 
     set: str
@@ -59,11 +63,22 @@ class Row:
     layout: str = ""
     regions: float = 0.0
     frozen: float = 0.0
+    floor: float = 0.0
+    regions_floor: float = 0.0
+    frozen_floor: float = 0.0
+    uncounted: int = 0
 
     @property
     def ratio(self) -> float:
         """Return how many times faster ours is; 0 without a peer."""
         return self.native / self.ours
+
+    @property
+    def share(self) -> float:
+        """Return the share of the floor that is reached, by the fastest of ours; 0 where it is not known."""
+        sides = ((self.ours, self.floor), (self.regions, self.regions_floor), (self.frozen, self.frozen_floor))
+        seconds, floor = min(side for side in sides if side[0])
+        return floor / seconds
 
 
 def command_line() -> str:
@@ -125,7 +140,8 @@ class Results:
 
     def to_json(self) -> str:
         """Return everything as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
+        rows = [{**dataclasses.asdict(row), "share": row.share} for row in self.rows]
+        return json.dumps({**dataclasses.asdict(self), "rows": rows}, indent=1)
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -138,7 +154,7 @@ class Results:
         """
         try:
             content: dict[str, Any] = json.loads(path.read_text())
-            rows = [Row(**row) for row in content.pop("rows")]
+            rows = [Row(**{name: row[name] for name in row if name != "share"}) for row in content.pop("rows")]
             threads = {name: Threads.read(found) for name, found in content.pop("peer_threads", {}).items()}
             return cls(**content, rows=rows, peer_threads=threads)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -147,12 +163,13 @@ class Results:
 
 @dataclass(frozen=True)
 class Summary:
-    """The ratios of a group against a peer in one direction."""
+    """The ratios of a group against a peer in one direction, and the share of the floor; 0 where that is not known."""
 
     count: int
     mean: float
     worst: float
     worst_name: str
+    share: float = 0.0
 
 
 def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
@@ -169,4 +186,6 @@ def summaries(rows: Iterable[Row]) -> dict[tuple[str, str, str], Summary]:
 
 def _summary(rows: Sequence[Row]) -> Summary:
     worst = min(rows, key=lambda row: row.ratio)
-    return Summary(len(rows), geometric_mean([row.ratio for row in rows]), worst.ratio, worst.name)
+    shares = [row.floor / row.ours for row in rows]
+    share = geometric_mean(shares) if all(shares) else 0.0
+    return Summary(len(rows), geometric_mean([row.ratio for row in rows]), worst.ratio, worst.name, share)

@@ -111,7 +111,8 @@ def plan(
             raise Declined(f"got tile {side}, twin {shape.twin}, expected {SIDES} with room for the kernel, {TWINS}")
         choice, chunks = asked_product(shape, device, settings)
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
-    return builder.filters() if shape.gradient else builder.pixels()
+    launches = builder.filters() if shape.gradient else builder.pixels()
+    return launches.saving(problem.operations, shape.product(shape.tiles).operations)
 
 
 class _Builder:

@@ -147,6 +147,11 @@ class ProductShape:
     vectors: bool = False
     one_tap: bool = False
 
+    @property
+    def operations(self) -> int:
+        """Multiply-adds, counted as two operations."""
+        return 2 * self.rows * self.columns * self.depth * self.groups
+
 
 @dataclass(frozen=True)
 class TileChoice:

@@ -128,6 +128,11 @@ class Geometry:
         return tuple(tile * dilate for tile, dilate in zip(self.along(self.tile), self.dilate))
 
     @property
+    def operations(self) -> int:
+        """Multiply-adds of the products of all tiles, counted as two operations; transforms are not counted."""
+        return 2 * self.rows * self.tile_w * self.elements * self.channels * self.outputs
+
+    @property
     def tile_h(self) -> int:
         """Tile rows of an image."""
         return tiles_along(self.target_size[0], self.block[0], self.dilate[0])

@@ -99,13 +99,15 @@ def plan(
     if problem.direction == "backward_filter":
         if chosen and set(chosen) != {"parts"}:
             raise Declined(f"got settings {chosen}, expected tile and parts")
-        return winograd_filter.plan_filter(problem, planner, geometry, chosen.get("parts"))
+        launches = winograd_filter.plan_filter(problem, planner, geometry, chosen.get("parts"))
+        return launches.saving(problem.operations, geometry.operations)
     register = winograd_tile(planner, geometry.outputs)
     if settings:
         split = winograd_split.given(chosen, geometry, register)
     else:
         split = winograd_split.heuristic(geometry, register, planner.device.compute_units)
-    return _Builder(problem, planner, geometry, register, epilogue).plan(split)
+    launches = _Builder(problem, planner, geometry, register, epilogue).plan(split)
+    return launches.saving(problem.operations, geometry.operations)
 
 
 class _Builder:

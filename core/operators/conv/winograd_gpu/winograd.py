@@ -95,7 +95,8 @@ def plan(
         shape = Shape.of(problem, tile)
         choice, chunks = asked_product(shape, device, settings)
     builder = _Builder(problem, planner, shape, choice, chunks, epilogue)
-    return builder.filters() if shape.gradient else builder.pixels()
+    launches = builder.filters() if shape.gradient else builder.pixels()
+    return launches.saving(problem.operations, shape.product(shape.tiles).operations)
 
 
 class _Builder:

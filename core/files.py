@@ -1,0 +1,108 @@
+"""Writes files for users: regular files whole or not at all, pipes and devices as streams, nobody else's files."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from clgraft.core.errors import ClgraftError
+
+STDIN = "-"
+# open files of a process: not to be replaced even if they are regular ones
+_OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
+
+
+class FileError(ClgraftError, ValueError):
+    """Raised for a file that is not to be written, or cannot be."""
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is standard input, a pipe, a device or the like, and no regular file or folder."""
+    if str(path) == STDIN or _OPEN_FILE.fullmatch(str(path)):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def write_models(
+    outputs: Mapping[Path, bytes], inputs: Collection[Path], marks: Collection[bytes], force: bool
+) -> None:
+    """Write the files of swapped models.
+
+    A regular file is replaced as a whole and keeps its permissions; a symbolic link stays and its target is written.
+    Streams are written through.
+
+    Parameters
+    ----------
+    outputs : mapping of Path to bytes
+        What to write.
+    inputs : collection of Path
+        Files that were read; they are never written.
+    marks : collection of bytes
+        What only models hold that clgraft has swapped: a file with one of them may be overwritten.
+    force : bool
+        Whether to overwrite files that clgraft did not write.
+
+    Raises
+    ------
+    FileError
+        Before anything is written if a file was read or was not written by clgraft; if writing fails.
+    """
+    read = {path.resolve() for path in inputs}
+    for path, data in outputs.items():
+        if is_stream(path):
+            continue
+        if path.resolve() in read:
+            raise FileError(f"[swap] got {path} to write to, expected a file other than those read")
+        if not force and not _may_replace(path, data, marks):
+            raise FileError(
+                f"[swap] got {path}, which exists and was not written by clgraft; expected to write it anew "
+                "(--force overwrites it)"
+            )
+    for path, data in outputs.items():
+        try:
+            if is_stream(path):
+                # neither created nor truncated: it may be an open file of the shell's
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
+                    stream.write(data)
+            else:
+                _replace(Path(os.path.realpath(path)), data)
+        except OSError as error:
+            raise FileError(f"[swap] got {path} to write to, which failed: {error.strerror}") from None
+
+
+def _may_replace(path: Path, new: bytes, marks: Collection[bytes]) -> bool:
+    """Return whether a file may be replaced: it is missing, empty, the same, or clgraft's."""
+    try:
+        old = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise FileError(f"[swap] got {path} to write to, which cannot be read: {error.strerror}") from None
+    return not old.strip() or old == new or any(mark in old for mark in marks)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
