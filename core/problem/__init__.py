@@ -1,9 +1,7 @@
 """Problems: frozen descriptions of one operator call, their text, and the arithmetic of sizes that they share."""
 
 from clgraft.core.problem.base import (
-    DTYPE_WORDS,
     DTYPES,
-    WORD_OF_DTYPE,
     Argument,
     Gradient,
     Problem,
@@ -14,11 +12,11 @@ from clgraft.core.problem.base import (
     sample_argument,
 )
 from clgraft.core.problem.numbers import ceil_div, round_up
+from clgraft.core.problem.text import DTYPE_WORDS
 
 __all__ = [
     "DTYPES",
     "DTYPE_WORDS",
-    "WORD_OF_DTYPE",
     "Argument",
     "Gradient",
     "Problem",

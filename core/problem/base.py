@@ -11,11 +11,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from clgraft.core.errors import ProblemError
+from clgraft.core.problem.text import Entry, Reader, write
 
 DTYPES = ("float32", "float16", "float64")
-DTYPE_WORDS = {"f32": "float32", "f16": "float16", "f64": "float64"}
 POSITIVE = ("var", "gamma")  # parts of the names of arguments that are never negative
-WORD_OF_DTYPE = {dtype: word for word, dtype in DTYPE_WORDS.items()}
 
 
 def in_3d(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
@@ -120,14 +119,17 @@ def _with_problem_errors(check: Callable[[Any], None]) -> Callable[[Any], None]:
 class Problem:
     """Base class of problems.
 
-    A subclass is a frozen dataclass with a class variable `kind`, the first word of its text, and defines
-    `from_text`, `__str__`, `arguments`, `reference` and, where they apply, the other methods and class attributes:
-    everything that is known about an operator stands on its problem.
+    A subclass is a frozen dataclass with the class variables `kind` and `TEXT`, and defines `arguments`, `reference`
+    and, where they apply, the other methods and class attributes: everything that is known about an operator stands on
+    its problem. One whose text holds an expression or other problems has no `TEXT` and defines `from_text` and
+    `__str__`.
 
     Attributes
     ----------
     kind : str
         The first word of the text.
+    TEXT : tuple of Entry
+        The other words, in their order: the fields that they state and their defaults.
     directions : tuple of str
         The words that the field `direction` may hold; empty for kinds without that field.
     examples : tuple of str
@@ -147,6 +149,7 @@ class Problem:
     """
 
     kind: ClassVar[str]
+    TEXT: ClassVar[tuple[Entry, ...]] = ()
     directions: ClassVar[tuple[str, ...]] = ()
     examples: ClassVar[tuple[str, ...]] = ()
     sizes: ClassVar[tuple[str, ...]] = ()
@@ -156,6 +159,7 @@ class Problem:
     apart: ClassVar[bool] = False
     dtype: str
     _kinds: ClassVar[dict[str, type[Problem]]] = {}
+    _reader: ClassVar[Reader]
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -163,11 +167,15 @@ class Problem:
             cls.__post_init__ = _with_problem_errors(cls.__post_init__)  # type: ignore[attr-defined]
         if "kind" in cls.__dict__:
             Problem._kinds[cls.kind] = cls
+            cls._reader = Reader(cls.kind, cls.TEXT)
+
+    def __str__(self) -> str:
+        return write(self, self.TEXT)
 
     @classmethod
-    def from_text(cls, text: str) -> Problem:
+    def from_text(cls: type[Some], text: str) -> Some:
         """Read a problem from its text without the kind."""
-        raise NotImplementedError
+        return cls(**cls._reader.read(text))
 
     def arguments(self) -> tuple[Argument, ...]:
         """Return the buffers in the order in which a run takes them."""

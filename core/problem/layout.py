@@ -13,24 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from clgraft.core.problem.text import Choice
+
 FIRST, LAST = "nchw", "nhwc"
 LAYOUTS = (FIRST, LAST)
-WORDS = {f"layout={layout}": layout for layout in LAYOUTS}  # of a problem's text
+# the word of a problem's text
+LAYOUT = Choice("layout", {f"layout={layout}": layout for layout in LAYOUTS}, FIRST)
 
 
 def laid_out(layout: str, outer: int, channels: int, spatial: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a tensor or of weights with their axis of channels where a layout has it."""
     return (outer, *spatial, channels) if layout == LAST else (outer, channels, *spatial)
-
-
-def layout_words(layout: str) -> list[str]:
-    """Return what a problem's text says about its layout: nothing about channels first."""
-    return [] if layout == FIRST else [f"layout={layout}"]
-
-
-def read_layout(choices: Mapping[str, str]) -> str:
-    """Return the layout that the chosen words of a text name; channels first where none does."""
-    return WORDS[choices["layout"]] if "layout" in choices else FIRST
 
 
 def channels_first(array: np.ndarray) -> np.ndarray:

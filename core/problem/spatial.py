@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from clgraft.core.problem import layout
-from clgraft.core.problem.base import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import AXES, read_words
+from clgraft.core.problem.base import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Number, PerAxis, direction_word
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter", "backward_bias")
 LARGEST = 2**31 - 1  # the largest single number; sizes in elements and bytes are 64-bit
@@ -34,7 +33,7 @@ class SpatialProblem(Problem):
     Attributes
     ----------
     SPATIAL : dict of str to Field
-        By the letter of their words, in the order of the text.
+        By the letter of their words, in the order of the text; the input's size comes first.
     """
 
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
@@ -43,7 +42,6 @@ class SpatialProblem(Problem):
     sizes: ClassVar[tuple[str, ...]] = ("n", "ic", "oc", "id", "ih", "iw")
     minor: ClassVar[tuple[str, ...]] = ("ph", "pw", "pd", "qh", "qw", "qd", "b")
     SPATIAL: ClassVar[Mapping[str, Field]]
-    _WORD: ClassVar[re.Pattern[str]]
 
     direction: str
     batch: int
@@ -56,8 +54,20 @@ class SpatialProblem(Problem):
     layout: str
 
     def __init_subclass__(cls, **kw: Any) -> None:
+        spatial = [PerAxis(letter, field.name, field.default) for letter, field in cls.SPATIAL.items()]
+        cls.TEXT = (
+            direction_word(DIRECTIONS),
+            DTYPE,
+            Number("g", "groups", 1),
+            Number("n", "batch"),
+            Number("ic", "in_channels"),
+            spatial[0],
+            Number("oc", "out_channels"),
+            *spatial[1:],
+            Number("b", "bias", 0),
+            layout.LAYOUT,
+        )
         super().__init_subclass__(**kw)
-        cls._WORD = re.compile(rf"(n|ic|oc|g|b|[{''.join(cls.SPATIAL)}][dhw])(\d+)")
 
     def __post_init__(self) -> None:
         for field in self.SPATIAL.values():
@@ -131,45 +141,3 @@ class SpatialProblem(Problem):
         x = layout.laid_out(self.layout, self.batch, self.in_channels, self.in_size)
         y = layout.laid_out(self.layout, self.batch, self.out_channels, self.out_size)
         return self._weighted(self.weight_shape, x, y, self.out_channels, self.bias)
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        if self.groups != 1:
-            words.append(f"g{self.groups}")
-        words += [f"n{self.batch}", f"ic{self.in_channels}"]
-        for letter, field in self.SPATIAL.items():
-            if letter == "k":
-                words.append(f"oc{self.out_channels}")
-            usual = self._usual(field) or (None,) * self.ndim
-            axes = zip(AXES[-self.ndim :], getattr(self, field.name), usual)
-            words += [f"{letter}{axis}{value}" for axis, value, u in axes if value != u]
-        if self.bias:
-            words.append("b1")
-        return " ".join([*words, *layout.layout_words(self.layout)])
-
-    @classmethod
-    def from_text(cls: type[Some], text: str) -> Some:
-        expected = "a direction, a dtype or a number such as 'kh3'"
-        words = read_words(
-            cls.kind, text, cls._WORD, expected, {"direction": DIRECTIONS, "layout": tuple(layout.WORDS)}
-        )
-        axes = words.axes()
-        sizes: dict[str, tuple[int, ...]] = {}
-        for letter, (name, _, default) in cls.SPATIAL.items():
-            usual = sizes[default] if isinstance(default, str) else (default,) * len(axes)
-            sizes[name] = tuple(words.take(letter + axis, u) for axis, u in zip(axes, usual))
-        problem = cls(
-            direction=words.choices.get("direction", "forward"),
-            dtype=words.dtype,
-            batch=words.take("n"),
-            in_channels=words.take("ic"),
-            out_channels=words.take("oc"),
-            groups=words.take("g", 1),
-            bias=bool(words.take("b", 0)),
-            layout=layout.read_layout(words.choices),
-            **sizes,
-        )  # type: ignore[call-arg]
-        words.expect_none_left(axes)
-        return problem

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.errors import ProblemError
 from clgraft.core.operators.batchnorm.reference import normalize
 from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Number, direction_word
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
 FOLLOWING = ("relu", "relu_keep_nan", "leaky_relu", "clip")  # activations that cost no memory traffic of their own
 KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
-WORD = re.compile(r"([ncs])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,14 @@ class BatchNormProblem(Problem):
     """
 
     kind: ClassVar[str] = "batchnorm"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS, None),
+        DTYPE,
+        Number("n", "batch"),
+        Number("c", "channels"),
+        Number("s", "pixels"),
+        Choice("activation", FOLLOWING, ""),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward_inference",)
     sizes: ClassVar[tuple[str, ...]] = ("n", "c", "s")
@@ -157,19 +162,3 @@ class BatchNormProblem(Problem):
         if self.direction == "update_statistics":
             return ("keep", "add_mean", "add_var")
         return ("eps", *self.activation_scalars)
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"c{self.channels}", f"s{self.pixels}"]
-        return " ".join((*words, self.activation) if self.activation else words)
-
-    @classmethod
-    def from_text(cls, text: str) -> BatchNormProblem:
-        expected = "a direction, a dtype, n8, c64, s3136 or an activation"
-        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS, "activation": FOLLOWING})
-        if "direction" not in words.choices:
-            raise ProblemError(f"[batchnorm] got {text!r}, expected one of {DIRECTIONS}")
-        sizes = (words.take("n"), words.take("c"), words.take("s"))
-        return cls(words.choices["direction"], *sizes, words.dtype, words.choices.get("activation", ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.problem import Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem.text import Choice, Entry, Number
 
 WORDS = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "u8": "uint8"}
 WORD_OF_TYPE = {dtype: word for word, dtype in WORDS.items()}
-WORD = re.compile(r"(n)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,11 @@ class CastProblem(Problem):
     """
 
     kind: ClassVar[str] = "cast"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        Number("n", "count"),
+        Choice("source", {f"from_{word}": dtype for word, dtype in WORDS.items()}),
+        Choice("target", {f"to_{word}": dtype for word, dtype in WORDS.items()}),
+    )
     examples: ClassVar[tuple[str, ...]] = ("n1001 from_f32 to_f16", "n1001 from_f32 to_i32", "n1001 from_u8 to_f32")
 
     count: int
@@ -81,13 +84,3 @@ class CastProblem(Problem):
             return {"y": x}
         ends = np.iinfo(self.target)
         return {"y": np.trunc(np.clip(np.nan_to_num(x, posinf=np.inf, neginf=-np.inf), ends.min, ends.max))}
-
-    def __str__(self) -> str:
-        return f"{self.kind} n{self.count} from_{WORD_OF_TYPE[self.source]} to_{WORD_OF_TYPE[self.target]}"
-
-    @classmethod
-    def from_text(cls, text: str) -> CastProblem:
-        choices = {"source": [f"from_{word}" for word in WORDS], "target": [f"to_{word}" for word in WORDS]}
-        words = read_words(cls.kind, text, WORD, "n1000, from_f32 and to_f16", choices)
-        types = (WORDS.get(words.choices.get(name, "_").split("_")[1], "") for name in choices)
-        return cls(words.take("n"), *types)

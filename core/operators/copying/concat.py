@@ -10,8 +10,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import concatenate
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem, expect
-from clgraft.core.problem.words import listed, read_lists
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
 
@@ -37,6 +37,13 @@ class ConcatProblem(Problem):
     """
 
     kind: ClassVar[str] = "concat"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Numbers("outer", "outer", single=True),
+        Numbers("extents", "extents"),
+        Numbers("inner", "inner", single=True),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = ("outer[3] extents[4,1,7] inner[49]",)
 
@@ -104,17 +111,3 @@ class ConcatProblem(Problem):
                 boxes.append(Box(shape, joined, steps(shape), begin * self.inner, 0, whole, name))
             begin += extent
         return boxes
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        return " ".join([*words, f"outer[{self.outer}]", listed("extents", self.extents), f"inner[{self.inner}]"])
-
-    @classmethod
-    def from_text(cls, text: str) -> ConcatProblem:
-        names = ("outer", "extents", "inner")
-        lists, direction, dtype = read_lists(cls.kind, text, {word: word for word in DIRECTIONS}, names)
-        for name in ("outer", "inner"):
-            expect(cls.kind, len(lists[name]) == 1, name, lists[name], "one number")
-        return cls(direction, lists["outer"][0], lists["extents"], lists["inner"][0], dtype)

@@ -12,8 +12,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import pad
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import listed, read_lists
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
 MODES = ("edge", "reflect")
@@ -50,6 +50,14 @@ class PadProblem(Problem):
     """
 
     kind: ClassVar[str] = "pad"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        Choice("mode", MODES, always=True),
+        DTYPE,
+        Numbers("x", "shape"),
+        Numbers("before", "before"),
+        Numbers("behind", "behind"),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = (
         "edge x[2,3,5,7] before[0,0,1,2] behind[0,0,2,3]",
@@ -140,19 +148,3 @@ class PadProblem(Problem):
             else:
                 boxes.append(Box(shape, outer, strides, to, start, "dy", "dx", adds=bool(boxes)))
         return boxes
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction, self.mode]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [listed("x", self.shape), listed("before", self.before), listed("behind", self.behind)]
-        return " ".join(words)
-
-    @classmethod
-    def from_text(cls, text: str) -> PadProblem:
-        words = text.split()
-        mode = next((word for word in words if word in MODES), "")
-        rest = " ".join(word for word in words if word != mode)
-        choices = {word: word for word in DIRECTIONS}
-        lists, direction, dtype = read_lists(cls.kind, rest, choices, ("x", "before", "behind"))
-        return cls(direction, mode, lists["x"], lists["before"], lists["behind"], dtype)

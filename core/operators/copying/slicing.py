@@ -10,8 +10,8 @@ import numpy as np
 
 from clgraft.core.operators.copying.boxes import Box, offset, steps
 from clgraft.core.operators.copying.reference import slice_box
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import listed, read_lists
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
 
@@ -40,6 +40,14 @@ class SliceProblem(Problem):
     """
 
     kind: ClassVar[str] = "slice"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Numbers("x", "in_shape"),
+        Numbers("y", "out_shape"),
+        Numbers("at", "begin"),
+        Numbers("step", "step", 1),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = (
         "x[2,3,9,11] y[2,3,7,8] at[0,0,1,2]",
@@ -115,16 +123,3 @@ class SliceProblem(Problem):
                 boxes.append(Box(tuple(shape), (0,) * len(whole), whole, 0, offset(begin, self.in_shape), "", "dx"))
             begin[axis], shape[axis] = at, size
         return [box for box in boxes if all(box.shape)]
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [listed("x", self.in_shape), listed("y", self.out_shape), listed("at", self.begin)]
-        return " ".join(words + ([listed("step", self.step)] if set(self.step) - {1} else []))
-
-    @classmethod
-    def from_text(cls, text: str) -> SliceProblem:
-        choices = {word: word for word in DIRECTIONS}
-        lists, direction, dtype = read_lists(cls.kind, text, choices, ("x", "y", "at"), ("step",))
-        return cls(direction, lists["x"], lists["y"], lists["at"], dtype, lists.get("step", ()))

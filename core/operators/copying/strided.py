@@ -11,8 +11,8 @@ import numpy as np
 from clgraft.core.operators.copying.boxes import Box, steps
 from clgraft.core.operators.copying.reference import repeat, transpose
 from clgraft.core.operators.pointwise.problem import PointwiseProblem, Reduction
-from clgraft.core.problem import DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import listed, read_lists
+from clgraft.core.problem import DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Numbers
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class TransposeProblem(Problem):
     """
 
     kind: ClassVar[str] = "transpose"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Numbers("x", "shape"),
+        Numbers("axes", "axes"),
+    )
     examples: ClassVar[tuple[str, ...]] = ("x[2,19,7,9] axes[0,2,3,1]", "x[3,17,37] axes[0,2,1]")
 
     shape: tuple[int, ...]
@@ -76,15 +81,6 @@ class TransposeProblem(Problem):
         x = steps(self.shape)
         return [Box(self.out_shape, tuple(x[a] for a in self.axes), steps(self.out_shape), 0, 0, "x", "y")]
 
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        return " ".join([*words, listed("x", self.shape), listed("axes", self.axes)])
-
-    @classmethod
-    def from_text(cls, text: str) -> TransposeProblem:
-        lists, _, dtype = read_lists(cls.kind, text, {"": ""}, ("x", "axes"))
-        return cls(lists["x"], lists["axes"], dtype)
-
 
 @dataclass(frozen=True)
 class RepeatProblem(Problem):
@@ -107,6 +103,12 @@ class RepeatProblem(Problem):
     """
 
     kind: ClassVar[str] = "repeat"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Numbers("x", "shape"),
+        Numbers("times", "times"),
+        Flag("whole", "whole"),
+    )
     examples: ClassVar[tuple[str, ...]] = ("x[2,3,5,7] times[1,1,3,3]", "x[2,3,5] times[2,1,3] whole")
 
     shape: tuple[int, ...]
@@ -159,12 +161,3 @@ class RepeatProblem(Problem):
         wide, narrow = self.split_shape()
         x_steps = tuple(0 if axis % 2 == (0 if self.whole else 1) else step for axis, step in enumerate(steps(narrow)))
         return [Box(wide, x_steps, steps(wide), 0, 0, "x", "y")]
-
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        return " ".join([*words, listed("x", self.shape), listed("times", self.times), *(["whole"] * self.whole)])
-
-    @classmethod
-    def from_text(cls, text: str) -> RepeatProblem:
-        lists, whole, dtype = read_lists(cls.kind, text, {"": "", "whole": "whole"}, ("x", "times"))
-        return cls(lists["x"], lists["times"], bool(whole), dtype)

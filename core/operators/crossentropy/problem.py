@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,12 +11,11 @@ import numpy as np
 from clgraft.core.operators.crossentropy.reference import cross_entropy
 from clgraft.core.operators.pointwise.problem import PointwiseProblem
 from clgraft.core.operators.softmax.problem import SoftmaxProblem
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward", "count", "backward")
 FLAGS = ("ignoring", "weighted", "by_count")
-WORD = re.compile(r"([ncs])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,14 @@ class CrossEntropyProblem(Problem):
     """
 
     kind: ClassVar[str] = "crossentropy"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Number("n", "images"),
+        Number("c", "channels"),
+        Number("s", "pixels", 1),
+        *(Flag(flag, flag) for flag in FLAGS),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = ("n9 c37", "n2 c21 s99 ignoring", "n5 c9 weighted by_count")
     usual_scalars: ClassVar[Mapping[str, float]] = {
@@ -157,20 +163,3 @@ class CrossEntropyProblem(Problem):
     def scalars(self) -> tuple[str, ...]:
         own = {"forward": ("lowest",), "count": (), "backward": ("scale", "smooth")}[self.direction]
         return (*own, "ignored") if self.ignoring else own
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.images}", f"c{self.channels}"]
-        if self.pixels != 1:
-            words.append(f"s{self.pixels}")
-        return " ".join((*words, *(flag for flag in FLAGS if getattr(self, flag))))
-
-    @classmethod
-    def from_text(cls, text: str) -> CrossEntropyProblem:
-        expected = f"a direction, a dtype, one of {FLAGS}, n8, c21 or s49"
-        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS}, FLAGS)
-        direction = words.choices.get("direction", "forward")
-        sizes = words.take("n"), words.take("c"), words.take("s", 1)
-        return cls(direction, *sizes, *(flag in words.flags for flag in FLAGS), dtype=words.dtype)

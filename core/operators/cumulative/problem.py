@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number
 
 OPERATORS = ("sum", "product")
 FLAGS = ("exclusive", "reverse")
-WORD = re.compile(r"(outer|extent|inner)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,14 @@ class CumulativeProblem(Problem):
     """
 
     kind: ClassVar[str] = "cumulative"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        Choice("operator", OPERATORS, "sum", always=True),
+        DTYPE,
+        Number("outer", "outer"),
+        Number("extent", "extent"),
+        Number("inner", "inner"),
+        *(Flag(flag, flag) for flag in FLAGS),
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "sum outer3 extent37 inner5",
         "product outer3 extent9 inner5 exclusive",
@@ -82,18 +88,3 @@ class CumulativeProblem(Problem):
             x = np.concatenate([first, x[:, :-1]], 1)
         y = (np.cumsum if self.operator == "sum" else np.cumprod)(x, axis=1)
         return {"y": y[:, ::-1] if self.reverse else y}
-
-    def __str__(self) -> str:
-        words = [self.kind, self.operator]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"outer{self.outer}", f"extent{self.extent}", f"inner{self.inner}"]
-        return " ".join([*words, *(flag for flag in FLAGS if getattr(self, flag))])
-
-    @classmethod
-    def from_text(cls, text: str) -> CumulativeProblem:
-        expected = "sum or product, a dtype, outer2, extent10, inner5, exclusive or reverse"
-        words = read_words(cls.kind, text, WORD, expected, {"operator": OPERATORS}, FLAGS)
-        sizes = (words.take(name) for name in ("outer", "extent", "inner"))
-        flags = (flag in words.flags for flag in FLAGS)
-        return cls(words.choices.get("operator", "sum"), *sizes, *flags, words.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.dense.reference import multiply
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Number, direction_word
 
 DIRECTIONS = ("forward", "backward_data", "backward_weight", "backward_bias")
 LARGEST = 2**31 - 1
-WORD = re.compile(r"(n|i|o|t|b)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,15 @@ class DenseProblem(Problem):
     """
 
     kind: ClassVar[str] = "dense"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Number("n", "batch"),
+        Number("i", "inputs"),
+        Number("o", "outputs"),
+        Number("t", "transposed", 0),
+        Number("b", "bias", 0),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward",)
     apart: ClassVar[bool] = True
@@ -99,28 +106,3 @@ class DenseProblem(Problem):
         x, y = (self.batch, self.inputs), (self.batch, self.outputs)
         w = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
         return self._weighted(w, x, y, self.outputs, self.bias)
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"i{self.inputs}", f"o{self.outputs}"]
-        if self.transposed:
-            words.append("t1")
-        if self.bias:
-            words.append("b1")
-        return " ".join(words)
-
-    @classmethod
-    def from_text(cls, text: str) -> DenseProblem:
-        expected = "a direction, a dtype or a number such as 'n8'"
-        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
-        return cls(
-            direction=words.choices.get("direction", "forward"),
-            dtype=words.dtype,
-            batch=words.take("n"),
-            inputs=words.take("i"),
-            outputs=words.take("o"),
-            transposed=bool(words.take("t", 0)),
-            bias=bool(words.take("b", 0)),
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.detection.reference import align
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem, sample_argument
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, PerAxis
 
 OPERATORS = ("average", "max")
-WORD = re.compile(r"(n|c|ih|iw|r|oh|ow|samples)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,17 @@ class RoiAlignProblem(Problem):
     """
 
     kind: ClassVar[str] = "roialign"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        Choice("operator", OPERATORS, "average", always=True),
+        DTYPE,
+        Number("n", "batch"),
+        Number("c", "channels"),
+        PerAxis("i", "in_size"),
+        Number("r", "regions"),
+        PerAxis("o", "out_size"),
+        Number("samples", "samples", 0, always=True),
+        Flag("half_pixel", "half_pixel"),
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "average n2 c3 ih9 iw11 r5 oh3 ow4 samples2",
         "max n2 c3 ih9 iw11 r5 oh3 ow4 half_pixel",
@@ -102,19 +111,3 @@ class RoiAlignProblem(Problem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         return {"y": align(self, arrays, (scalars or self.trial_scalars())["scale"])}
-
-    def __str__(self) -> str:
-        words = [self.kind, self.operator]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"c{self.channels}", f"ih{self.in_size[0]}", f"iw{self.in_size[1]}"]
-        words += [f"r{self.regions}", f"oh{self.out_size[0]}", f"ow{self.out_size[1]}", f"samples{self.samples}"]
-        return " ".join([*words, *(["half_pixel"] if self.half_pixel else [])])
-
-    @classmethod
-    def from_text(cls, text: str) -> RoiAlignProblem:
-        expected = "average or max, a dtype, n2, c3, ih9, iw9, r5, oh3, ow3, samples2 or half_pixel"
-        words = read_words(cls.kind, text, WORD, expected, {"operator": OPERATORS}, ("half_pixel",))
-        sizes = (words.take("n"), words.take("c"), (words.take("ih"), words.take("iw")), words.take("r"))
-        rest = ((words.take("oh"), words.take("ow")), words.take("samples", 0), "half_pixel" in words.flags)
-        return cls(words.choices.get("operator", "average"), *sizes, *rest, words.dtype)

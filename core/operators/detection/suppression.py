@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,10 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.detection.reference import overlaps
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
-
-WORD = re.compile(r"(n|c|b|most)(\d+)")
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Number
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,14 @@ class NonMaxSuppressionProblem(Problem):
     """
 
     kind: ClassVar[str] = "nms"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Number("n", "images"),
+        Number("c", "classes"),
+        Number("b", "boxes"),
+        Number("most", "most"),
+        Flag("center", "center"),
+    )
     examples: ClassVar[tuple[str, ...]] = ("n2 c3 b20 most6", "n1 c2 b33 most40 center")
     usual_scalars: ClassVar[Mapping[str, float]] = {"overlap": 0.3, "score": 0.1}
 
@@ -108,13 +113,3 @@ class NonMaxSuppressionProblem(Problem):
         index = np.zeros((self.rows, 3))
         index[: len(found)] = np.array(found).reshape(-1, 3)
         return {"index": index, "count": np.array([float(len(found))])}
-
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        words += [f"n{self.images}", f"c{self.classes}", f"b{self.boxes}", f"most{self.most}"]
-        return " ".join([*words, *(["center"] if self.center else [])])
-
-    @classmethod
-    def from_text(cls, text: str) -> NonMaxSuppressionProblem:
-        words = read_words(cls.kind, text, WORD, "a dtype, n2, c3, b100, most10 or center", {}, ("center",))
-        return cls(*(words.take(name) for name in ("n", "c", "b", "most")), "center" in words.flags, words.dtype)

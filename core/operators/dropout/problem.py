@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.errors import ProblemError
 from clgraft.core.operators.dropout.reference import apply_random
-from clgraft.core.problem import DTYPE_WORDS, WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Numbers, direction_word
 
 DIRECTIONS = ("forward", "backward")
 OPERATORS = ("dropout", "rrelu")
 KEY_WORDS = 4
-WORD = re.compile(r"(x|mask)\[([\d,]*)\]")
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,13 @@ class DropoutProblem(Problem):
     """
 
     kind: ClassVar[str] = "dropout"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        Choice("operator", OPERATORS, "dropout"),
+        DTYPE,
+        Numbers("x", "shape"),
+        Numbers("mask", "mask", "shape"),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = ("x[3,5,7,11]", "x[3,5,7,11] mask[3,5,1,1]", "rrelu x[3,67]")
     usual_scalars: ClassVar[Mapping[str, float]] = {"keep": 0.9, "scale": 1 / 0.9, "low": 0.125, "high": 0.375}
@@ -102,36 +107,3 @@ class DropoutProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return ("keep", "scale") if self.operator == "dropout" else ("low", "high")
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.operator != "dropout":
-            words.append(self.operator)
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words.append(f"x[{','.join(map(str, self.shape))}]")
-        if self.mask != self.shape:
-            words.append(f"mask[{','.join(map(str, self.mask))}]")
-        return " ".join(words)
-
-    @classmethod
-    def from_text(cls, text: str) -> DropoutProblem:
-        direction, operator, dtype = "forward", "dropout", "float32"
-        shapes: dict[str, tuple[int, ...]] = {}
-        for word in text.split():
-            found = WORD.fullmatch(word)
-            if word in DIRECTIONS:
-                direction = word
-            elif word in OPERATORS:
-                operator = word
-            elif word in DTYPE_WORDS:
-                dtype = DTYPE_WORDS[word]
-            elif found and found[1] not in shapes:
-                shapes[found[1]] = tuple(int(size) for size in found[2].split(",") if size)
-            else:
-                raise ProblemError(
-                    f"[dropout] got word {word!r}, expected a direction, rrelu, x[8,3] or mask[8,1], once"
-                )
-        if "x" not in shapes:
-            raise ProblemError(f"[dropout] got {text!r}, expected a word x[...] in it")
-        return cls(direction, operator, shapes["x"], shapes.get("mask", ()), dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.indexing.reference import gather, scatter
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
-from clgraft.core.problem.words import Words, read_words
+from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number
 
 SHARINGS = ("shared", "rows", "elements")
 OPERATORS = ("set", "add", "mul", "max", "min")
-WORD = re.compile(r"(outer|extent|inner|count)(\d+)")
-EXPECTED = "a dtype, outer2, extent10, inner5, count7, or one of shared, rows and elements"
+SHARING = Choice("sharing", SHARINGS, "shared", always=True)
+SIZES = tuple(Number(name, name) for name in ("outer", "extent", "inner", "count"))
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,6 @@ class _Indexed(Problem):
             if a.role != "out"
         }
 
-    def _text(self, *words: str) -> str:
-        dtype = [] if self.dtype == "float32" else [WORD_OF_DTYPE[self.dtype]]
-        sizes = [f"outer{self.outer}", f"extent{self.extent}", f"inner{self.inner}", f"count{self.count}"]
-        return " ".join([self.kind, self.sharing, *words, *dtype, *sizes])
-
-
-def _sizes(words: Words) -> tuple[int, ...]:
-    return tuple(words.take(name) for name in ("outer", "extent", "inner", "count"))
-
 
 @dataclass(frozen=True)
 class GatherProblem(_Indexed):
@@ -88,6 +78,11 @@ class GatherProblem(_Indexed):
     """
 
     kind: ClassVar[str] = "gather"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        SHARING,
+        DTYPE,
+        *SIZES,
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "shared outer3 extent10 inner7 count5",
         "rows outer3 extent10 inner7 count5",
@@ -126,14 +121,6 @@ class GatherProblem(_Indexed):
     ) -> dict[str, np.ndarray]:
         return {"y": gather(self, arrays)}
 
-    def __str__(self) -> str:
-        return self._text()
-
-    @classmethod
-    def from_text(cls, text: str) -> GatherProblem:
-        words = read_words(cls.kind, text, WORD, EXPECTED, {"sharing": SHARINGS})
-        return cls(*_sizes(words), words.choices.get("sharing", "shared"), words.dtype)
-
 
 @dataclass(frozen=True)
 class ScatterProblem(_Indexed):
@@ -158,6 +145,13 @@ class ScatterProblem(_Indexed):
     """
 
     kind: ClassVar[str] = "scatter"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        SHARING,
+        Choice("operator", OPERATORS, "set"),
+        Flag("onto_zero", "onto_zero"),
+        DTYPE,
+        *SIZES,
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "shared outer3 extent10 inner7 count5",
         "rows add outer3 extent10 inner7 count5",
@@ -197,13 +191,3 @@ class ScatterProblem(_Indexed):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         return {"y": scatter(self, arrays)}
-
-    def __str__(self) -> str:
-        return self._text(*([self.operator] if self.operator != "set" else []), *(["onto_zero"] * self.onto_zero))
-
-    @classmethod
-    def from_text(cls, text: str) -> ScatterProblem:
-        choices = {"sharing": SHARINGS, "operator": OPERATORS}
-        words = read_words(cls.kind, text, WORD, EXPECTED, choices, ("onto_zero",))
-        chosen = (words.choices.get("sharing", "shared"), words.dtype, words.choices.get("operator", "set"))
-        return cls(*_sizes(words), *chosen, "onto_zero" in words.flags)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,15 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.interpolation.reference import interpolate
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, ceil_div
-from clgraft.core.problem.words import AXES, read_words
+from clgraft.core.problem import Argument, Gradient, Problem, ceil_div
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Number, PerAxis, direction_word
 
 DIRECTIONS = ("forward", "backward")
 METHODS = ("nearest", "linear")
 COORDINATES = ("half_pixel", "half_pixel_one", "align_corners", "asymmetric")
 ROUNDINGS = ("prefer_floor", "prefer_ceil", "floor", "ceil")
 LARGEST = 2**31 - 1
-WORD = re.compile(r"(n|c|[io][dhw])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,17 @@ class InterpolationProblem(Problem):
     """
 
     kind: ClassVar[str] = "interpolate"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        Choice("method", METHODS, always=True),
+        DTYPE,
+        Number("n", "batch"),
+        Number("c", "channels"),
+        PerAxis("i", "in_size"),
+        PerAxis("o", "out_size"),
+        Choice("coordinates", COORDINATES, "half_pixel"),
+        Choice("rounding", ROUNDINGS, "prefer_floor"),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     sizes: ClassVar[tuple[str, ...]] = ("n", "c", "id", "ih", "iw", "od", "oh", "ow")
     examples: ClassVar[tuple[str, ...]] = (
@@ -121,35 +130,3 @@ class InterpolationProblem(Problem):
     ) -> dict[str, np.ndarray]:
         wide = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
         return {self.arguments()[-1].name: interpolate(self, wide)}
-
-    def __str__(self) -> str:
-        axes = AXES[-self.ndim :]
-        words = [self.kind, self.direction, self.method]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"c{self.channels}"]
-        words += [f"i{a}{v}" for a, v in zip(axes, self.in_size)]
-        words += [f"o{a}{v}" for a, v in zip(axes, self.out_size)]
-        words += [
-            word for word, usual in ((self.coordinates, "half_pixel"), (self.rounding, "prefer_floor")) if word != usual
-        ]
-        return " ".join(words)
-
-    @classmethod
-    def from_text(cls, text: str) -> InterpolationProblem:
-        choices = {"direction": DIRECTIONS, "method": METHODS, "coordinates": COORDINATES, "rounding": ROUNDINGS}
-        words = read_words(cls.kind, text, WORD, "a direction, a method, coordinates, a rounding or 'ih14'", choices)
-        axes = words.axes()
-        problem = cls(
-            direction=words.choices.get("direction", "forward"),
-            method=words.choices.get("method", ""),
-            batch=words.take("n"),
-            channels=words.take("c"),
-            in_size=tuple(words.take(f"i{axis}") for axis in axes),
-            out_size=tuple(words.take(f"o{axis}") for axis in axes),
-            coordinates=words.choices.get("coordinates", "half_pixel"),
-            rounding=words.choices.get("rounding", "prefer_floor"),
-            dtype=words.dtype,
-        )
-        words.expect_none_left(axes)
-        return problem

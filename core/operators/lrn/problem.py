@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,11 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.lrn.reference import normalize
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Number, direction_word
 
 DIRECTIONS = ("forward", "backward")
-WORD = re.compile(r"(n|c|s|size)(\d+)|(beta)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,15 @@ class LRNProblem(Problem):
     """
 
     kind: ClassVar[str] = "lrn"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Number("n", "images"),
+        Number("c", "channels"),
+        Number("s", "pixels", 1, always=True),
+        Number("size", "size", 5, always=True),
+        Number("beta", "beta", 0.75, always=True, real=True),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = ("n2 c16 s99 size5 beta0.75",)
     usual_scalars: ClassVar[Mapping[str, float]] = {"alpha": 0.5, "k": 2.0}
@@ -94,18 +101,3 @@ class LRNProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return ("alpha", "k")
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.images}", f"c{self.channels}", f"s{self.pixels}", f"size{self.size}", f"beta{self.beta!r}"]
-        return " ".join(words)
-
-    @classmethod
-    def from_text(cls, text: str) -> LRNProblem:
-        expected = "a direction, a dtype, n8, c64, s49, size5 or beta0.75"
-        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS})
-        direction = words.choices.get("direction", "forward")
-        sizes = words.take("n"), words.take("c"), words.take("s", 1), words.take("size", 5)
-        return cls(direction, *sizes, float(words.numbers.get("beta", 0.75)), words.dtype)

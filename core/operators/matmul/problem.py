@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Number
 
 LARGEST = 2**31 - 1
 FLAGS = ("transposed_a", "transposed_b", "shared_b")
-WORD = re.compile(r"([nmkc])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,14 @@ class MatMulProblem(Problem):
     """
 
     kind: ClassVar[str] = "matmul"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Number("n", "batch"),
+        Number("m", "rows"),
+        Number("k", "inner"),
+        Number("c", "columns"),
+        *(Flag(flag, flag) for flag in FLAGS),
+    )
     sizes: ClassVar[tuple[str, ...]] = ("n", "m", "k", "c")
     examples: ClassVar[tuple[str, ...]] = (
         "n3 m17 k33 c29",
@@ -107,15 +113,3 @@ class MatMulProblem(Problem):
         a = a.swapaxes(-1, -2) if self.transposed_a else a
         b = b.swapaxes(-1, -2) if self.transposed_b else b
         return {"y": a @ b}
-
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        words += [f"n{self.batch}", f"m{self.rows}", f"k{self.inner}", f"c{self.columns}"]
-        return " ".join([*words, *(flag for flag in FLAGS if getattr(self, flag))])
-
-    @classmethod
-    def from_text(cls, text: str) -> MatMulProblem:
-        expected = f"a dtype, a number such as 'n8', or one of {FLAGS}"
-        words = read_words(cls.kind, text, WORD, expected, {}, FLAGS)
-        sizes = (words.take(name) for name in "nmkc")
-        return cls(*sizes, *(flag in words.flags for flag in FLAGS), words.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.indexing.problem import ScatterProblem
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Number
 
 FLAGS = ("smallest", "last")
-WORD = re.compile(r"(outer|extent|inner|k)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,14 @@ class TopKProblem(Problem):
     """
 
     kind: ClassVar[str] = "topk"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Number("outer", "outer"),
+        Number("extent", "extent"),
+        Number("inner", "inner"),
+        Number("k", "k"),
+        *(Flag(flag, flag) for flag in FLAGS),
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "outer3 extent37 inner1 k1",
         "outer2 extent29 inner5 k4 smallest",
@@ -93,15 +99,3 @@ class TopKProblem(Problem):
             order = np.argsort(key, axis=1, kind="stable")
         index = order[:, : self.k]
         return {"y": np.take_along_axis(x, index, 1), "index": index.astype(np.float64)}
-
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        words += [f"outer{self.outer}", f"extent{self.extent}", f"inner{self.inner}", f"k{self.k}"]
-        return " ".join([*words, *(flag for flag in FLAGS if getattr(self, flag))])
-
-    @classmethod
-    def from_text(cls, text: str) -> TopKProblem:
-        expected = "a dtype, outer2, extent10, inner5, k3, smallest or last"
-        words = read_words(cls.kind, text, WORD, expected, {}, FLAGS)
-        sizes = (words.take(name) for name in ("outer", "extent", "inner", "k"))
-        return cls(*sizes, *(flag in words.flags for flag in FLAGS), words.dtype)

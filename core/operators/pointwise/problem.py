@@ -26,7 +26,8 @@ from clgraft.core.operators.pointwise.expression import (
 from clgraft.core.operators.pointwise.loop import Fold
 from clgraft.core.operators.pointwise.reduction import Reduction, expect, read_fold, settled
 from clgraft.core.operators.pointwise.reference import evaluate
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, WORD_OF_DTYPE, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem.text import dtype_word
 
 NUMBERED = re.compile(r"[xy]\d+")
 WORD = re.compile(r"((?:[^\s{]|\{[^}]*\})+)(?:\s+|$)")
@@ -177,9 +178,7 @@ class PointwiseProblem(Problem):
         return evaluate(self, arrays, scalars or self.trial_scalars())
 
     def __str__(self) -> str:
-        words = [self.kind]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
+        words = [self.kind, *dtype_word(self.dtype)]
         words += [f"x{i}[{_listed(shape)}]" for i, shape in enumerate(self.inputs)]
         for i, reduction in enumerate(self.reductions):
             if reduction is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,18 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.pooling.reference import pool
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, ceil_div
+from clgraft.core.problem import Argument, Gradient, Problem, ceil_div
 from clgraft.core.problem.layout import (
     FIRST,
+    LAYOUT,
     LAYOUTS,
-    WORDS,
     channels_last,
     laid_out,
-    layout_words,
-    read_layout,
     with_channels_first,
 )
-from clgraft.core.problem.words import AXES, read_words
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, PerAxis, direction_word
 
 DIRECTIONS = ("forward", "backward", "mask", "forward_argmax", "backward_argmax")
 MOST_PLACES = 255  # places of a window whose argmax is a byte; 255 itself says that no place holds the maximum
@@ -31,7 +28,6 @@ NORMS = ("lp2", "lp3")  # their gradient is not the windows' own, divided or pas
 ROUNDINGS = ("floor", "ceil", "ceil_inside")
 
 LARGEST = 2**31 - 1
-WORD = re.compile(r"(n|c|[ikspq][dhw])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,21 @@ class PoolProblem(Problem):
     """
 
     kind: ClassVar[str] = "pool"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        Choice("operator", OPERATORS, always=True),
+        DTYPE,
+        Number("n", "batch"),
+        Number("c", "channels"),
+        PerAxis("i", "in_size"),
+        PerAxis("k", "kernel"),
+        PerAxis("s", "stride", 1),
+        PerAxis("p", "pad_begin", 0),
+        PerAxis("q", "pad_end", "pad_begin"),
+        Choice("rounding", ROUNDINGS, "floor"),
+        Flag("count_inside", "count_padding", False),
+        LAYOUT,
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     per_image: ClassVar[tuple[str, ...]] = ("forward",)
     sizes: ClassVar[tuple[str, ...]] = ("n", "c", "id", "ih", "iw")
@@ -231,45 +242,3 @@ class PoolProblem(Problem):
         if self.direction == "forward_argmax":
             return dict(zip(("y", "argmax"), pool(self, wide)))
         return {self.arguments()[-1].name: with_channels_first(self, wide, lambda p, given: pool(p, given)[0])}
-
-    def __str__(self) -> str:
-        axes = AXES[-self.ndim :]
-        words = [self.kind, self.direction, self.operator]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"c{self.channels}"]
-        words += [f"i{a}{v}" for a, v in zip(axes, self.in_size)]
-        words += [f"k{a}{v}" for a, v in zip(axes, self.kernel)]
-        words += [f"s{a}{v}" for a, v in zip(axes, self.stride) if v != 1]
-        words += [f"p{a}{v}" for a, v in zip(axes, self.pad_begin) if v]
-        words += [f"q{a}{v}" for a, v, u in zip(axes, self.pad_end, self.pad_begin) if v != u]
-        if self.rounding != "floor":
-            words.append(self.rounding)
-        if not self.count_padding:
-            words.append("count_inside")
-        return " ".join([*words, *layout_words(self.layout)])
-
-    @classmethod
-    def from_text(cls, text: str) -> PoolProblem:
-        choices = {"direction": DIRECTIONS, "operator": OPERATORS, "rounding": ROUNDINGS, "layout": tuple(WORDS)}
-        expected = "a direction, an operator or a number as 'kh3'"
-        words = read_words(cls.kind, text, WORD, expected, choices, ("count_inside",))
-        axes = words.axes()
-        begin = tuple(words.take(f"p{axis}", 0) for axis in axes)
-        problem = cls(
-            direction=words.choices.get("direction", "forward"),
-            operator=words.choices.get("operator", ""),
-            rounding=words.choices.get("rounding", "floor"),
-            dtype=words.dtype,
-            layout=read_layout(words.choices),
-            count_padding="count_inside" not in words.flags,
-            batch=words.take("n"),
-            channels=words.take("c"),
-            in_size=tuple(words.take(f"i{axis}") for axis in axes),
-            kernel=tuple(words.take(f"k{axis}") for axis in axes),
-            stride=tuple(words.take(f"s{axis}", 1) for axis in axes),
-            pad_begin=begin,
-            pad_end=tuple(words.take(f"q{axis}", p) for axis, p in zip(axes, begin)),
-        )
-        words.expect_none_left(axes)
-        return problem

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem, sample_argument
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Entry, Number
 
 SIZES = ("outer", "in", "out", "inner", "taps")
-WORD = re.compile(r"(outer|in|out|inner|taps)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,14 @@ class ResampleProblem(Problem):
     """
 
     kind: ClassVar[str] = "resample"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        DTYPE,
+        Number("outer", "outer"),
+        Number("in", "in_extent"),
+        Number("out", "out_extent"),
+        Number("inner", "inner"),
+        Number("taps", "taps"),
+    )
     examples: ClassVar[tuple[str, ...]] = ("outer3 in7 out11 inner5 taps4", "outer6 in12 out5 inner1 taps3")
 
     outer: int
@@ -86,13 +92,3 @@ class ResampleProblem(Problem):
         found = x[:, np.where(inside, index, 0)]  # outer, out, taps, inner
         used = (inside & (weight != 0))[None, :, :, None]
         return {"y": np.where(used, found * weight[None, :, :, None], 0).sum(2)}
-
-    def __str__(self) -> str:
-        words = [self.kind] if self.dtype == "float32" else [self.kind, WORD_OF_DTYPE[self.dtype]]
-        sizes = (self.outer, self.in_extent, self.out_extent, self.inner, self.taps)
-        return " ".join([*words, *(f"{name}{size}" for name, size in zip(SIZES, sizes))])
-
-    @classmethod
-    def from_text(cls, text: str) -> ResampleProblem:
-        words = read_words(cls.kind, text, WORD, "a dtype, outer2, in10, out20, inner5 or taps4", {})
-        return cls(*(words.take(name) for name in SIZES), words.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.sampling.reference import grid_sample
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Problem, sample_argument
-from clgraft.core.problem.words import AXES, read_words
+from clgraft.core.problem import Argument, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Choice, Entry, Flag, Number, PerAxis
 
 METHODS = ("nearest", "linear", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
-WORD = re.compile(r"(n|c|[io][dhw])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,16 @@ class GridSampleProblem(Problem):
     """
 
     kind: ClassVar[str] = "gridsample"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        Choice("method", METHODS, "linear", always=True),
+        DTYPE,
+        Number("n", "batch"),
+        Number("c", "channels"),
+        PerAxis("i", "in_size"),
+        PerAxis("o", "out_size"),
+        Choice("padding", PADDINGS, "zeros"),
+        Flag("align_corners", "align_corners"),
+    )
     examples: ClassVar[tuple[str, ...]] = (
         "linear n2 c3 ih5 iw7 oh4 ow6",
         "nearest n2 c3 ih5 iw7 oh4 ow6 border",
@@ -99,26 +107,3 @@ class GridSampleProblem(Problem):
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:
         return {"y": grid_sample(self, arrays)}
-
-    def __str__(self) -> str:
-        axes = AXES[-self.ndim :]
-        words = [self.kind, self.method]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.batch}", f"c{self.channels}"]
-        words += [f"i{a}{v}" for a, v in zip(axes, self.in_size)] + [f"o{a}{v}" for a, v in zip(axes, self.out_size)]
-        if self.padding != "zeros":
-            words.append(self.padding)
-        return " ".join([*words, *(["align_corners"] if self.align_corners else [])])
-
-    @classmethod
-    def from_text(cls, text: str) -> GridSampleProblem:
-        expected = "nearest, linear or cubic, a dtype, a number such as 'ih8', a padding or align_corners"
-        choices = {"method": METHODS, "padding": PADDINGS}
-        words = read_words(cls.kind, text, WORD, expected, choices, ("align_corners",))
-        axes = words.axes()
-        sizes = [tuple(words.take(side + axis) for axis in axes) for side in "io"]
-        counts = (words.take("n"), words.take("c"))
-        words.expect_none_left(axes)
-        chosen = (words.choices.get("padding", "zeros"), "align_corners" in words.flags, words.dtype)
-        return cls(words.choices.get("method", "linear"), *counts, *sizes, *chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from clgraft.core.operators.softmax.reference import softmax
-from clgraft.core.problem import WORD_OF_DTYPE, Argument, Gradient, Problem, sample_argument
-from clgraft.core.problem.words import read_words
+from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
+from clgraft.core.problem.text import DTYPE, Entry, Flag, Number, direction_word
 
 DIRECTIONS = ("forward", "backward")
-WORD = re.compile(r"([ncs])(\d+)")
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,14 @@ class SoftmaxProblem(Problem):
     """
 
     kind: ClassVar[str] = "softmax"
+    TEXT: ClassVar[tuple[Entry, ...]] = (
+        direction_word(DIRECTIONS),
+        DTYPE,
+        Number("n", "images"),
+        Number("c", "channels"),
+        Number("s", "pixels", 1),
+        Flag("log", "log"),
+    )
     directions: ClassVar[tuple[str, ...]] = DIRECTIONS
     examples: ClassVar[tuple[str, ...]] = ("n9 c37", "n2 c21 s99", "n9 c37 log")
     usual_scalars: ClassVar[Mapping[str, float]] = {"scale": 0.9}
@@ -97,20 +103,3 @@ class SoftmaxProblem(Problem):
 
     def scalars(self) -> tuple[str, ...]:
         return ("scale",)
-
-    def __str__(self) -> str:
-        words = [self.kind, self.direction]
-        if self.dtype != "float32":
-            words.append(WORD_OF_DTYPE[self.dtype])
-        words += [f"n{self.images}", f"c{self.channels}"]
-        if self.pixels != 1:
-            words.append(f"s{self.pixels}")
-        return " ".join((*words, "log") if self.log else words)
-
-    @classmethod
-    def from_text(cls, text: str) -> SoftmaxProblem:
-        expected = "a direction, a dtype, log, n8, c21 or s49"
-        words = read_words(cls.kind, text, WORD, expected, {"direction": DIRECTIONS}, ("log",))
-        direction = words.choices.get("direction", "forward")
-        sizes = words.take("n"), words.take("c"), words.take("s", 1)
-        return cls(direction, *sizes, "log" in words.flags, words.dtype)
