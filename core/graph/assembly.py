@@ -11,10 +11,10 @@ import numpy as np
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.homes import Homes
+from clgraft.core.graph.identity import identity
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
-from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
 from clgraft.core.problem import Argument, Problem
@@ -147,12 +147,13 @@ class Assembly:
     def _copy(self, name: str, offsets: Mapping[str, int]) -> list[Launch]:
         """Return the launches that add a value in the arena to the output of its name."""
         value = self.graph.values[name]
-        problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
+        problem = identity(value)
+        names = {argument.name: argument.role for argument in problem.arguments()}
         source = self._place(name, np.dtype(value.dtype).itemsize, offsets)
 
         def bind(item: Any) -> Any:
             if isinstance(item, Buffer):
-                return source if item.name == "x0" else Buffer(name)
+                return source if names[item.name] == "in" else Buffer(name)
             if isinstance(item, Workspace):
                 raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
             return Accumulate(name) if isinstance(item, Accumulate) else item

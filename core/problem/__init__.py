@@ -12,8 +12,9 @@ from clgraft.core.problem.base import (
     kinds,
     parse,
     sample_argument,
+    shortened,
 )
-from clgraft.core.problem.numbers import ceil_div, round_up
+from clgraft.core.problem.numbers import ceil_div, reads_as_number, round_up
 
 __all__ = [
     "DTYPES",
@@ -27,6 +28,8 @@ __all__ = [
     "in_3d",
     "kinds",
     "parse",
+    "reads_as_number",
     "round_up",
     "sample_argument",
+    "shortened",
 ]
