@@ -28,6 +28,9 @@ class Chooser(Protocol):
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
 
+    def problem_clock(self) -> float:
+        """Return the clock where problems of graphs are to be told, else 0."""
+
 
 class Assembly:
     """Plans the nodes of a graph and binds their launches to the graph's arguments and the arena.
@@ -58,6 +61,7 @@ class Assembly:
         # nodes whose prepared constants serve equal problems of the same constants
         self._preparing: dict[tuple[Problem, tuple[str | None, ...]], int] = {}
         self.algorithms: list[tuple[str, str]] = []
+        self.times: dict[Problem, tuple[str, float, float]] = {}  # the implementation, when it was chosen, from and to
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
@@ -72,8 +76,11 @@ class Assembly:
             self.algorithms.append((str(node.problem), VIEW))
             return Launches(())
         known = self._chosen.get(node.problem)
+        began = self.context.problem_clock()
         chosen = known or self.context.choose(node.problem)
         self._chosen[node.problem] = chosen
+        if not known:
+            self.times[node.problem] = chosen.label, began, self.context.problem_clock()
         self.algorithms.append((str(node.problem), chosen.label))
         launches = chosen.launches.again() if known else chosen.launches
         read = tuple(name if name in self.constants else None for name in node.arguments)

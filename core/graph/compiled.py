@@ -51,6 +51,15 @@ class Context(Joiner, Protocol):
     def expect_addressable(self, kind: str, arguments: Sequence[Argument]) -> None:
         """Check that a machine can address each argument."""
 
+    def plan_began(self) -> float:
+        """Return the clock where plans are to be told, else 0."""
+
+    def plan_ended(self, problem: Any, name: str, began: float) -> None:
+        """Tell of a plan if that is asked for."""
+
+    def problem_planned(self, problem: Problem, name: str, began: float, ended: float) -> None:
+        """Tell of a problem of a graph if that is asked for."""
+
     def hand_over(self, problem: Any, launches: Launches, name: str) -> Any:
         """Hand launches to the C runtime and return the plan's handle."""
 
@@ -261,10 +270,13 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        began = self._context.plan_began()
         try:
-            return self._planned(wanted, added)
+            planned = self._planned(wanted, added)
         except BuildError:  # caused by advice, which the context does not follow any more
-            return self._planned(wanted, added)
+            planned = self._planned(wanted, added)
+        self._context.plan_ended(planned[1], "graph", began)
+        return planned
 
     def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
         before = copy_inputs(
@@ -336,12 +348,15 @@ class CompiledGraph:
             return self._context.hand_over(described, launches, "graph"), described, report, kept
 
         try:
-            return hand_over(joined)
+            made = hand_over(joined)
         except BuildError as error:
             if joined is launches:
                 raise
             log.info("launches are not joined: %s", error)
-        return hand_over(launches)
+            made = hand_over(launches)
+        for problem, times in placed.assembly.times.items():
+            self._context.problem_planned(problem, *times)
+        return made
 
     def _joined(self, launches: Launches, signature: Signature) -> Launches:
         """Return launches of which some are joined, where that is switched on and pays."""

@@ -196,7 +196,19 @@ class DeviceContext:
         began: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PLAN)
         return began
 
-    def plan_ended(self, problem: Problem | str, name: str, began: float) -> None:
+    def problem_clock(self) -> float:
+        """Return the clock where ``CLGRAFT_VERBOSE`` asks for the problems of graphs, else 0."""
+        now: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PROBLEM)
+        return now
+
+    def problem_planned(self, problem: Problem, name: str, began: float, ended: float) -> None:
+        """Print the line of a problem of a graph if it is asked for."""
+        if began:
+            self.lib.clg_verbose_line(
+                self.lib.CLG_VERBOSE_PROBLEM, label(problem, name).encode(), began, ended - began
+            )
+
+    def plan_ended(self, problem: Problem, name: str, began: float) -> None:
         """Print the line of a plan if it is asked for."""
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)

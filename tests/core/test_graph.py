@@ -354,7 +354,7 @@ def test_gradients_have_the_names_that_were_asked_for(context, rng):
 @pytest.mark.parametrize("name", ["inf", "nan", "NaN", "Infinity", "infinity", "INF"])
 def test_names_of_scalars_are_no_numbers(name):
     node = f"y = x {{a={name}}} | pointwise x0[2] scalars{{a}} : y0 = a * x0;"
-    with pytest.raises(core.ProblemError, match="the scalar name .*, expected a name that is no number"):
+    with pytest.raises(core.ProblemError, match=r"the scalar name .*, expected a name that is no number"):
         parse_graph(f"input x[2]\nscalar {name}\n{node}\noutput y\n")
     graph = parse_graph(f"input x[2]\n{node}\noutput y\n")  # a number
     assert str(parse_graph(str(graph))) == str(graph) and not graph.scalars
