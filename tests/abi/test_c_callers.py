@@ -39,6 +39,12 @@ def test_graphs_arrays_and_events_refuse_misuse(run_program):
     assert int(done.stdout.rsplit("checks", 1)[0].split()[-1]) >= 70
 
 
+def test_inputs_of_graphs_are_outputs(run_program):
+    done = run_program("graph_inputs.c")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failures" in done.stdout
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "g++"])
 def test_the_example_trains_and_infers(run_program, compiler):
     """It checks its own numbers, and is C and C++."""
