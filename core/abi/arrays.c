@@ -74,7 +74,7 @@ static clg_status move(clg_array array, uint64_t offset, void *data, uint64_t by
     else if (bytes) {
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
-        clg_runner_drain(c);
+        clg_turn_begin(&c->turns);
         pthread_mutex_lock(&c->mutex);
         int32_t code = 0;
         if (write) a->version = 0;
@@ -87,6 +87,7 @@ static clg_status move(clg_array array, uint64_t offset, void *data, uint64_t by
         }
         if (!code && c->host_access == CLG_STAGED) *(write ? &c->counters.bytes_to_device : &c->counters.bytes_to_host) += bytes;
         pthread_mutex_unlock(&c->mutex);
+        clg_turn_end(&c->turns);
         clg_affinity_restore(&affinity);
         if (code) status = clg_cl_fail(write ? "clEnqueueWriteBuffer" : "clEnqueueReadBuffer", code);
     }

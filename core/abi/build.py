@@ -30,6 +30,7 @@ SOURCES = (
     "plan.c",
     "run.c",
     "transfer.c",
+    "turns.c",
     "verbose.c",
 )
 PYTHON_SIDE = """

@@ -54,6 +54,7 @@ static void context_free(void *object) {
         cl_release_queue(c->queue);
         cl_release_context(c->context);
     }
+    if (c->fork_count == clg_fork_count()) clg_turns_destroy(&c->turns);
     pthread_mutex_destroy(&c->mutex);
     free(c->pool);
     free(c);
@@ -73,6 +74,7 @@ clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, 
     c->queue = cl_queue;
     c->host_access = host_access;
     c->fork_count = clg_fork_count();
+    clg_turns_init(&c->turns);
     pthread_mutex_init(&c->mutex, NULL);
     cl_retain_context(cl_context);
     cl_retain_queue(cl_queue);
@@ -137,8 +139,9 @@ clg_status clg_context_finish(clg_context context) {
     else {
         clg_affinity affinity;
         clg_affinity_keep(&affinity);
-        clg_runner_drain(c);
+        clg_turn_begin(&c->turns); /* after all that was called before, and before what others call meanwhile */
         int32_t code = cl_finish(c->queue);
+        clg_turn_end(&c->turns);
         clg_affinity_restore(&affinity);
         if (code) status = clg_cl_fail("clFinish", code);
     }

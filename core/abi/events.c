@@ -1,5 +1,5 @@
-/* Runs that were started: a thread of each context makes those that move host arrays, in the order of their calls. Runs on
- * device memory alone need no thread where none waits: the driver's queue holds them. */
+/* Runs that were started: a thread of each context makes those that move host arrays, each in its turn. Runs on device memory
+ * alone need no thread where nobody is at work: the driver's queue holds them. */
 #include <signal.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@ typedef struct started {
     void *handle; /* the event's, acquired */
     struct clg_event_s *event;
     bool host;
+    uint64_t turn;
     struct started *next;
 } started;
 
@@ -54,7 +55,7 @@ static void finish_event(struct clg_event_s *e, clg_status status, cl_object mar
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* Runs a job; `marker` is set where the device may not be done with it. */
+/* Runs a job in a turn of the caller's; `marker` is set where the device may not be done with it. */
 static clg_status perform(const clg_job *job, bool host, cl_object *marker) {
     struct clg_context_s *c = job->plan->context;
     *marker = NULL;
@@ -83,9 +84,12 @@ static void *work(void *runner) {
         if (!r->first) r->last = &r->first;
         r->busy = true;
         pthread_mutex_unlock(&r->mutex);
+        clg_turns *turns = &s->job.plan->context->turns;
+        clg_turn_await(turns, s->turn);
         cl_object marker = NULL;
         clg_status status = perform(&s->job, s->host, &marker);
         finish_event(s->event, status, marker);
+        clg_turn_end(turns);
         clg_handle_return(s->handle);
         clg_job_drop(&s->job); /* the last reference to the context may go here */
         free(s);
@@ -154,15 +158,6 @@ void clg_runner_drain(struct clg_context_s *c) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-static bool is_idle(struct clg_context_s *c) {
-    struct clg_runner *r = runner_of(c);
-    if (!r) return true;
-    pthread_mutex_lock(&r->mutex);
-    bool idle = !r->first && !r->busy;
-    pthread_mutex_unlock(&r->mutex);
-    return idle;
-}
-
 /* A job with copies of the caller's lists, after it in the same memory. */
 static started *keep(const clg_job *job) {
     const size_t count = job->plan->argument_count, scalars = job->plan->scalar_count;
@@ -197,10 +192,12 @@ clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event) {
     struct clg_event_s *e = NULL;
     clg_event handle = new_event(&e);
     clg_status status = handle ? CLG_OK : clg_fail(CLG_OUT_OF_MEMORY, "[run] no memory for an event");
-    if (!status && !host && is_idle(job->plan->context)) {
+    clg_turns *turns = &job->plan->context->turns;
+    if (!status && !host && clg_turn_begin_if_free(turns)) {
         cl_object marker = NULL;
         status = perform(job, false, &marker);
         if (!status) finish_event(e, CLG_OK, marker);
+        clg_turn_end(turns);
     } else if (!status) {
         started *s = keep(job);
         struct clg_runner *r = s ? runner(job->plan->context) : NULL;
@@ -210,6 +207,7 @@ clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event) {
             s->handle = handle;
             *event = handle;
             pthread_mutex_lock(&r->mutex);
+            s->turn = clg_turn_take(turns); /* with the mutex: the runner's list has the order of the turns */
             *r->last = s;
             r->last = &s->next;
             pthread_cond_signal(&r->wake);

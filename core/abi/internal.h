@@ -36,6 +36,21 @@ void clg_affinity_restore(const clg_affinity *kept);
 /* verbose.c: what CLGRAFT_VERBOSE asked for when the library was loaded; usually 0 */
 extern uint32_t clg_verbose_flags;
 
+/* turns.c: a turn is taken by its number and awaited, or begun at once; whoever has begun one ends it */
+typedef struct clg_turns {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    uint64_t next, served;
+    uint32_t waiting;
+} clg_turns;
+void clg_turns_init(clg_turns *turns);
+void clg_turns_destroy(clg_turns *turns); /* of this process: a child of it must not */
+uint64_t clg_turn_take(clg_turns *turns);
+void clg_turn_await(clg_turns *turns, uint64_t turn);
+void clg_turn_begin(clg_turns *turns);
+bool clg_turn_begin_if_free(clg_turns *turns); /* false: others are at work, or wait */
+void clg_turn_end(clg_turns *turns);
+
 /* context.c */
 typedef struct clg_pooled {
     cl_object mem;
@@ -47,6 +62,7 @@ struct clg_context_s {
     cl_object context, queue;
     uint32_t host_access;
     unsigned fork_count;
+    clg_turns turns;       /* of runs, and of reads and writes of arrays; a turn is begun before the mutex is locked */
     pthread_mutex_t mutex; /* guards everything below, the queue and the kernels of the context's plans */
     void *workspace;       /* host memory with CLG_RAW_POINTER, else a cl_mem */
     uint64_t workspace_bytes;
@@ -159,11 +175,11 @@ typedef struct clg_job {
     const double *scalars;
     const clg_copy *copies; /* or NULL */
 } clg_job;
-clg_status clg_job_run(const clg_job *job);
+clg_status clg_job_run(const clg_job *job); /* in a turn of the caller's */
 void clg_job_drop(const clg_job *job);
 
 /* events.c */
-void clg_runner_drain(struct clg_context_s *context); /* waits for runs that were started, not for the device */
+void clg_runner_drain(struct clg_context_s *context); /* waits until the runner has nothing to do */
 void clg_runner_free(struct clg_context_s *context);
 clg_status clg_runner_start(const clg_job *job, bool host, clg_event *event); /* owns the job's references then */
 

@@ -50,10 +50,12 @@ typedef struct clg_plan_spec {
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
 uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
-/* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line. */
-enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4 };
+/* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line, or line
+ * does, for what took so many milliseconds. A problem of a graph has the line of a plan, also where only runs are asked for. */
+enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4, CLG_VERBOSE_PROBLEM = 8 };
 double clg_verbose_begin(uint32_t what);
 void clg_verbose_end(uint32_t what, const char *label, double begin);
+void clg_verbose_line(uint32_t what, const char *label, double begin, double took);
 /* Sets this thread's message, so that the planner's own errors reach clg_last_error(). */
 void clg_set_error(const char *message);
 /* Counters for tests: bytes copied between host and device, buffers made, buffers reused from the pool. */

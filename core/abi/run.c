@@ -324,8 +324,10 @@ clg_status clg_plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t buf
     clg_status status = check_job(&job, buffer_count, scalar_count);
     if (status) return status;
     if (event) return clg_runner_start(&job, uses_host(&job), event);
-    clg_runner_drain(job.plan->context); /* runs that were started come first */
+    clg_turns *turns = &job.plan->context->turns;
+    clg_turn_begin(turns);
     status = clg_job_run(&job);
+    clg_turn_end(turns);
     clg_job_drop(&job);
     return status;
 }

@@ -1,5 +1,6 @@
 /* CLGRAFT_VERBOSE=plan,run: a line for every plan and every run, on stderr or appended to the file CLGRAFT_VERBOSE_FILE:
  *     clgraft,run,IMPLEMENTATION,PROBLEM,MILLISECONDS
+ * A graph is one run; each of its problems has the line of a plan when the graph is planned, with either word.
  * The word `start` adds two fields: when it began, in milliseconds of the monotonic clock, and the thread. The variables
  * are read when the library is loaded; where they are not set a run reads one flag. */
 #include <stdio.h>
@@ -32,7 +33,8 @@ __attribute__((constructor)) static void read_variables(void) {
         else
             fprintf(stderr, "clgraft: CLGRAFT_VERBOSE_FILE=%s cannot be written to: stderr is used\n", path);
     }
-    clg_verbose_flags = flags | (flags && holds(text, "start") ? CLG_VERBOSE_START : 0);
+    if (flags) flags |= CLG_VERBOSE_PROBLEM | (holds(text, "start") ? CLG_VERBOSE_START : 0);
+    clg_verbose_flags = flags;
 }
 
 double clg_verbose_begin(uint32_t what) {
@@ -44,9 +46,13 @@ double clg_verbose_begin(uint32_t what) {
 
 void clg_verbose_end(uint32_t what, const char *label, double begin) {
     if (!(clg_verbose_flags & what) || begin == 0) return;
-    double took = clg_verbose_begin(what) - begin;
+    clg_verbose_line(what, label, begin, clg_verbose_begin(what) - begin);
+}
+
+void clg_verbose_line(uint32_t what, const char *label, double begin, double took) {
+    if (!(clg_verbose_flags & what) || begin == 0) return;
     FILE *file = output ? output : stderr;
-    const char *kind = what == CLG_VERBOSE_PLAN ? "plan" : "run";
+    const char *kind = what == CLG_VERBOSE_RUN ? "run" : "plan";
     if (clg_verbose_flags & CLG_VERBOSE_START)
         fprintf(file, "clgraft,%s,%s,%.3f,%.3f,%ld\n", kind, label, took, begin, (long)syscall(SYS_gettid));
     else

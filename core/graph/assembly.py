@@ -11,10 +11,10 @@ import numpy as np
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
 from clgraft.core.graph.homes import Homes
+from clgraft.core.graph.identity import identity
 from clgraft.core.graph.memory import Life, place
 from clgraft.core.graph.prepared import Kept, Preparation, reads, take_out
 from clgraft.core.graph.structure import SKIPPED, Node
-from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.planning.choose import Chosen
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Launch, Launches, Scalar, Workspace
@@ -28,6 +28,9 @@ class Chooser(Protocol):
 
     def choose(self, problem: Problem) -> Chosen:
         """Return the implementation that serves a problem, with its launches."""
+
+    def problem_clock(self) -> float:
+        """Return the clock where problems of graphs are to be told, else 0."""
 
 
 class Assembly:
@@ -60,6 +63,7 @@ class Assembly:
         self._preparing: dict[tuple[Problem, tuple[str | None, ...]], int] = {}
         self.algorithms: list[tuple[str, str]] = []
         self.work: list[Work] = []
+        self.times: dict[Problem, tuple[str, float, float]] = {}  # the implementation, when it was chosen, from and to
         given = {value.name for value in (*graph.inputs, *graph.states)}
         # an output that is added to holds the sum: what later nodes read stays in the arena
         copied = {name for name in graph.outputs if name in added and graph.readers[name]}
@@ -74,8 +78,11 @@ class Assembly:
             self.algorithms.append((str(node.problem), VIEW))
             return Launches(())
         known = self._chosen.get(node.problem)
+        began = self.context.problem_clock()
         chosen = known or self.context.choose(node.problem)
         self._chosen[node.problem] = chosen
+        if not known:
+            self.times[node.problem] = chosen.label, began, self.context.problem_clock()
         self.algorithms.append((str(node.problem), chosen.label))
         launches = chosen.launches.again() if known else chosen.launches
         self.work.append(Work.of(node.problem, launches, node.arguments, {SKIPPED}))
@@ -150,12 +157,13 @@ class Assembly:
     def _copy(self, name: str, offsets: Mapping[str, int]) -> list[Launch]:
         """Return the launches that add a value in the arena to the output of its name."""
         value = self.graph.values[name]
-        problem = PointwiseProblem(((value.size,),), "y0 = x0;", dtype=value.dtype)
+        problem = identity(value)
+        names = {argument.name: argument.role for argument in problem.arguments()}
         source = self._place(name, np.dtype(value.dtype).itemsize, offsets)
 
         def bind(item: Any) -> Any:
             if isinstance(item, Buffer):
-                return source if item.name == "x0" else Buffer(name)
+                return source if names[item.name] == "in" else Buffer(name)
             if isinstance(item, Workspace):
                 raise ProblemError(f"[graph] got a copy of {name} with a workspace, expected none")
             return Accumulate(name) if isinstance(item, Accumulate) else item

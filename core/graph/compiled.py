@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from clgraft.core.errors import ArgumentError, BuildError, ExecutionError
 from clgraft.core.graph.copies import Copies, expect_versions
 from clgraft.core.graph.graph import Graph
+from clgraft.core.graph.identity import copy_inputs, names_of_copies
 from clgraft.core.graph.passes import optimise, split_batch, switched_on
 from clgraft.core.graph.placement import Placed, Placement
 from clgraft.core.graph.prepared import prepare, reads
@@ -45,6 +46,18 @@ class Context(Protocol):
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem."""
 
+    def expect_addressable(self, kind: str, arguments: Sequence[Argument]) -> None:
+        """Check that a machine can address each argument."""
+
+    def plan_began(self) -> float:
+        """Return the clock where plans are to be told, else 0."""
+
+    def plan_ended(self, problem: Any, name: str, began: float) -> None:
+        """Tell of a plan if that is asked for."""
+
+    def problem_planned(self, problem: Problem, name: str, began: float, ended: float) -> None:
+        """Tell of a problem of a graph if that is asked for."""
+
     def hand_over(self, problem: Any, launches: Launches, name: str) -> Any:
         """Hand launches to the C runtime and return the plan's handle."""
 
@@ -60,19 +73,30 @@ class Signature:
     shown: Graph | None = None  # the graph before its passes, which may see outputs in other shapes
     unread: frozenset[str] = frozenset()  # constants that no launch reads
     kept: tuple[Argument, ...] = ()  # what was prepared from constants
+    copies: tuple[tuple[str, str], ...] = ()  # inputs that are outputs, with the names of their copies
 
     def modes(self) -> tuple[str, ...]:
         """Return the one mode that each argument may have; problems without this method leave the choice to a run."""
         return tuple("ACCUMULATE" if argument.name in self.added else "OVERWRITE" for argument in self.arguments())
 
+    @property
+    def _sources(self) -> dict[str, str]:
+        return {copy: name for name, copy in self.copies}
+
+    def shown_names(self) -> tuple[str, ...]:
+        """Return the names of the arguments in the C runtime: a copy of an input has the name of that input."""
+        sources = self._sources
+        return tuple(sources.get(argument.name, argument.name) for argument in self.arguments())
+
     def arguments(self) -> tuple[Argument, ...]:
         """Return inputs, states and outputs (in their shape in `shown`), and what was prepared from constants."""
-        values = (self.shown or self.graph).values
+        values, sources = (self.shown or self.graph).values, self._sources
+        results = ((name, values[sources.get(name, name)]) for name in self.graph.outputs)
         return (
             *(Argument(v.name, "in", v.shape, v.dtype) for v in self.graph.inputs if v.name not in self.unread),
             *self.kept,
             *(Argument(value.name, "inout", value.shape, value.dtype) for value in self.graph.states),
-            *(Argument(name, "out", values[name].shape, values[name].dtype) for name in self.graph.outputs),
+            *(Argument(name, "out", value.shape, value.dtype) for name, value in results),
         )
 
     def scalars(self) -> tuple[str, ...]:
@@ -80,7 +104,9 @@ class Signature:
         return self.graph.scalars
 
     def __str__(self) -> str:
-        return f"graph of {len(self.graph.nodes)} problems -> {' '.join(self.graph.outputs)}"
+        sources = self._sources
+        outputs = (sources.get(name, name) for name in self.graph.outputs)
+        return f"graph of {len(self.graph.nodes)} problems -> {' '.join(outputs)}"
 
 
 class CompiledGraph:
@@ -109,6 +135,7 @@ class CompiledGraph:
         constants: Mapping[str, Any] | None = None,
         memory: int | None = None,
     ) -> None:
+        context.expect_addressable("graph", Signature(graph).arguments())
         for node in graph.nodes:
             context.expect_possible(node.problem)
         self.graph, self.passes, self.constants, self.memory = graph, passes, dict(constants or {}), memory
@@ -117,6 +144,7 @@ class CompiledGraph:
             if name not in inputs:
                 raise ArgumentError(f"[graph] got constant {name!r}, expected one of the inputs {sorted(inputs)}")
         self._inputs = inputs - set(self.constants)
+        self._copies = names_of_copies(graph)
         self._known = self._inputs | {value.name for value in graph.states} | set(graph.outputs)
         self._context = context
         self.copies = Copies(context)
@@ -146,7 +174,8 @@ class CompiledGraph:
     def prepared(self, outputs: Collection[str], added: Collection[str] = ()) -> tuple[Plan, dict[str, Any]]:
         """Return the plan of a run that writes these outputs and adds to some of them, and the constants that it reads.
 
-        For callers that bind memory to the plan's arguments themselves; the arrays of the constants are the plan's.
+        For callers that bind memory to the plan's arguments themselves; the arrays of the constants are the plan's. An
+        output that is an input has another name among the arguments: they are two.
         """
         variant = self._variant(frozenset(outputs), frozenset(added))
         return variant.plan, variant.constants
@@ -165,7 +194,8 @@ class CompiledGraph:
         arrays : mapping of str to array
             Inputs, states and outputs by name: NumPy arrays or `pyopencl.array.Array` on the context's device,
             C-contiguous. An output that is missing is allocated as a NumPy array; one that is wrapped in `accumulate`
-            is added to; one that is None is not computed. States are changed in place.
+            is added to; one that is None is not computed. States are changed in place. Where an input is an output as
+            well, its name stands for the input: it comes back as a copy in a new NumPy array.
         scalars : mapping of str to float, optional
             All of the graph's scalars.
         versions : mapping of str to int, optional
@@ -193,13 +223,16 @@ class CompiledGraph:
             raise ArgumentError(f"[graph] got array {name!r}, expected one of {sorted(self._known)}")
         values, given = self.graph.values, dict(arrays)
         wanted, added = [], []
-        for name in self.graph.outputs:
-            if name not in arrays:
-                given[name] = np.empty(values[name].shape, values[name].dtype)
+        places = {name: self._copies.get(name, name) for name in self.graph.outputs}
+        for name, place in places.items():
+            if name not in arrays or name in self._inputs:
+                given[place] = np.empty(values[name].shape, values[name].dtype)
             elif arrays[name] is None:
                 continue
-            elif isinstance(arrays[name], accumulate):
-                added.append(name)
+            else:
+                given[place] = arrays[name]
+                if isinstance(arrays[name], accumulate):
+                    added.append(name)
             wanted.append(name)
         if not wanted and not self.graph.states:
             return {}
@@ -214,7 +247,7 @@ class CompiledGraph:
             plan.run_on(given, scalars, (copies or self.copies).bind(plan.arguments, on_host))
         else:
             plan.run_on(given, scalars)
-        return {name: given[name].array if name in added else given[name] for name in wanted}
+        return {name: given[places[name]].array if name in added else given[places[name]] for name in wanted}
 
     def _variant(self, wanted: frozenset[str], added: frozenset[str]) -> _Variant:
         key = (wanted, added)
@@ -239,13 +272,19 @@ class CompiledGraph:
         return _Variant(Plan(self._context, signature, "graph", (), handle, work=report.work), report, constants)
 
     def _handed(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
+        began = self._context.plan_began()
         try:
-            return self._planned(wanted, added)
+            planned = self._planned(wanted, added)
         except BuildError:  # caused by advice, which the context does not follow any more
-            return self._planned(wanted, added)
+            planned = self._planned(wanted, added)
+        self._context.plan_ended(planned[1], "graph", began)
+        return planned
 
     def _planned(self, wanted: frozenset[str], added: frozenset[str]) -> tuple[Any, Signature, Report, dict[str, Any]]:
-        before = self.graph.with_outputs(name for name in self.graph.outputs if name in wanted)
+        before = copy_inputs(
+            self.graph.with_outputs(name for name in self.graph.outputs if name in wanted), self._copies
+        )
+        added = frozenset(self._copies.get(name, name) for name in added)
         counts: dict[str, int] = {}
         early, graph = split_constants(
             optimise(before, self.passes, self._fits, counts, self.constants), self.constants
@@ -296,7 +335,10 @@ class CompiledGraph:
         """
         preparation, launches = placed.assembly.preparation, placed.launches
         unread = frozenset(constants) - reads(launches.launches)
-        signature = Signature(placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"))
+        copies = tuple((name, copy) for name, copy in self._copies.items() if copy in before.outputs)
+        signature = Signature(
+            placed.graph, added, shown=before, unread=unread, kept=preparation.kept("in"), copies=copies
+        )
         kept = {**constants, **prepare(self._context, preparation, constants)}
         kept = {name: array for name, array in kept.items() if name not in unread}
         inside = set(before.values) - {value.name for value in (*before.inputs, *before.states)}
@@ -319,7 +361,10 @@ class CompiledGraph:
             bytes_to_host=sum(argument.nbytes for argument in moved if argument.role != "in"),
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
-        return self._context.hand_over(signature, launches, "graph"), signature, report, kept
+        handle = self._context.hand_over(signature, launches, "graph")
+        for problem, times in placed.assembly.times.items():
+            self._context.problem_planned(problem, *times)
+        return handle, signature, report, kept
 
     def _fits(self, problem: Problem) -> bool:
         """Return whether one kernel serves all parts of a problem, and none of them is slower for that."""

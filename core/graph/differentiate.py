@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure, Value
+from clgraft.core.graph.identity import identity
+from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure, Value, expect
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.problem import Gradient
 
@@ -21,7 +22,8 @@ def gradients(graph: Some, wrt: Sequence[str], outputs: Sequence[str] | None = N
     """Return a graph that computes gradients of outputs in addition to the outputs themselves.
 
     For each differentiated output y it has a new input ``d.y``, the gradient that comes in, and for each x in `wrt` a
-    new output ``d.x``: the sum of ``d.y`` times the derivative of y by x over all outputs.
+    new output ``d.x``: the sum of ``d.y`` times the derivative of y by x over all outputs. Where y is one of `wrt`
+    itself, the new input is ``d.y.out``: both gradients are there.
 
     Parameters
     ----------
@@ -40,6 +42,7 @@ def gradients(graph: Some, wrt: Sequence[str], outputs: Sequence[str] | None = N
     for name in (*wrt, *differentiated):
         if name not in graph.values:
             raise ProblemError(f"[graph] got {name!r}, expected one of the values {sorted(graph.values)}")
+    expect(len(set(wrt)) == len(wrt), f"{tuple(wrt)} to differentiate by", "each name once")
     tape = _Tape(graph, tuple(wrt), differentiated)
     nodes, results = tape.run()
     inputs, results = (*graph.inputs, *tape.inputs), (*graph.outputs, *results)
@@ -55,6 +58,7 @@ class _Tape:
         self.backward: list[Node] = []
         self.parts: dict[str, list[str]] = {}  # value -> parts of its gradient, to be added
         self.taken = set(graph.values)
+        self.results = {name: self.fresh(gradient_name(name)) for name in wrt}
         self.inputs: list[Value] = []
         self.needed = self._needed()
 
@@ -79,18 +83,21 @@ class _Tape:
         """Return the nodes of both passes, and the names of the gradients."""
         for name in self.outputs:
             value = self.source.values[name]
-            given = self.fresh(gradient_name(name))
+            given = self.fresh(gradient_name(name) + (".out" if name in self.wrt else ""))
             self.inputs.append(Value(given, value.shape, value.dtype))
             self.parts[name] = [given]
         for i in reversed(range(len(self.forward))):
             self._differentiate(i)
-        results = []
-        for name in self.wrt:
-            result = self._sum(name) or self._zeros(name)
-            if result in {value.name for value in self.inputs}:
-                result = self._copy(name, result)  # an output of the graph is the input itself
-            results.append(result)
-        return (*self.forward, *self.backward), tuple(results)
+        given = {value.name for value in self.inputs}
+        found: dict[str, str] = {}  # what is a gradient that was asked for -> its name
+        for name, result in self.results.items():
+            value = self._sum(name) or self._zeros(name)
+            found[self._copy(name, value) if value in given else value] = result
+        backward = [
+            replace(node, arguments=tuple(found.get(value, value) for value in node.arguments))
+            for node in self.backward
+        ]
+        return (*self.forward, *backward), tuple(self.results.values())
 
     def _differentiate(self, i: int) -> None:
         node = self.forward[i]
@@ -204,5 +211,5 @@ class _Tape:
     def _copy(self, name: str, source: str) -> str:
         shape, dtype = self._shape(name)
         result = self.fresh(gradient_name(name))
-        self.backward.append(Node(PointwiseProblem((shape,), "y0 = x0;", dtype=dtype), (source, result)))
+        self.backward.append(Node(identity(Value(result, shape, dtype)), (source, result)))
         return result

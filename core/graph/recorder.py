@@ -14,6 +14,7 @@ from typing import Any
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.graph import Graph
+from clgraft.core.graph.identity import identity
 from clgraft.core.graph.passes.dead import drop_dead
 from clgraft.core.graph.structure import SKIPPED, Node, Number, Value
 from clgraft.core.operators.pointwise import PointwiseProblem
@@ -142,7 +143,7 @@ class Recording:
             if name.startswith(COPY):
                 source = name[len(COPY) :]
                 value = tape.value(source)
-                nodes.append(Node(PointwiseProblem((value.shape,), "y0 = x0;", dtype=value.dtype), (source, name)))
+                nodes.append(Node(identity(value), (source, name)))
         return tape.lowered(nodes, outputs, kept)
 
     def backward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from clgraft.core.errors import ProblemError
@@ -36,8 +37,9 @@ def hand_over_text(
         graph = graph.gradients(gradients.split())
     words = outputs.split() or list(graph.outputs)
     wanted = [word[:-1] if word.endswith("+") else word for word in words]
-    for name in wanted:
-        if name not in graph.outputs or wanted.count(name) > 1:
+    counts, known = Counter(wanted), set(graph.outputs)
+    for name, count in counts.items():
+        if name not in known or count > 1:
             raise ProblemError(
                 f"[graph] got output {name!r} in {outputs!r}, expected each of {list(graph.outputs)} once"
             )

@@ -12,7 +12,7 @@ from typing import TypeVar, Union
 import numpy as np
 
 from clgraft.core.errors import ProblemError
-from clgraft.core.problem import DTYPES, Argument, Problem
+from clgraft.core.problem import DTYPES, Argument, Problem, reads_as_number
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 VALUE_DTYPES = (*DTYPES, "int32", "uint8")  # whole numbers are keys of random numbers, indices and counts
@@ -158,6 +158,9 @@ class Structure:
         for name in (*values, *self.scalars):
             if not NAME.fullmatch(name) or name in RESERVED:
                 expect(False, f"the name {name!r}", f"letters, digits, _ and ., and none of {RESERVED}")
+        for name in self.scalars:
+            expect(not reads_as_number(name), f"the scalar name {name!r}", "a name that is no number")
+        expect(len(set(self.scalars)) == len(self.scalars), f"scalars {self.scalars}", "each name once")
         states = {state.name for state in self.states}
         for name in self.outputs:
             if name not in values:

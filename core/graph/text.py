@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from clgraft.core.errors import ClgraftError, ProblemError
+from clgraft.core.errors import ProblemError
 from clgraft.core.graph.structure import SKIPPED, Node, Number, Structure, Value
-from clgraft.core.problem import DTYPE_WORDS, parse
+from clgraft.core.problem import DTYPE_WORDS, parse, reads_as_number, shortened
+from clgraft.core.problem.base import UNREADABLE
 
 VALUE_WORDS = {**DTYPE_WORDS, "i32": "int32", "u8": "uint8"}
 WORD_OF_VALUE = {dtype: word for word, dtype in VALUE_WORDS.items()}
 VALUE = re.compile(r"([A-Za-z_][\w.]*)(?::([a-z]\d+))?\[([\d,]*)\]")
-NODE = re.compile(r"([^=|]*)=([^|{]*)(?:\{([^}|]*)\})?\s*\|\s*(.+)")
 
 
 def _listed(value: Value) -> str:
@@ -72,7 +72,8 @@ def read_graph(text: str) -> dict[str, Any]:
         if not line or line.startswith("#"):
             continue
         try:
-            word, _, rest = line.partition(" ")
+            word, *others = line.split(None, 1)
+            rest = "".join(others)
             if word == "input":
                 inputs += _values(rest)
             elif word == "state":
@@ -83,7 +84,7 @@ def read_graph(text: str) -> dict[str, Any]:
                 outputs += rest.split()
             else:
                 nodes.append(_node(line))
-        except ClgraftError as error:
+        except UNREADABLE as error:  # among them every ProblemError, and whole numbers of thousands of digits
             raise ProblemError(f"[graph] line {number}: {error}") from None
     return {"nodes": nodes, "inputs": inputs, "outputs": outputs, "states": states, "scalars": scalars}
 
@@ -93,34 +94,37 @@ def _values(text: str) -> list[Value]:
     for word in text.split():
         found = VALUE.fullmatch(word)
         if not found or (found[2] or "f32") not in VALUE_WORDS:
-            raise ProblemError(f"got {word!r}, expected a value such as x[8,3,32,32] or x:f16[8]")
+            raise ProblemError(f"got {shortened(word)}, expected a value such as x[8,3,32,32] or x:f16[8]")
         shape = tuple(int(size) for size in found[3].split(",") if size)
         values.append(Value(found[1], shape, VALUE_WORDS[found[2] or "f32"]))
     return values
 
 
 def _node(line: str) -> Node:
-    found = NODE.fullmatch(line)
-    if not found:
-        raise ProblemError(f"got {line!r}, expected 'written = read {{scalar=1}} | problem'")
-    problem = parse(found[4])
-    written, read = found[1].split(), found[2].split()
+    values, _, problem_text = line.partition("|")
+    left, equals, right = values.partition("=")
+    names_read, brace, numbers = right.partition("{")
+    numbers, closing, after = numbers.partition("}")
+    if not (equals and problem_text) or bool(brace) != bool(closing) or after.strip():
+        raise ProblemError(f"got {shortened(line)}, expected 'written = read {{scalar=1}} | problem'")
+    problem = parse(problem_text)
+    written, read = left.split(), names_read.split()
     arguments = problem.arguments()
     counts = tuple(sum(argument.role != role for argument in arguments) for role in ("in", "out"))
     if (len(written), len(read)) != counts:
         raise ProblemError(
             f"got {len(written)} values written and {len(read)} read, expected {counts[0]} and {counts[1]}"
         )
-    names, left, right = [], iter(written), iter(read)
+    names, writes, reads = [], iter(written), iter(read)
     for argument in arguments:
-        name = next(left) if argument.role != "in" else ""
-        other = next(right) if argument.role != "out" else ""
+        name = next(writes) if argument.role != "in" else ""
+        other = next(reads) if argument.role != "out" else ""
         if argument.role == "inout" and name != other:
             raise ProblemError(f"got {name!r} and {other!r} for {argument.name}, expected the same state on both sides")
         if other == SKIPPED:
             raise ProblemError(f"got {SKIPPED} for {argument.name}, expected a value: it is read")
         names.append(name or other)
-    return Node(problem, tuple(names), _scalars(problem.scalars(), found[3] or ""))
+    return Node(problem, tuple(names), _scalars(problem.scalars(), numbers))
 
 
 def _scalars(names: tuple[str, ...], text: str) -> tuple[Number, ...]:
@@ -128,10 +132,9 @@ def _scalars(names: tuple[str, ...], text: str) -> tuple[Number, ...]:
     for word in text.split(","):
         if word.strip():
             name, _, value = (part.strip() for part in word.partition("="))
-            try:
-                given[name] = float(value)
-            except ValueError:
-                given[name] = value
+            if name in given:
+                raise ProblemError(f"got scalar {name!r} a second time, expected it once")
+            given[name] = float(value) if reads_as_number(value) else value
     if set(given) != set(names):
         raise ProblemError(f"got scalars {sorted(given)}, expected {list(names)}")
     return tuple(given[name] for name in names)

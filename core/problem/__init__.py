@@ -10,8 +10,9 @@ from clgraft.core.problem.base import (
     kinds,
     parse,
     sample_argument,
+    shortened,
 )
-from clgraft.core.problem.numbers import ceil_div, round_up
+from clgraft.core.problem.numbers import ceil_div, reads_as_number, round_up
 from clgraft.core.problem.text import DTYPE_WORDS
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "in_3d",
     "kinds",
     "parse",
+    "reads_as_number",
     "round_up",
     "sample_argument",
+    "shortened",
 ]

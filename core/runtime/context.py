@@ -14,7 +14,7 @@ from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
 from clgraft.core.planning.precision import TF32, precision
-from clgraft.core.problem import Problem
+from clgraft.core.problem import Argument, Problem
 from clgraft.core.runtime import build_processes, declarations, devices, hopper, sources
 from clgraft.core.runtime.handover import label, plan_spec
 from clgraft.core.runtime.outline import outlined_source
@@ -22,6 +22,7 @@ from clgraft.core.runtime.programs import PlannedKernel, Programs
 
 MOST_THREADS = 16  # compilations at the same time
 LARGEST = 2**47  # bytes of an argument
+LONGEST = 2**100  # a number of bytes that errors print
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
 # Platforms whose compilers translate __builtin_prefetch; those of Mesa and Oclgrind abort the process there.
 WITH_PREFETCH = ("portable computing language", "intel", "nvidia", "amd")
@@ -151,11 +152,23 @@ class DeviceContext:
             raise ProblemError(
                 f"[{problem.kind}] got dtype float64, expected float32 or float16: {self.device.name} has no float64"
             )
-        for argument in problem.arguments():
+        self.expect_addressable(problem.kind, problem.arguments())
+
+    @staticmethod
+    def expect_addressable(kind: str, arguments: Sequence[Argument]) -> None:
+        """Check that a machine can address each argument of a problem or a graph.
+
+        Raises
+        ------
+        ProblemError
+            If an argument is larger than any address space.
+        """
+        for argument in arguments:
             if argument.nbytes > LARGEST:
+                told = argument.nbytes < LONGEST  # Python refuses to print numbers of thousands of digits
+                size = f"shape {argument.shape}, {argument.nbytes} bytes" if told else f"more than {LONGEST} bytes"
                 raise ProblemError(
-                    f"[{problem.kind}] got {argument.name} of shape {argument.shape}, {argument.nbytes} bytes, expected"
-                    f" at most {LARGEST}: no machine addresses more"
+                    f"[{kind}] got {argument.name} of {size}, expected at most {LARGEST}: no machine addresses more"
                 )
 
     def plan_began(self) -> float:
@@ -163,7 +176,17 @@ class DeviceContext:
         began: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PLAN)
         return began
 
-    def plan_ended(self, problem: Problem | str, name: str, began: float) -> None:
+    def problem_clock(self) -> float:
+        """Return the clock where ``CLGRAFT_VERBOSE`` asks for the problems of graphs, else 0."""
+        now: float = self.lib.clg_verbose_begin(self.lib.CLG_VERBOSE_PROBLEM)
+        return now
+
+    def problem_planned(self, problem: Problem, name: str, began: float, ended: float) -> None:
+        """Print the line of a problem of a graph if it is asked for."""
+        if began:
+            self.lib.clg_verbose_line(self.lib.CLG_VERBOSE_PROBLEM, label(problem, name).encode(), began, ended - began)
+
+    def plan_ended(self, problem: Problem, name: str, began: float) -> None:
         """Print the line of a plan if it is asked for."""
         if began:
             self.lib.clg_verbose_end(self.lib.CLG_VERBOSE_PLAN, label(problem, name).encode(), began)

@@ -46,6 +46,8 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
     arguments = problem.arguments()
     places = {argument.name: i for i, argument in enumerate(arguments)}
     scalars = {name: i for i, name in enumerate(problem.scalars())}
+    renamed = getattr(problem, "shown_names", None)
+    shown = renamed() if renamed else tuple(places)
     bindings: list[dict[str, int]] = []
     constants = bytearray()
     launches: list[dict[str, Any]] = []
@@ -59,7 +61,7 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
         writes += [places[name] for name in launch.writes]
     spec = ffi.new("clg_plan_spec *")
     for field, kind, items in (
-        ("arguments", "clg_argument[]", [_argument(ffi, lib, argument) for argument in arguments]),
+        ("arguments", "clg_argument[]", [_argument(ffi, lib, *pair) for pair in zip(shown, arguments)]),
         ("bindings", "clg_binding[]", bindings),
         ("launches", "clg_launch[]", launches),
         ("writes", "uint32_t[]", writes),
@@ -75,7 +77,7 @@ def plan_spec(ffi: Any, lib: Any, problem: Problem, name: str, device: str, plan
         block = ffi.new("char[]", text.encode())
         keep.append(block)
         setattr(spec, field, block)
-    texts = [ffi.new("char[]", argument.name.encode()) for argument in arguments]
+    texts = [ffi.new("char[]", name.encode()) for name in shown]
     names = ffi.new("char *[]", texts)
     spec.names = names
     keep += [texts, names]
@@ -98,7 +100,7 @@ def label(problem: Problem | str, name: str) -> str:
     return f"{name},{problem}"
 
 
-def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
+def _argument(ffi: Any, lib: Any, name: str, argument: Any) -> dict[str, Any]:
     return {
         "size": ffi.sizeof("clg_argument"),
         "role": getattr(lib, ROLES[argument.role]),
@@ -106,7 +108,7 @@ def _argument(ffi: Any, lib: Any, argument: Any) -> dict[str, Any]:
         "ndim": len(argument.shape[:8]),
         "shape": list(argument.shape[:8]),
         "bytes": argument.nbytes,
-        "name": argument.name.encode()[:31],
+        "name": name.encode()[:31],
     }
 
 

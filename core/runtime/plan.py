@@ -174,11 +174,22 @@ class Plan:
 
     def run_bound(self, bound: Any, scalars: Sequence[float] = (), copies: Any = None) -> None:
         """Run on what `bind` returned (see `execute`), with copies of inputs in the C runtime's form."""
-        given = list(scalars) or self._ffi.NULL
+        given = [self._number(*pair) for pair in zip(self.scalars, scalars)] or self._ffi.NULL
         none = self._ffi.NULL
         status = self._lib.clg_plan_start(self._handle, bound, len(bound), given, len(scalars), copies or none, none)
         if status:
             self._raise(status)
+
+    def _number(self, name: str, value: Any) -> float:
+        """Return a scalar's value as a float."""
+        try:
+            if isinstance(value, (str, bytes, np.complexfloating)):  # of which float() makes a number all the same
+                raise TypeError
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ArgumentError(
+                f"[{self.problem.kind}] got {value!r:.200} for the scalar {name}, expected a real number"
+            ) from None
 
     def _raise(self, status: int) -> None:
         text = f"{self._ffi.string(self._lib.clg_last_error()).decode()} (problem: {self.problem})"
@@ -211,10 +222,12 @@ class Plan:
 
     def run_on(self, arrays: Mapping[str, Any], scalars: Mapping[str, float] | None = None, copies: Any = None) -> None:
         """Run on a mapping that holds all arguments (see `run`), and perhaps more, with copies as `run_bound` takes."""
-        given = scalars or {}
+        given = {} if scalars is None else scalars
+        if not isinstance(given, Mapping):
+            raise ArgumentError(f"[{self.problem.kind}] got scalars {given!r:.200}, expected a dict of name to number")
         if set(given) != set(self.scalars):
             raise ArgumentError(f"[{self.problem.kind}] got scalars {sorted(given)}, expected {list(self.scalars)}")
-        self.run_bound(self._bound(arrays), [float(given[name]) for name in self.scalars], copies)
+        self.run_bound(self._bound(arrays), [given[name] for name in self.scalars], copies)
 
     def _bound(self, arrays: Mapping[str, Any]) -> Any:
         """Return arrays in the C runtime's form; those of the last run are not looked at again.

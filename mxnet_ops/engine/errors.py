@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections import deque
 from typing import Any, Callable
 
 import mxnet as mx
+from mxnet._ffi._ctypes import function as _function
 from mxnet.base import MXNetError
 
 from clgraft.core import ClgraftError, ProblemError
 
 _met = threading.local()
+_interrupts: deque[BaseException] = deque()  # such as KeyboardInterrupt, which are for no thread in particular
 _OPERATOR = re.compile(r"Error in operator (\S+?)(?:_ocl)?:")  # without the suffix that guards give
 
 
@@ -30,9 +33,23 @@ def last_error() -> Exception | None:
     return error
 
 
-def keep_error(error: Exception) -> None:
-    """Keep an error for `last_error`."""
-    _met.error = error
+def keep_error(error: BaseException) -> None:
+    """Keep an error for `last_error`; what is no `Exception` is raised where MXNet's Python reports a failure next."""
+    if isinstance(error, Exception):
+        _met.error = error
+    else:
+        _interrupts.append(error)
+
+
+def _interruptible(original: Callable[[], Exception]) -> Callable[[], BaseException]:
+    """Return MXNet's function for the error of a call that failed, which returns an interrupt if that is the reason."""
+
+    @functools.wraps(original)
+    def get_last_ffi_error() -> BaseException:
+        error = original()
+        return _interrupts.popleft() if _interrupts else error
+
+    return get_last_ffi_error
 
 
 def as_mxnets(error: ClgraftError, place: str = "") -> ClgraftError:
@@ -66,7 +83,10 @@ def telling(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Wrap the functions of MXNet that ask operators for shapes and types; once per process."""
+    """Wrap the functions of MXNet that ask operators for shapes and types, or report failures; once per process."""
+    for module in (mx.base, _function):
+        if not hasattr(module.get_last_ffi_error, "__wrapped__"):
+            module.get_last_ffi_error = _interruptible(module.get_last_ffi_error)
     functions = (
         (
             mx.sym.Symbol,

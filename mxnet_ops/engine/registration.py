@@ -63,7 +63,10 @@ _numbers: dict[int, tuple[Stream, list[np.ndarray]]] = {}  # the running operato
 
 
 def _answer(function: Callable[..., None]) -> Callable[..., int]:
-    """Let C ask a function of ours; 0 after an error, which is shown and kept for `errors.last_error`."""
+    """Let C ask a function of ours; 0 after an error, which is shown and kept for `errors.last_error`.
+
+    An interrupt, which may reach Python anywhere in the call, is kept as well: MXNet knows of the failure alone.
+    """
 
     def entry(*arguments: Any) -> int:
         try:
@@ -77,8 +80,12 @@ def _answer(function: Callable[..., None]) -> Callable[..., int]:
             return 0
         return 1
 
-    ffi.def_extern(name=f"clg_mx_py_{function.__name__}")(entry)
+    ffi.def_extern(name=f"clg_mx_py_{function.__name__}", error=0, onerror=_keep_interrupt)(entry)
     return entry
+
+
+def _keep_interrupt(kind: Any, error: BaseException, trace: Any) -> None:
+    keep_error(error)
 
 
 def _key(execution: Any) -> int:

@@ -39,6 +39,12 @@ def test_graphs_arrays_and_events_refuse_misuse(run_program):
     assert int(done.stdout.rsplit("checks", 1)[0].split()[-1]) >= 70
 
 
+def test_inputs_of_graphs_are_outputs(run_program):
+    done = run_program("graph_inputs.c")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failures" in done.stdout
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "g++"])
 def test_the_example_trains_and_infers(run_program, compiler):
     """It checks its own numbers, and is C and C++."""
@@ -55,3 +61,13 @@ def test_cpp_program_threads(run_program):
     done = run_program("threads.cpp", compiler="g++")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 threads agree" in done.stdout
+
+
+def test_calls_are_not_overtaken(run_program):
+    """Four threads have 64 runs started at any time: a call waits for these, and for no thousands that come later."""
+    done = run_program("fairness.c")
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert list(passed) == ["run", "read", "finish"]
+    # a call that the machine does not let begin sees some more pass
+    assert all(int(count) <= 1000 for count in passed.values()), passed

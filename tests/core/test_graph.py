@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -293,3 +295,115 @@ def test_unknown_names_are_refused():
         Graph((), (), ("s",), (Value("s", (3,)),))
     with pytest.raises(core.ProblemError, match="3 values for"):
         Graph((Node(core.parse("pointwise x0[3] : y0 = x0;"), ("x", "y", "z")),), (Value("x", (3,)),), ("y",))
+
+
+@pytest.mark.parametrize(
+    "head", ["x[64]", "x[3,5]", "x[]", "x[0]", "x:f16[4,2]", "x:i32[3]", "x:u8[2,3]", "x[5] y[5]"], ids=str
+)
+@pytest.mark.parametrize("passes", ["-all", ""])
+def test_an_input_that_is_an_output_is_copied(context, head, passes):
+    graph = parse_graph(f"input {head}\noutput x\n")
+    value = graph.values["x"]
+    x = np.asarray(np.arange(value.size).reshape(value.shape) + 1, value.dtype)
+    given = {v.name: np.zeros(v.shape, v.dtype) for v in graph.inputs if v.name != "x"}
+    found = context.compile(graph, passes).run({**given, "x": x})["x"]
+    assert not np.shares_memory(found, x) and found.dtype == x.dtype and np.array_equal(found, x)
+    # a constant: its name stands for the output then
+    fixed = context.compile(graph, passes, constants={"x": x})
+    assert np.array_equal(fixed.run(given)["x"], x)
+    result = np.zeros_like(x)
+    assert fixed.run({**given, "x": result})["x"] is result and np.array_equal(result, x)
+    assert fixed.run({**given, "x": core.accumulate(result)})["x"] is result and np.array_equal(result, 2 * x)
+    assert fixed.run({**given, "x": None}) == {}
+
+
+def test_an_input_is_an_output_next_to_what_is_computed_of_it(context, rng):
+    text = "input x[6]\ny = x | pointwise x0[2,3] : y0 = 2 * x0;\nx.out = y | pointwise x0[6] : y0 = x0 + 1;\n"
+    graph = parse_graph(f"{text}output x.out x y\n")
+    x = rng.standard_normal(6).astype("float32")
+    compiled = context.compile(graph)
+    found = compiled.run({"x": x})
+    assert list(found) == ["x.out", "x", "y"] and np.array_equal(found["x"], x)
+    assert close(found["x.out"], 2 * x + 1) and found["y"].shape == (2, 3)
+    only = compiled.run({"x": x, "y": None, "x.out": None})
+    assert list(only) == ["x"] and np.array_equal(only["x"], x)
+    assert "-> x.out x y" in str(compiled.plan().problem)
+
+
+def test_an_output_is_named_once():
+    with pytest.raises(core.ProblemError, match="each name once"):
+        parse_graph("input x[6]\noutput x x\n")
+
+
+def test_gradients_have_the_names_that_were_asked_for(context, rng):
+    """Also that of a value with several parts, and that of an input which is an output."""
+    text = "input x[5] w[5]\ny = x w | pointwise x0[5] x1[5] : y0 = x0 * x1;\n"
+    text += "z = x | pointwise x0[5] : y0 = x0 * x0;\noutput x y z\n"
+    graph = parse_graph(text).gradients(["x", "w", "y"])
+    assert graph.outputs == ("x", "y", "z", "d.x", "d.w", "d.y")
+    assert [value.name for value in graph.inputs] == ["x", "w", "d.x.out", "d.y.out", "d.z"]
+    assert parse_graph(str(graph)) == graph
+    arrays = sample(graph, rng)
+    x, w, dx, dy, dz = (arrays[value.name] for value in graph.inputs)
+    found = context.compile(graph).run(arrays)
+    assert close(found["d.x"], dx + dy * w + 2 * x * dz) and close(found["d.w"], dy * x) and close(found["d.y"], dy)
+    with pytest.raises(core.ProblemError, match="each name once"):
+        parse_graph(text).gradients(["x", "x"])
+
+
+@pytest.mark.parametrize("name", ["inf", "nan", "NaN", "Infinity", "infinity", "INF"])
+def test_names_of_scalars_are_no_numbers(name):
+    node = f"y = x {{a={name}}} | pointwise x0[2] scalars{{a}} : y0 = a * x0;"
+    with pytest.raises(core.ProblemError, match=r"the scalar name .*, expected a name that is no number"):
+        parse_graph(f"input x[2]\nscalar {name}\n{node}\noutput y\n")
+    graph = parse_graph(f"input x[2]\n{node}\noutput y\n")  # a number
+    assert str(parse_graph(str(graph))) == str(graph) and not graph.scalars
+    with pytest.raises(core.ProblemError, match="the scalar name"):
+        core.parse(f"pointwise x0[2] scalars{{{name}}} : y0 = {name} * x0;")
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ("input x[" + "9" * 5000 + "]\noutput x", "[graph] "),
+        ("input x[" + "9" * 4000 + "," + "9" * 4000 + "]\noutput x", "no machine addresses more"),
+        ("input x[9999999999999999]\noutput x", "no machine addresses more"),
+        ("scalar a a\noutput x", "[graph] got scalars ('a', 'a'), expected each name once"),
+        (
+            "input x[2]\ny = x {a=1, a=2} | pointwise x0[2] scalars{a} : y0 = a * x0;\noutput y",
+            "got scalar 'a' a second",
+        ),
+        ("input x[2]\ny = x {a=1 | pointwise x0[2] : y0 = x0;\noutput y", "expected 'written = read"),
+        ("input x[2]\ny = x {a=1} b | pointwise x0[2] : y0 = x0;\noutput y", "expected 'written = read"),
+    ],
+    ids=["digits", "product", "size", "scalars", "scalar", "brace", "after"],
+)
+def test_bad_text_is_a_problem_error(context, lines, message):
+    with pytest.raises(core.ProblemError) as caught:
+        context.compile(parse_graph(lines))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: "input x[2]\ny = x" + n * " " + "\noutput x",
+        lambda n: "input x[2]\ny = x {" + n * " " + "\noutput x",
+        lambda n: "input x[2]\ny = x | pointwise x0[2] : y0 = x0 + " + n * "1" + "z;\noutput y",
+    ],
+    ids=["blanks", "brace", "digits"],
+)
+def test_reading_takes_no_quadratic_time(make):
+    """Twice the text takes about twice the time; four times as much where each character is compared with the rest."""
+
+    def seconds(count: int) -> float:
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            with pytest.raises(core.ProblemError):
+                parse_graph(make(count))
+            times.append(time.process_time() - began)
+        return min(times)
+
+    seconds(2000)
+    assert seconds(80_000) < 12 * max(seconds(10_000), 2e-4)

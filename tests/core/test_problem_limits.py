@@ -108,3 +108,19 @@ def test_settings_of_another_kind_are_ignored(context) -> None:
         advice = Advice(Choice.parse(f"{algorithm} {settings}"), "user")
         found = choose(problem, context.planner, advice)
         assert found.algorithm == usual.algorithm and found.declined[0][0] == str(advice)
+
+
+@pytest.mark.parametrize("value", [None, 1j, "0.5", b"1", [0.5, 0.5], object(), 10**400])
+def test_scalars_of_a_run_are_numbers(value: object) -> None:
+    import numpy as np
+
+    x, y = np.ones(3, np.float32), np.zeros(3, np.float32)
+    plan = core.context().plan(core.parse("pointwise x0[3] scalars{a} : y0 = a * x0"))
+    buffers = [core.Buffer(array.ctypes.data, array.nbytes, "float32") for array in (x, y)]
+    for run in (lambda: plan.run(x0=x, y0=y, scalars={"a": value}), lambda: plan.execute(buffers, [value])):
+        with pytest.raises(core.ArgumentError, match=r"\[pointwise\] got .* for the scalar a, expected a real number"):
+            run()
+    with pytest.raises(core.ArgumentError, match="expected a dict"):
+        plan.run(x0=x, y0=y, scalars=[value])
+    plan.run(x0=x, y0=y, scalars={"a": np.float64(0.5)})
+    assert (y == 0.5).all()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import mxnet as mx
 import pytest
 from mxnet.base import MXNetError
@@ -165,3 +170,75 @@ def test_an_error_of_an_attribute_is_mxnets_too():
         with pytest.raises(MXNetError) as error:
             custom(data, strde=(1, 1), **CONV)
         assert "[ocl_conv] got attribute 'strde'" in str(error.value)
+
+
+def test_an_interrupt_while_an_operator_is_made_stays_one(monkeypatch):
+    def interrupted(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    x = mx.nd.ones(X)
+    keys = {"op_type": "ocl_activation", "act_type": "softrelu"}
+    with monkeypatch.context() as patch:
+        patch.setattr(clgraft.mxnet_ops.Activation, "infer", interrupted)
+        for run in (
+            lambda: mx.nd.Custom(x, **keys),
+            lambda: mx.sym.Custom(mx.sym.var("data"), **keys).infer_shape(data=X),
+            lambda: mx.sym.Custom(mx.sym.var("data"), **keys).simple_bind(mx.cpu(), data=X),
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                run()
+    assert mx.nd.Custom(x, **keys).asnumpy().shape == X
+    with pytest.raises(MXNetError):  # the interrupt has been raised, once
+        mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((2, 3))).wait_to_read()
+
+
+INTERRUPTED = """
+import signal, sys
+import clgraft.mxnet_ops
+import mxnet as mx
+from clgraft.core.session.context import Context
+
+swapped = sys.argv[1] == "region"
+net = mx.gluon.nn.HybridSequential()
+net.add(mx.gluon.nn.Conv2D(3, 3, in_channels=2), mx.gluon.nn.Activation("relu"))
+net.initialize()
+clgraft.mxnet_ops.swap_block(net, regions=swapped)
+net.hybridize()
+x = mx.nd.ones((2, 2, 9, 9))
+original, left = Context.hand_over, [1]
+
+def hand_over(*arguments):
+    if left and left.pop():
+        signal.raise_signal(signal.SIGINT)
+    return original(*arguments)
+
+Context.hand_over = hand_over
+try:
+    net(x).wait_to_read()
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted")
+print(net(x).asnumpy().shape)  # the next call makes what is missing
+x.attach_grad()
+with mx.autograd.record():
+    y = net(x)
+left.append(1)
+try:
+    y.backward()
+    mx.nd.waitall()
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("kind", ["region", "operators"])
+def test_an_interrupt_in_a_compilation_stays_one(kind):
+    """With MXNet's engine that runs operators in the caller's thread, where Python's signals arrive."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, kind],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MXNET_ENGINE_TYPE": "NaiveEngine"},
+    )
+    assert done.stdout.splitlines() == ["interrupted", "(2, 3, 7, 7)", "interrupted"], done.stderr[-3000:]

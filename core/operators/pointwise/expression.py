@@ -17,7 +17,7 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.problem.base import shortened
 
 TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFlL]?(?![\w.])"
+    r"\s*(?:(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)[fFlL]?(?![\w.])"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign><=|>=|==|!=|&&|\|\||[-+*/]=|[-+*/()<>!?:,;=]))"
 )
 IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")

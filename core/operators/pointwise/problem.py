@@ -26,7 +26,7 @@ from clgraft.core.operators.pointwise.expression import (
 from clgraft.core.operators.pointwise.loop import Fold
 from clgraft.core.operators.pointwise.reduction import Reduction, expect, read_fold, settled
 from clgraft.core.operators.pointwise.reference import evaluate
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem, reads_as_number
 from clgraft.core.problem.text import dtype_word
 
 NUMBERED = re.compile(r"[xy]\d+")
@@ -95,8 +95,12 @@ class PointwiseProblem(Problem):
         expect(len(self.inputs) > 0, "no inputs", "at least x0")
         for name in self.parameters:
             known = {*CONSTANTS, *FUNCTIONS, *TESTS, *TYPES, "F"}  # F is the parameter of a macro
-            taken = name in known or NUMBERED.fullmatch(name) or not name.isascii()
-            expect(bool(IDENTIFIER.fullmatch(name)) and not taken, f"the scalar name {name!r}", "a free C name")
+            taken = name in known or NUMBERED.fullmatch(name) or not name.isascii() or reads_as_number(name)
+            expect(
+                bool(IDENTIFIER.fullmatch(name)) and not taken,
+                f"the scalar name {name!r}",
+                "a free C name that is no number",
+            )
         expect(len(set(self.parameters)) == len(self.parameters), f"scalars {self.parameters}", "each name once")
         common, outputs = self.common_shape, self.program.outputs
         expect(

@@ -93,7 +93,7 @@ def sums(found: Sequence[Row], events: Sequence[Event], passes: int) -> list[str
     for row in found:
         kinds[_kind(row.problem)] = kinds.get(_kind(row.problem), 0.0) + row.seconds
     ordered = sorted(kinds.items(), key=lambda item: -item[1])
-    plans = [event.seconds for event in events if event.kind == "plan"]
+    plans = _plans(events)
     lines = [", ".join(f"{kind} {1e3 * seconds:.3f} ms" for kind, seconds in ordered)] if len(ordered) > 1 else []
     calls = sum(row.calls for row in found)
     lines.append(f"one pass: {1e3 * sum(kinds.values()):.3f} ms in {calls:g} calls")
@@ -104,10 +104,15 @@ def sums(found: Sequence[Row], events: Sequence[Event], passes: int) -> list[str
     return lines
 
 
+def _plans(events: Sequence[Event]) -> list[float]:
+    """Return the seconds of each plan of a problem; that of a whole region contains those of its problems."""
+    return [event.seconds for event in events if event.kind == "plan" and not _is_graph(event)]
+
+
 def as_record(found: Sequence[Row], events: Sequence[Event], passes: int) -> dict[str, Any]:
     """Return everything for JSON."""
     calls, seconds = regions(events, passes)
-    plans = [event.seconds for event in events if event.kind == "plan"]
+    plans = _plans(events)
     return {
         "rows": [asdict(row) for row in found],
         "seconds": sum(row.seconds for row in found),

@@ -1,0 +1,46 @@
+/* Whose turn it is on a context: whatever uses its queue does so in the order of the calls. Each call takes a number; the
+ * numbers are served one after the other, so no call is overtaken by later ones, as it may be at a mutex. */
+#include "internal.h"
+
+void clg_turns_init(clg_turns *t) {
+    *t = (clg_turns){0};
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_cond_init(&t->changed, NULL);
+}
+
+void clg_turns_destroy(clg_turns *t) {
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->mutex);
+}
+
+uint64_t clg_turn_take(clg_turns *t) {
+    pthread_mutex_lock(&t->mutex);
+    uint64_t turn = t->next++;
+    pthread_mutex_unlock(&t->mutex);
+    return turn;
+}
+
+bool clg_turn_begin_if_free(clg_turns *t) {
+    pthread_mutex_lock(&t->mutex);
+    bool is_free = t->next == t->served;
+    if (is_free) t->next++;
+    pthread_mutex_unlock(&t->mutex);
+    return is_free;
+}
+
+void clg_turn_await(clg_turns *t, uint64_t turn) {
+    pthread_mutex_lock(&t->mutex);
+    t->waiting++;
+    while (t->served != turn) pthread_cond_wait(&t->changed, &t->mutex);
+    t->waiting--;
+    pthread_mutex_unlock(&t->mutex);
+}
+
+void clg_turn_begin(clg_turns *t) { clg_turn_await(t, clg_turn_take(t)); }
+
+void clg_turn_end(clg_turns *t) {
+    pthread_mutex_lock(&t->mutex);
+    t->served++;
+    if (t->waiting) pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+}
