@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -213,19 +213,27 @@ def vendors_folder(driver: Path) -> Path | None:
         return None  # it is installed on the system as well: one of them is enough
     key = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
     base = cache_folder()
-    folder = base / f"vendors-{key}" if base else None
     try:
-        folder = folder or _until_the_end("clgraft-vendors-")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if not owned(folder):
-            raise PermissionError(f"{folder} is not this user's alone")
-        for name, text in entries.items():
-            path = folder / name
-            if not path.is_file() or path.read_bytes() != text:
-                write_atomically(path, text)
+        if base is not None:
+            with contextlib.suppress(OSError):
+                return _listed(base / f"vendors-{key}", entries)
+            warn_once(f"[cache] {base} cannot be written: {INTEL_PACKAGE} is listed in a temporary folder")
+        return _listed(_until_the_end("clgraft-vendors-"), entries)
     except OSError as error:
         problems.append(f"{INTEL_PACKAGE}: {error}")
         return None
+
+
+def _listed(folder: Path, entries: Mapping[str, bytes]) -> Path:
+    """Return a folder of this user alone that holds these files; those that are missing are written."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    reason = refusal(folder)
+    if reason:
+        raise PermissionError(f"{folder} is not used: {reason}")
+    for name, text in entries.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != text:
+            write_atomically(path, text)
     return folder
 
 
