@@ -43,7 +43,7 @@ from clgraft.core.planning.launches import (
 )
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import building, program_cache
+from clgraft.core.runtime import building, pocl_cache, program_cache
 
 VARIABLE = "CLGRAFT_BUILD_PROCESSES"
 MOST = 8  # child processes
@@ -84,6 +84,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     """
     if not program_cache.kept_by_driver(cl_device):
         return frozenset()
+    pocl_cache.enter()
     place = program_cache.folder()
     if place is None:
         return frozenset()
@@ -248,6 +249,8 @@ def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
         finally:
             for child in children:
                 _end(child)
+    if any(child.returncode for child in children) and program_cache.kept_by_driver(cl_device):
+        pocl_cache.repair()  # what has ended a child would end this process
 
 
 def _start(device: str) -> subprocess.Popen[str]:
