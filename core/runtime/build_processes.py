@@ -29,7 +29,9 @@ from typing import Any, Callable
 
 import numpy as np
 
-from clgraft.core.log import log, warn_once
+from clgraft.core import settings
+from clgraft.core.errors import ArgumentError
+from clgraft.core.log import log
 from clgraft.core.planning.launches import (
     Accumulate,
     Buffer,
@@ -45,7 +47,7 @@ from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
 from clgraft.core.runtime import building, pocl_cache, program_cache
 
-VARIABLE = "CLGRAFT_BUILD_PROCESSES"
+VARIABLE = settings.BUILD_PROCESSES.name
 MOST = 8  # child processes
 # What a child spends before its first kernel and this process alone would not spend, and what a kernel takes, on PoCL
 # 3.1. They decide whether children pay, and follow from `python benchmarks/first_minute.py net resnet50_v1` with and
@@ -104,6 +106,8 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
                 program_cache.write_note(place, notes[key])
             missing = set()
         return frozenset(key[0] for key in launches) - {key[0] for key in missing}
+    except ArgumentError:  # of a setting
+        raise
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build kernels: %s", error)
         return frozenset()
@@ -137,6 +141,8 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
             tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
             _share(cl_device, tasks, count)
         return count > 0
+    except ArgumentError:  # of a setting
+        raise
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build programs: %s", error)
         return False
@@ -146,13 +152,16 @@ def allowed() -> int:
     """Return how many child processes may build kernels: by default one for each core, at most `MOST`; 0 if none may.
 
     ``CLGRAFT_BUILD_PROCESSES`` holds another number; 0 and 1 mean none.
+
+    Raises
+    ------
+    ArgumentError
+        If it holds something else.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    text = os.environ.get(VARIABLE, "").strip()
-    if re.fullmatch(r"\d{1,4}", text):
-        return int(text) if int(text) > 1 else 0
-    if text:
-        warn_once(f"[build] got {VARIABLE}={text!r}, expected a number of processes: one for each core is used")
+    wanted: int | None = settings.BUILD_PROCESSES.value()
+    if wanted is not None:
+        return wanted if wanted > 1 else 0
     return min(cores, MOST) if cores > 1 else 0
 
 

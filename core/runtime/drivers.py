@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.log import warn_once
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
@@ -44,7 +45,7 @@ def cache_folder() -> Path | None:
     ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it. A folder that
     cannot be made or that others may change is not used; a warning says why and what to do, once.
     """
-    chosen = os.environ.get("CLGRAFT_CACHE", "")
+    chosen = settings.CACHE.text()
     if chosen == "off":
         return None
     folder = Path(chosen) if chosen else _home_cache() / "clgraft"

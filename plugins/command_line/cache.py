@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.runtime import cache_limit, drivers, pocl_cache, program_cache
 from clgraft.core.tuning import database
 from clgraft.plugins.command_line import terminal
@@ -19,7 +20,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "cache",
         help="show or clear the compiled programs that are kept on disk",
         description="Show where compiled programs are kept, how many there are and their size for each device. "
-        f"CLGRAFT_CACHE names the folder (off: no cache), {cache_limit.VARIABLE} limits its size (default: 512M; "
+        f"CLGRAFT_CACHE names the folder (off: no cache), {settings.CACHE_LIMIT.name} limits its size (default: 512M; "
         "the programs that were used least recently go first).",
     )
     clear = "remove the programs, with PoCL's where its folder is below clgraft's; tuning results stay"
