@@ -24,7 +24,7 @@ MAY_IMPORT_FRAMEWORK = {
 # words with which the docstring of a function does not start: that says what it does
 NO_VERBS = {"A", "All", "An", "How", "It", "One", "The", "This", "What", "Whether", "Without"}
 # modules of the core that every package may import
-LEAVES = ("core.errors", "core.html", "core.log")
+LEAVES = ("core.errors", "core.html", "core.log", "core.settings")
 # what runs outside of the package: the program that builds libclgraft.so, and what that library runs in its Python
 OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
 # package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
@@ -32,6 +32,7 @@ OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
 ALLOWED = {
     **{leaf: set() for leaf in LEAVES},
     "core.files": {"core.errors"},
+    "core.settings": {"core.errors"},
     "core.abi": set(),
     "core.problem": {"core.errors"},
     "core.planning": {"core.errors", "core.problem"},

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clgraft.caffe_layers.library import build
+from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, BuildError
 from clgraft.core.log import log
 from clgraft.core.runtime import drivers
 
-VARIABLE = "CLGRAFT_CAFFE_LIBRARY"
+VARIABLE = settings.CAFFE_LIBRARY.name
 
 _loaded: Any = None
 
@@ -47,7 +48,7 @@ def find(root: str | None = None) -> Path:
     BuildError
         If it has to be made and cannot be.
     """
-    named = os.environ.get(VARIABLE)
+    named = settings.CAFFE_LIBRARY.text()
     if named:
         if not Path(named).is_file():
             raise BuildError(f"[native] got {VARIABLE}={named}, expected a file of clgraft.caffe_layers.native")

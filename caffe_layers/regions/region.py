@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.prototxt.marks import PHASES
 from clgraft.caffe_layers.regions.program import Program, Wanted
+from clgraft.core import settings
 from clgraft.core.errors import ProblemError
-from clgraft.core.graph.passes import VARIABLE
 from clgraft.core.graph.recorder import Recorder
 
 MOST_PROGRAMS = 4  # shapes whose memory is kept
@@ -104,7 +103,7 @@ class Region:
     def _program(self) -> Program:
         """Return the program of the current shapes."""
         shapes = tuple(tuple(member.layer.shapes) for member in self.members)
-        key = (shapes, os.environ.get(VARIABLE, ""))
+        key = (shapes, settings.GRAPH.text())
         found = self._programs.pop(key, None)
         if found is None:
             found = Program(self)

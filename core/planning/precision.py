@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from clgraft.core import settings
 
-from clgraft.core.errors import ArgumentError
-
-VARIABLE = "CLGRAFT_PRECISION"
-FLOAT32, TF32 = "float32", "tf32"
+FLOAT32, TF32 = settings.PRECISIONS
 
 
 def precision() -> str:
@@ -18,7 +15,5 @@ def precision() -> str:
     ArgumentError
         If ``CLGRAFT_PRECISION`` holds another word.
     """
-    word = os.environ.get(VARIABLE, "").strip().lower() or FLOAT32
-    if word not in (FLOAT32, TF32):
-        raise ArgumentError(f"[precision] got {VARIABLE}={word!r}, expected {FLOAT32!r} or {TF32!r}")
+    word: str = settings.PRECISION.value()
     return word

@@ -29,13 +29,15 @@ from typing import Any, Callable
 
 import numpy as np
 
+from clgraft.core import settings
+from clgraft.core.errors import ArgumentError
 from clgraft.core.log import log, warn_once
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import building, program_cache
+from clgraft.core.runtime import building, pocl_cache, program_cache
 
-VARIABLE = "CLGRAFT_BUILD_PROCESSES"
+VARIABLE = settings.BUILD_PROCESSES.name
 MOST = 8  # child processes
 # What a child spends before its first kernel and this process alone would not spend, and what a kernel takes, on PoCL
 # 3.1. They decide whether children pay, and follow from `python benchmarks/first_minute.py net resnet50_v1` with and
@@ -74,6 +76,7 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     """
     if not program_cache.kept_by_driver(cl_device):
         return frozenset()
+    pocl_cache.enter()
     place = program_cache.folder()
     if place is None:
         return frozenset()
@@ -93,6 +96,8 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
                 program_cache.write_note(place, notes[key])
             missing = set()
         return frozenset(key[0] for key in launches) - {key[0] for key in missing}
+    except ArgumentError:  # of a setting
+        raise
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build kernels: %s", error)
         return frozenset()
@@ -126,6 +131,8 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
             tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
             _share(cl_device, tasks, count)
         return count > 0
+    except ArgumentError:  # of a setting
+        raise
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build programs: %s", error)
         return False
@@ -135,13 +142,16 @@ def allowed() -> int:
     """Return how many child processes may build kernels: by default one for each core, at most `MOST`; 0 if none may.
 
     ``CLGRAFT_BUILD_PROCESSES`` holds another number; 0 and 1 mean none.
+
+    Raises
+    ------
+    ArgumentError
+        If it holds something else.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    text = os.environ.get(VARIABLE, "").strip()
-    if re.fullmatch(r"\d{1,4}", text):
-        return int(text) if int(text) > 1 else 0
-    if text:
-        warn_once(f"[build] got {VARIABLE}={text!r}, expected a number of processes: one for each core is used")
+    wanted: int | None = settings.BUILD_PROCESSES.value()
+    if wanted is not None:
+        return wanted if wanted > 1 else 0
     return min(cores, MOST) if cores > 1 else 0
 
 
@@ -236,6 +246,8 @@ def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
         finally:
             for child in children:
                 _end(child)
+    if any(child.returncode for child in children) and program_cache.kept_by_driver(cl_device):
+        pocl_cache.repair()  # what has ended a child would end this process
 
 
 def _start(device: str) -> subprocess.Popen[str]:

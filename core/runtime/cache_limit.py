@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from clgraft.core.log import warn_once
+from clgraft.core import settings
 
-VARIABLE = "CLGRAFT_CACHE_LIMIT"
-DEFAULT = 512 * 2**20
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 LEFTOVER_SECONDS = 3600.0  # age from which a file that was never finished is removed
 
 
@@ -35,17 +31,15 @@ def limit() -> int | None:
     """Return the limit in bytes; None if there is none.
 
     ``CLGRAFT_CACHE_LIMIT`` holds a number of bytes, or of KiB, MiB or GiB with the letter K, M or G (``512M``), or
-    ``off``. Without it, or with something else in it, the limit is 512 MiB.
+    ``off``. Without it the limit is 512 MiB.
+
+    Raises
+    ------
+    ArgumentError
+        If it holds something else.
     """
-    text = os.environ.get(VARIABLE, "").strip().upper()
-    if text == "OFF":
-        return None
-    found = re.fullmatch(r"(\d{1,15})\s*([KMG]?)(?:I?B)?", text)
-    if found:
-        return int(found[1]) * UNITS[found[2]]
-    if text:
-        warn_once(f"[cache] got {VARIABLE}={text!r}, expected bytes such as 512M, or off: 512M is used")
-    return DEFAULT
+    most: int | None = settings.CACHE_LIMIT.value()
+    return most
 
 
 def entries(folder: Path) -> list[Entry]:

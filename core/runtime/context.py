@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clgraft.core import abi
+from clgraft.core import abi, settings
 from clgraft.core.errors import ExecutionError, ProblemError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.planning.launches import Launches
@@ -70,6 +70,7 @@ class DeviceContext:
         lib: Any = abi.lib,
         device: DeviceInfo | None = None,
     ) -> None:
+        settings.check()
         self.cl_context, self.cl_device, self.queue = cl_context, cl_device, queue
         self.device = device or devices.describe(cl_device)
         self.ffi, self.lib = ffi, lib

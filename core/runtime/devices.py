@@ -6,6 +6,7 @@ import os
 from functools import cache
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.errors import DeviceError
 from clgraft.core.planning.device import POCL, DeviceInfo
 from clgraft.core.runtime import drivers as runtimes
@@ -187,7 +188,7 @@ def select(selector: str | None = None) -> Any:
     DeviceError
         If nothing fits; the text lists what there is, and the runtimes that could not be used.
     """
-    word = (selector or os.environ.get("CLGRAFT_DEVICE") or "").strip().lower()
+    word = (selector or settings.DEVICE.text()).strip().lower()
     devices = sorted(_all(), key=_rank)
     answers = "" if word else os.environ.get(PYOPENCL_VARIABLE, "").strip()
     if answers:

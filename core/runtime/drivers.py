@@ -15,11 +15,12 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.log import warn_once
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
@@ -30,6 +31,8 @@ INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb
 
 # what PoCL and Intel's runtime read when they start their threads
 PINNING = {"POCL_AFFINITY": "1", "DPCPP_CPU_CU_AFFINITY": "spread", "DPCPP_CPU_PLACES": "threads"}
+
+POCL_ROOM = 4 * 2**20  # bytes without which a folder is not given to PoCL
 
 problems: list[str] = []  # runtimes that could not be used, and why
 _prepared: list[bool] = []
@@ -42,7 +45,7 @@ def cache_folder() -> Path | None:
     ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it. A folder that
     cannot be made or that others may change is not used; a warning says why and what to do, once.
     """
-    chosen = os.environ.get("CLGRAFT_CACHE", "")
+    chosen = settings.CACHE.text()
     if chosen == "off":
         return None
     folder = Path(chosen) if chosen else _home_cache() / "clgraft"
@@ -61,12 +64,13 @@ def made_private(folder: Path) -> bool:
     return not reason
 
 
-def _writable(folder: Path) -> bool:
-    """Return whether files can be made in a folder, which is made if it is not there, and a page be written to them."""
+def has_room(folder: Path, nbytes: int = 4096) -> bool:
+    """Return whether a file of so many bytes can be made in a folder, which is made if it is not there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            return file.write(bytes(4096)) == 4096
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+        return True
     except OSError:
         return False
 
@@ -77,7 +81,7 @@ def _home_cache() -> Path:
 
 def caches_can_grow() -> bool:
     """Return whether there is room for the caches that libraries keep in the user's cache folder."""
-    return _writable(_home_cache())
+    return has_room(_home_cache())
 
 
 def new_kernel(program: Any, name: str) -> Any:
@@ -97,15 +101,37 @@ def _until_the_end(prefix: str) -> Path:
     return Path(folder)
 
 
-def _give_pocl_a_cache() -> None:
-    """Make PoCL a cache folder, which lasts as long as the process, if it has none: it would offer no device."""
-    if "POCL_CACHE_DIR" in os.environ:
+def own_pocl_cache() -> Path | None:
+    """Return the folder for PoCL below clgraft's cache; None without a cache."""
+    base = cache_folder()
+    return base / "pocl" if base else None
+
+
+def give_pocl_a_cache() -> None:
+    """Choose the folder in which PoCL keeps compiled kernels, unless the user has, or PoCL has begun.
+
+    It is one below clgraft's cache, else PoCL's own, else one that lasts as long as the process: PoCL offers no device
+    without a folder, and ends a process when there is no room.
+    """
+    if "POCL_CACHE_DIR" in os.environ or _pocl_is_loaded():
         return
-    if _writable(_home_cache() / "pocl"):
+    own = own_pocl_cache()
+    if own and has_room(own, POCL_ROOM):
+        os.environ["POCL_CACHE_DIR"] = str(own)
+        return
+    if has_room(_home_cache() / "pocl", POCL_ROOM):
         return
     with contextlib.suppress(OSError):
         os.environ["POCL_CACHE_DIR"] = str(_until_the_end("clgraft-pocl-"))
         _pocl_forgets.append(True)
+
+
+def _pocl_is_loaded() -> bool:
+    """Return whether the process has loaded PoCL, which then has chosen its folder."""
+    try:
+        return b"/libpocl" in Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return False
 
 
 def pocl_cache() -> Path:
@@ -213,19 +239,27 @@ def vendors_folder(driver: Path) -> Path | None:
         return None  # it is installed on the system as well: one of them is enough
     key = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
     base = cache_folder()
-    folder = base / f"vendors-{key}" if base else None
     try:
-        folder = folder or _until_the_end("clgraft-vendors-")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if not owned(folder):
-            raise PermissionError(f"{folder} is not this user's alone")
-        for name, text in entries.items():
-            path = folder / name
-            if not path.is_file() or path.read_bytes() != text:
-                write_atomically(path, text)
+        if base is not None:
+            with contextlib.suppress(OSError):
+                return _listed(base / f"vendors-{key}", entries)
+            warn_once(f"[cache] {base} cannot be written: {INTEL_PACKAGE} is listed in a temporary folder")
+        return _listed(_until_the_end("clgraft-vendors-"), entries)
     except OSError as error:
         problems.append(f"{INTEL_PACKAGE}: {error}")
         return None
+
+
+def _listed(folder: Path, entries: Mapping[str, bytes]) -> Path:
+    """Return a folder of this user alone that holds these files; those that are missing are written."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    reason = refusal(folder)
+    if reason:
+        raise PermissionError(f"{folder} is not used: {reason}")
+    for name, text in entries.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != text:
+            write_atomically(path, text)
     return folder
 
 
@@ -239,7 +273,7 @@ def prepare() -> None:
     _prepared.append(True)
     if not sys.platform.startswith("linux"):
         return
-    _give_pocl_a_cache()
+    give_pocl_a_cache()
     _pin_threads()
     if {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} & set(os.environ):
         return

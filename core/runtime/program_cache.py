@@ -203,6 +203,7 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
         return
     key = key_of(cl_device, source, options)
     path = place / _name(key)
+    cache_limit.limit()  # a wrong one is an error, and nothing else that fails here is
     try:
         import pyopencl as cl
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
-from clgraft.core.runtime import build_processes, building, drivers, program_cache
+from clgraft.core.planning.device import POCL
+from clgraft.core.runtime import build_processes, building, drivers, pocl_cache, program_cache
 
 MOST_PROGRAMS = 256  # that are kept although no plan may use them any more
 
@@ -97,10 +98,14 @@ class Programs:
         Raises
         ------
         BuildError
-            With the compiler's log.
+            With the compiler's log, or if PoCL has no room to build.
         """
         with self._lock, drivers.affinity_kept():
-            missing = self._load({kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}, kept)
+            missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
+            if missing and POCL in self._cl_device.platform.name.lower():
+                pocl_cache.enter()
+                pocl_cache.expect_room(len(missing))
+            missing = self._load(missing, kept)
             if missing and build_processes.build_programs(self._cl_device, missing.values()):
                 missing = self._load(missing)
             if missing:

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any
 
-from clgraft.core import abi
+from clgraft.core import abi, settings
 from clgraft.core.runtime import devices
 from clgraft.core.session.context import Context
 from clgraft.core.session.fork import owner, refuse_after_fork
@@ -31,7 +31,7 @@ def context(selector: str | None = None) -> Context:
     ExecutionError
         In a child that was forked after OpenCL was used.
     """
-    name = selector or os.environ.get("CLGRAFT_DEVICE") or os.environ.get(devices.PYOPENCL_VARIABLE) or ""
+    name = selector or settings.DEVICE.text() or os.environ.get(devices.PYOPENCL_VARIABLE) or ""
     with _contexts_lock:
         if name not in _contexts or owner() != os.getpid():
             _contexts[name] = Context.on(selector)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from clgraft.core.errors import ArgumentError
-
-POLICIES = ("off", "cached", "full")
-VARIABLE = "CLGRAFT_TUNE"
+from clgraft.core import settings
 
 
 def policy() -> str:
@@ -24,7 +19,5 @@ def policy() -> str:
     ArgumentError
         If the variable holds another word.
     """
-    word = os.environ.get(VARIABLE, "").strip().lower() or "cached"
-    if word not in POLICIES:
-        raise ArgumentError(f"[tuning] got {VARIABLE}={word!r}, expected one of {POLICIES}")
+    word: str = settings.TUNE.value()
     return word

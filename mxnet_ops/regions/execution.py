@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from clgraft import core
+from clgraft.core import settings
 from clgraft.core.runtime.plan import SKIP
 from clgraft.mxnet_ops.engine.calls import ffi, lib
 from clgraft.mxnet_ops.engine.operator import Shape
@@ -191,7 +191,7 @@ class Execution:
 
 def start(context: core.Context, region: Region, shapes: tuple[Shape, ...], dtype: str) -> Execution:
     """Return a region at work for the shapes of its arguments, with the passes that ``CLGRAFT_GRAPH`` leaves on."""
-    switches = os.environ.get("CLGRAFT_GRAPH", "")
+    switches = settings.GRAPH.text()
     if region.number is None:
         program = _program(context, region, shapes, dtype, switches)
         _recent.use(program)

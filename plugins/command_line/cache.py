@@ -8,7 +8,8 @@ import sys
 from collections import Counter
 from typing import Any
 
-from clgraft.core.runtime import cache_limit, program_cache
+from clgraft.core import settings
+from clgraft.core.runtime import cache_limit, drivers, pocl_cache, program_cache
 from clgraft.core.tuning import database
 from clgraft.plugins.command_line import terminal
 
@@ -19,21 +20,24 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "cache",
         help="show or clear the compiled programs that are kept on disk",
         description="Show where compiled programs are kept, how many there are and their size for each device. "
-        f"CLGRAFT_CACHE names the folder (off: no cache), {cache_limit.VARIABLE} limits its size (default: 512M; "
+        f"CLGRAFT_CACHE names the folder (off: no cache), {settings.CACHE_LIMIT.name} limits its size (default: 512M; "
         "the programs that were used least recently go first).",
     )
-    cache.add_argument("--clear", action="store_true", help="remove the programs; tuning results stay")
+    clear = "remove the programs, with PoCL's where its folder is below clgraft's; tuning results stay"
+    cache.add_argument("--clear", action="store_true", help=clear)
     cache.add_argument("--json", action="store_true", help="print JSON")
     cache.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show or clear the cache."""
+    drivers.give_pocl_a_cache()
     found = gather()
     if options.clear:
         folder = program_cache.folder()
         count, size = cache_limit.clear(folder) if folder else (0, 0)
-        found = {**gather(), "removed": {"programs": count, "bytes": size}}
+        of_pocl = dict(zip(("programs", "bytes"), pocl_cache.clear()))
+        found = {**gather(), "removed": {"programs": count, "bytes": size, "pocl": of_pocl}}
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -41,14 +45,18 @@ def run(options: argparse.Namespace) -> int:
         print("there is no cache: programs are compiled anew in every process")
         return 0
     if options.clear:
-        removed = found["removed"]
-        print(f"removed {terminal.plural(removed['programs'], 'program')}, {terminal.nbytes(removed['bytes'])}")
+        for removed, of in ((found["removed"], ""), (found["removed"]["pocl"], " of PoCL")):
+            print(f"removed {terminal.plural(removed['programs'], 'program')}{of}, {terminal.nbytes(removed['bytes'])}")
     limit = "no limit" if found["limit"] is None else f"limit {terminal.nbytes(found['limit'])}"
     size = terminal.nbytes(found["bytes"])
     print(f"{found['folder']}: {terminal.plural(found['programs'], 'program')}, {size} ({limit})")
     if found["devices"]:
         rows = [[row["device"], str(row["programs"]), terminal.nbytes(row["bytes"])] for row in found["devices"]]
         terminal.table(["device", "programs", "size"], rows, sys.stdout, [terminal.LEFT] + 2 * [terminal.RIGHT])
+    pocl = found["pocl"]
+    print(f"PoCL's {pocl['folder']}: {terminal.plural(pocl['programs'], 'program')}, {terminal.nbytes(pocl['bytes'])}")
+    if options.clear and not pocl["own"]:
+        print("PoCL's folder is not clgraft's alone, so it is left as it is: remove it to clear it")
     if found["tuning"]:
         print(f"tuning results: {found['tuning']['file']}, {terminal.nbytes(found['tuning']['bytes'])}")
     return 0
@@ -65,6 +73,7 @@ def gather() -> dict[str, Any]:
             device += ", notes on the driver's own cache"
         files[device] += 1
         sizes[device] += entry.nbytes
+    of_pocl = pocl_cache.programs(drivers.pocl_cache())
     results = database.location()
     tuning = {"file": str(results), "bytes": results.stat().st_size} if results and results.is_file() else None
     return {
@@ -75,5 +84,11 @@ def gather() -> dict[str, Any]:
         "devices": [
             {"device": device, "programs": files[device], "bytes": size} for device, size in sizes.most_common()
         ],
+        "pocl": {
+            "folder": str(drivers.pocl_cache()),
+            "own": pocl_cache.is_own(),
+            "programs": len(of_pocl),
+            "bytes": sum(entry.nbytes for entry in of_pocl),
+        },
         "tuning": tuning,
     }

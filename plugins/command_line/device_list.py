@@ -8,6 +8,7 @@ import json
 import os
 from typing import Any
 
+from clgraft.core import settings
 from clgraft.core.errors import DeviceError
 from clgraft.core.runtime import devices
 from clgraft.plugins.command_line import terminal
@@ -63,7 +64,7 @@ def as_text(found: list[devices.DeviceInfo], problems: list[str]) -> str:
     if not found:
         lines.append("no OpenCL device was found; `pip install clgraft[cpu]` brings one for x86 CPUs")
     lines += [f"not usable: {problem}" for problem in problems]
-    variable = "CLGRAFT_DEVICE" if os.environ.get("CLGRAFT_DEVICE") else devices.PYOPENCL_VARIABLE
+    variable = settings.DEVICE.name if settings.DEVICE.text() else devices.PYOPENCL_VARIABLE
     wanted = os.environ.get(variable)
     if wanted and default is None and found:
         lines.append(f"{variable} is {wanted!r}, which fits none of them")

@@ -142,8 +142,8 @@ def test_by_default_there_is_a_process_for_each_core(monkeypatch):
     monkeypatch.delenv(build_processes.VARIABLE, raising=False)
     assert build_processes.processes(100) == 6
     monkeypatch.setenv(build_processes.VARIABLE, "many")
-    with logged("got CLGRAFT_BUILD_PROCESSES='many', expected a number of processes"):
-        assert build_processes.processes(100) == 6
+    with pytest.raises(core.ArgumentError, match="got CLGRAFT_BUILD_PROCESSES='many', expected a number of processes"):
+        build_processes.processes(100)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     monkeypatch.delenv(build_processes.VARIABLE)
     assert build_processes.processes(100) == 0

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,7 @@ from clgraft import core
 from clgraft.core import DeviceError
 from clgraft.core.runtime import devices
 from clgraft.core.runtime import drivers as runtimes
+from tests.logs import logged
 
 
 def test_what_is_said_of_devices():
@@ -93,6 +98,57 @@ def test_runtime_from_pip_is_found_without_environment_variables():
         "from clgraft.core.runtime import devices; print([d.platform for d in devices.available()])", CLGRAFT_DEVICE=""
     )
     assert "Intel" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("failing", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("call", ["mkdir", "mkstemp"])
+def test_a_cache_that_cannot_be_written_does_not_hide_the_runtime_from_pip(tmp_path, monkeypatch, failing, call):
+    """Neither the folder of drivers nor a file in it can be made there, so that both lie in a temporary folder."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("CLGRAFT_CACHE", str(cache))
+    monkeypatch.setattr(runtimes, "problems", [])
+    module = os if call == "mkdir" else tempfile
+    real = getattr(module, call)
+
+    def refused(*arguments, **options):
+        where = str(options.get("dir", arguments[0] if arguments else ""))
+        if where.startswith(f"{cache}/vendors-"):
+            raise OSError(failing, os.strerror(failing))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, call, refused)
+    driver = tmp_path / "libintelocl.so"
+    with logged(r"^\[cache\] .*/cache cannot be written: intel-opencl-rt is listed in a temporary folder$") as texts:
+        folder = runtimes.vendors_folder(driver)
+        again = runtimes.vendors_folder(driver)
+    assert len(texts) == 1 and not runtimes.problems
+    assert folder != again and cache not in folder.parents
+    assert (folder / "clgraft-intel-cpu.icd").read_text() == f"{driver}\n"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+LISTED = """
+import os
+os.environ.pop("OCL_ICD_VENDORS", None)  # of the tests' own process
+from clgraft.core.runtime import devices
+print([d.platform for d in devices.available()], os.environ["OCL_ICD_VENDORS"])
+"""
+
+
+@pytest.mark.skipif(not runtimes.intel_driver(), reason="needs Intel's runtime from pip")
+def test_the_runtime_from_pip_works_with_a_damaged_cache_and_leaves_nothing_behind(tmp_path):
+    """A file stands where the folder of drivers should be."""
+    environment = {"CLGRAFT_CACHE": str(tmp_path / "cache"), "CLGRAFT_DEVICE": "", "TMPDIR": str(tmp_path)}
+    before = run_python(LISTED, **environment)
+    listed = Path(before.stdout.split()[-1])
+    assert listed.parent == tmp_path / "cache", before.stderr
+    shutil.rmtree(listed)
+    listed.write_text("")
+    done = run_python(LISTED, **environment)
+    assert "Intel" in done.stdout, done.stderr
+    temporary = Path(done.stdout.split()[-1])
+    assert temporary.parent == tmp_path and not temporary.exists()
+    assert done.stderr.count("[cache]") == 1
 
 
 def test_a_users_own_driver_list_is_left_alone(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clgraft.core import BuildError
+from clgraft.core import ArgumentError, BuildError
 from clgraft.core.runtime import cache_limit, program_cache
 from tests.folders import ROOT
 from tests.logs import logged
@@ -277,10 +277,10 @@ def test_the_limit_is_read(monkeypatch, text, expected):
         assert cache_limit.limit() == expected
 
 
-def test_a_limit_that_is_no_number_is_a_warning(monkeypatch):
+def test_a_limit_that_is_no_number_is_an_error(context, folder, monkeypatch):
     monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "much")
-    with logged("got CLGRAFT_CACHE_LIMIT='MUCH', expected bytes such as 512M, or off"):
-        assert cache_limit.limit() == 512 << 20
+    with pytest.raises(ArgumentError, match=r"^\[cache\] got CLGRAFT_CACHE_LIMIT='much', expected bytes such as 512M"):
+        answer(context, 75)
 
 
 def test_a_limit_that_holds_no_program_keeps_none(context, folder, compiled, monkeypatch):

@@ -85,6 +85,27 @@ def test_completion(shell, capfd):
         assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
+def test_pocls_cache_is_cleared_where_it_is_our_own(tmp_path, monkeypatch, capfd):
+    import json
+
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path))
+    for name in ("pocl", "others"):
+        place = tmp_path / name / "AB" / "CDEF"
+        place.mkdir(parents=True)
+        (place / "program.bc").write_bytes(bytes(2048))
+        (place / "last_accessed").touch()
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "others"))
+    assert main(["cache", "--clear"]) == 0
+    text = capfd.readouterr().out
+    assert f"PoCL's {tmp_path}/others: 1 program, 2 KiB" in text and "it is left as it is" in text
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
+    assert main(["cache", "--clear", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["removed"]["pocl"] == {"programs": 1, "bytes": 2048}
+    assert found["pocl"] == {"folder": str(tmp_path / "pocl"), "own": True, "programs": 0, "bytes": 0}
+    assert list((tmp_path / "others").rglob("program.bc")) and not list((tmp_path / "pocl").rglob("program.bc"))
+
+
 def test_cache_is_shown_and_cleared(tmp_path, monkeypatch, capfd):
     from clgraft import core
 

@@ -54,7 +54,7 @@ def lines_of(program: str, **environment: str) -> tuple[list[events.Event], str]
         ("plan,run", ["plan", "run", "run", "run"]),
         ("run", ["run", "run", "run"]),
         ("plan", ["plan"]),
-        ("plans,runs,start", []),
+        ("start", []),
         ("", []),
     ],
 )

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 
+from clgraft.core import settings
 from clgraft.core.errors import ArgumentError
 from clgraft.core.graph.passes.argmax import keep_argmax
 from clgraft.core.graph.passes.chains import join_chains
@@ -24,7 +24,6 @@ from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.structure import Fits, Some, Structure
 from clgraft.core.operators.pointwise import PointwiseProblem
 
-VARIABLE = "CLGRAFT_GRAPH"
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
     "duplicates": drop_duplicates,
@@ -81,7 +80,7 @@ def switched_on(switches: str | None = None) -> tuple[str, ...]:
     ArgumentError
         If a name is unknown.
     """
-    text = os.environ.get(VARIABLE, "") if switches is None else switches
+    text = settings.GRAPH.text() if switches is None else switches
     on = dict.fromkeys(NAMES, True)
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = word.lstrip("-")

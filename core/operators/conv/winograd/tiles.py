@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from math import prod
 
-from clgraft.core.errors import ArgumentError, Declined
+from clgraft.core import settings
+from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.arguments import GRID
 from clgraft.core.operators.conv.cpu_costs import costs
 from clgraft.core.operators.conv.problem import ConvProblem
@@ -16,14 +16,13 @@ from clgraft.core.planning.kernels import has_32_registers
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import ceil_div, in_3d, round_up
 
-VARIABLE = "CLGRAFT_WINOGRAD"
 LINES = (3, 5, 7)  # taps of kernels of one row or one column
 # kernel -> outputs of a tile along an axis; 6 elements of source at most along both axes, 10 along one
 TILES: dict[tuple[int, ...], tuple[int, ...]] = {
     **{(3, 3): (4, 2), (5, 5): (2,)},
     **{kernel: (4, 2) for taps in LINES for kernel in ((1, taps), (taps, 1))},
 }
-ALLOWED = {"": (4, 2), "on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
+ALLOWED = {"on": (4, 2), "off": (), "0": (), "2": (2,), "4": (4,)}
 # tiles of 4 outputs of so many taps err over ten times as much as the direct method in sums of fewer channels, and in
 # gradients of filters
 MOST_TAPS, LEAST_CHANNELS = 7, 16
@@ -228,14 +227,12 @@ def allowed_tiles(kernel: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[int,
     ArgumentError
         If it holds an unknown word.
     """
-    word = os.environ.get(VARIABLE, "").strip().lower()
-    if word not in ALLOWED:
-        raise ArgumentError(f"[conv] got {VARIABLE}={word!r}, expected one of ('on', 'off', '2', '4')")
+    word = settings.WINOGRAD.value()
     if not ALLOWED[word]:
-        raise Declined(f"{VARIABLE} is off")
+        raise Declined(f"{settings.WINOGRAD.name} is off")
     allowed = tuple(tile for tile in tiles if tile in ALLOWED[word])
     if tiles and not allowed:
-        raise Declined(f"{VARIABLE} is {word}, {' x '.join(map(str, kernel))} kernels have tiles {tiles}")
+        raise Declined(f"{settings.WINOGRAD.name} is {word}, {' x '.join(map(str, kernel))} kernels have tiles {tiles}")
     return allowed
 
 

@@ -1,0 +1,191 @@
+"""PoCL's own cache of compiled kernels: room for it, damaged files in it, its size.
+
+PoCL trusts its files: one that is cut ends every process that reads it, and a disk that fills up ends the process that
+writes. So a build starts only where there is room. Each process holds a locked file in the folder for as long as it
+lives. Where one was left behind, its process died, perhaps while it wrote or because of what it read: the next process
+checks all files once, before PoCL reads any, and removes those that are cut.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import struct
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from clgraft.core.errors import BuildError
+from clgraft.core.log import log
+from clgraft.core.runtime import building, cache_limit, drivers
+from clgraft.core.runtime.cache_limit import Entry
+
+RUNNING = ".clgraft-running-"  # starts the names of files that processes hold
+TEMPORARY = "tempfile_*"  # files that PoCL makes for a moment, and leaves where its process ends
+USED = "last_accessed"  # a file of each program, which PoCL touches when it loads the program
+# What PoCL 3.1 writes while it builds one kernel, with a margin, and what it keeps of each.
+ROOM = 2**20
+ROOM_OF_A_KERNEL = 2**18
+BITCODE, ELF = b"BC\xc0\xde", b"\x7fELF"
+ENTER_BLOCK = 1  # the code that starts each outermost block of LLVM's bitcode
+STRING_TABLE = 3  # the type of the section that holds an ELF file's names of sections
+
+_lock = threading.Lock()
+_held: list[IO[bytes]] = []
+
+
+def expect_room(kernels: int) -> None:
+    """Check that PoCL's folder has room for the build of so many kernels.
+
+    Raises
+    ------
+    BuildError
+        If it has not.
+    """
+    folder, needed = drivers.pocl_cache(), ROOM + kernels * ROOM_OF_A_KERNEL
+    if not drivers.has_room(folder, needed):
+        raise BuildError(
+            f"[kernel] got no room in PoCL's cache {folder}, expected {needed} bytes to build in: free some, or set "
+            "POCL_CACHE_DIR to another folder"
+        )
+
+
+def enter() -> None:
+    """Hold a file in PoCL's cache until this process ends; check the cache first if a process before has died."""
+    with _lock:
+        if _held or not drivers.pocl_keeps_programs():
+            return
+        folder = drivers.pocl_cache()
+        left = _left_behind(folder)
+        if left:
+            repair()
+        with contextlib.suppress(OSError):
+            for path in left:
+                path.unlink()
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=RUNNING, dir=folder)
+            _held.append(os.fdopen(handle, "r+b"))
+            atexit.register(_leave, Path(name), os.getpid())
+            fcntl.flock(_held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _leave(path: Path, process: int) -> None:
+    """Remove the held file, and the programs that exceed the limit if this process has built any."""
+    if os.getpid() != process:
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+    if building.built[0] and is_own():
+        with contextlib.suppress(Exception):
+            trim(path.parent)
+
+
+def _left_behind(folder: Path) -> list[Path]:
+    """Return the files of processes that have died: nobody holds them."""
+    found = []
+    for path in folder.glob(f"{RUNNING}*"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(path)
+    return found
+
+
+def repair() -> int:
+    """Remove the files of PoCL's cache that are cut, say so, and return how many they were."""
+    folder, removed = drivers.pocl_cache(), 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.suffix in (".so", ".bc") and path.is_file() and not path.is_symlink() and is_cut(path.read_bytes()):
+                path.unlink()
+                removed += 1
+    if removed:
+        files = "a damaged file" if removed == 1 else f"{removed} damaged files"
+        log.warning("[cache] removed %s from PoCL's cache %s: kernels are built anew", files, folder)
+    return removed
+
+
+def is_cut(content: bytes) -> bool:
+    """Return whether a library or LLVM's bitcode is empty, ends early or ends in zeros; other formats pass."""
+    if not content.strip(b"\0"):
+        return True
+    with contextlib.suppress(struct.error):
+        if content.startswith(ELF):
+            return _is_cut_library(content)
+        if content.startswith(BITCODE):
+            return _is_cut_bitcode(content)
+        return False
+    return True
+
+
+def _is_cut_library(content: bytes) -> bool:
+    """Return whether the table of sections, which linkers write last, is not all there."""
+    order = "<" if content[5] == 1 else ">"
+    wide = content[4] == 2
+    (start,) = struct.unpack_from(order + ("Q" if wide else "I"), content, 40 if wide else 32)
+    size, count, names = struct.unpack_from(order + "HHH", content, 58 if wide else 46)
+    if start + size * count > len(content):
+        return True
+    return count > 0 and struct.unpack_from(order + "I", content, start + names * size + 4) != (STRING_TABLE,)
+
+
+def _is_cut_bitcode(content: bytes) -> bool:
+    """Return whether the outermost blocks, each with its number of words, do not fill the file."""
+    place = len(BITCODE)
+    while place < len(content):
+        head, words = struct.unpack_from("<II", content, place)
+        if head & 3 != ENTER_BLOCK:
+            return True
+        place += 8 + 4 * words
+    return place > len(content)
+
+
+def programs(folder: Path) -> list[Entry]:
+    """Return the folders of PoCL's programs with their sizes, the least recently used first."""
+    found = []
+    for used in folder.rglob(USED):
+        with contextlib.suppress(OSError):
+            files = [path.lstat().st_size for path in used.parent.rglob("*") if not path.is_dir()]
+            found.append(Entry(used.parent, sum(files), used.stat().st_mtime))
+    return sorted(found, key=lambda entry: (entry.used, entry.path.name))
+
+
+def trim(folder: Path) -> None:
+    """Remove the programs that were used least recently until the rest fits the cache's limit, and old leftovers."""
+    most, kept = cache_limit.limit(), programs(folder)
+    total = sum(entry.nbytes for entry in kept)
+    for entry in kept:
+        if most is None or total <= most:
+            break
+        shutil.rmtree(entry.path, ignore_errors=True)
+        total -= entry.nbytes
+    young = time.time() - cache_limit.LEFTOVER_SECONDS
+    for path in folder.glob(TEMPORARY):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < young:
+                path.unlink()
+
+
+def is_own() -> bool:
+    """Return whether PoCL's cache is the one below clgraft's, so that it may be cleared."""
+    return drivers.pocl_cache() == drivers.own_pocl_cache()
+
+
+def clear() -> tuple[int, int]:
+    """Remove what clgraft's own cache for PoCL holds, and return how many programs and bytes they were."""
+    folder = drivers.pocl_cache()
+    if not is_own() or not folder.is_dir():
+        return 0, 0
+    found = programs(folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.name.startswith(RUNNING):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return len(found), sum(entry.nbytes for entry in found)
