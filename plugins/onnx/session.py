@@ -206,7 +206,7 @@ class Session:
 
     def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> Program:
         model = self._model
-        on = Lowering(model.opset, self._context.device.has_fp64, answers)
+        on = Lowering(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
         try:
             for port in model.inputs:

@@ -216,7 +216,10 @@ def dropout(
     if training is not None:
         node.expect(training.array is not None, "a training_mode that is no constant")
         node.expect(not on.number(training), "training")
-    return x, known(np.ones(x.shape, bool)) if node.wants(1) else None
+    if not node.wants(1):
+        return x, None
+    on.budget.expect("bytes", x.size, node)
+    return x, known(np.ones(x.shape, bool))
 
 
 @operator("Cast", "CastLike")

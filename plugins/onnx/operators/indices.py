@@ -134,6 +134,7 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
 def one_hot(on: Lowering, node: Node, index: Value, depth: Value, values: Value) -> Value:
     """Lower vectors that hold one value at their index, and another one elsewhere."""
     count = int(on.number(depth))
+    on.make_room(8 * count)
     axis = axis_of(node.get("axis", -1), index.ndim + 1)
     wide = on.reshaped(index, (*index.shape[:axis], 1, *index.shape[axis:]))
     places = known(np.arange(count, dtype=np.int64).reshape(count, *(1,) * (index.ndim - axis)))
@@ -199,6 +200,7 @@ def columns_to_image(on: Lowering, node: Node, x: Value, image: Value, block: Va
     for a in range(ndim):
         reach = (kernel[a] - 1) * dilate[a] + 1
         windows = (sizes[a] + pads[a] + pads[a + ndim] - reach) // stride[a] + 1
+        on.make_room(32 * place.size * kernel[a] * windows)
         at = np.arange(kernel[a])[:, None] * dilate[a] + np.arange(windows) * stride[a] - pads[a]
         good = (at >= 0) & (at < sizes[a])
         place = (place[:, None, :, None] * sizes[a] + at[None, :, None, :]).reshape(len(place) * kernel[a], -1)

@@ -279,6 +279,7 @@ def _dilated(
     inside = None
     if name == "average":
         # what counts: the pixels, with count_include_pad the padding too, but never what lies beyond it
+        on.make_room(8 * math.prod(i + p + q for i, p, q in zip(size, before, extra)))
         ones = known(np.ones((1, 1, *size), x.dtype))
         beyond = [e if not count_padding else max(e - q, 0) for e, q in zip(extra, behind)]
         if count_padding:
