@@ -34,7 +34,7 @@ class Limits:
         Turns of loops and time steps of recurrent layers.
     """
 
-    nodes: int = 200_000
+    nodes: int = 100_000
     bytes: int = 4 * 2**30
     operations: int = 4 * 10**9
     turns: int = 10_000

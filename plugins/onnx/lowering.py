@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,40 @@ class Asked(Exception):
         self.value = value
 
 
+@dataclass(frozen=True)
+class IndexCheck:
+    """Whether indices are within their axes.
+
+    Attributes
+    ----------
+    node : str
+        What reads them.
+    sizes : tuple of int
+        Of the axes; the indices' last axis has one for each, unless there is only one size.
+    low : bool
+        Whether negative indices count from the end.
+    """
+
+    node: str
+    sizes: tuple[int, ...]
+    low: bool
+
+    def __call__(self, index: np.ndarray) -> None:
+        """Check indices.
+
+        Raises
+        ------
+        OnnxError
+            If one is out of range.
+        """
+        columns = index.reshape(-1, len(self.sizes))
+        for size, least, most in zip(self.sizes, columns.min(0), columns.max(0)):
+            bottom = -size if self.low else 0
+            if int(least) < bottom or int(most) >= size:
+                wrong = least if int(least) < bottom else most
+                raise OnnxError(f"[onnx] got index {wrong} in {self.node}, expected {bottom} to {size - 1}")
+
+
 class Lowering:
     """Collects the problems of a model.
 
@@ -63,8 +98,8 @@ class Lowering:
     ----------
     budget : Budget
         What the lowering may still need.
-    checks : list of Check
-        Indices among the inputs of the model.
+    checks : list of tuple of str and IndexCheck
+        Inputs of the model that hold indices, and what has to hold for them in each run.
     builder : GraphBuilder
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
@@ -73,7 +108,7 @@ class Lowering:
     def __init__(self, opset: int, has_fp64: bool, answers: Mapping[str, np.ndarray], most: Limits) -> None:
         self.opset, self.has_fp64, self.answers = opset, has_fp64, answers
         self.budget = Budget(most)
-        self.checks: list[Check] = []
+        self.checks: list[tuple[str, IndexCheck]] = []
         self.builder = GraphBuilder()
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
@@ -120,6 +155,12 @@ class Lowering:
             return known(np.zeros(value.shape, dtype))
         self.inputs[name] = self.builder.input(value.name, value.shape, carrier)
         return value
+
+    def check_input(self, value: Value, check: IndexCheck) -> None:
+        """Have every run check the elements of a value, if it is an input of the model."""
+        for name, inside in self.inputs.items():
+            if inside == value.name and (name, check) not in self.checks:
+                self.checks.append((name, check))
 
     def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> Value:
         """Return the value that a problem has computed."""
