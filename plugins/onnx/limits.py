@@ -91,8 +91,8 @@ class Budget:
         total = self._spent[what] + amount
         if not total <= most:  # NaN neither
             raise OnnxError(
-                f"[onnx] got {reason}, with which the model needs {total:.4g} {MEANING[what]}, expected at most"
-                f" {most:.4g}; {VARIABLE}={what}={max(2 * most, 1):.4g} allows more"
+                f"[onnx] got {reason}, with which the model needs {total:.0f} {MEANING[what]}, expected at most {most};"
+                f" {VARIABLE}={what}={max(2 * most, 1.01 * total):.2e} allows more"
             )
 
     def spend(self, what: str, amount: float, reason: object) -> None:

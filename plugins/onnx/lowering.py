@@ -221,7 +221,7 @@ class Lowering:
         """Return the graph's input for known elements in a type; the same array is one input."""
         key = id(array), dtype
         if key not in self._placed:
-            if array.dtype.name != dtype:
+            if array.dtype.name != dtype or not array.flags.c_contiguous:  # a copy
                 self.make_room(array.size * np.dtype(dtype).itemsize)
             name = f"c{len(self.constants)}"
             self.constants[name] = np.ascontiguousarray(array, dtype)

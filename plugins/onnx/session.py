@@ -267,10 +267,10 @@ def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[s
     array = array.reshape(value.shape)
     if array.dtype.name == value.dtype:
         return array
-    if np.isnan(array).any():
+    if not np.isfinite(array).all():
         raise OnnxError(
-            f"[onnx] got NaN among {value.dtype} of shape {value.shape}, expected whole numbers: an index is out of"
-            " range, or a number is divided by 0"
+            f"[onnx] got NaN or infinity among {value.dtype} of shape {value.shape}, expected whole numbers: an index"
+            " is out of range, or a number is divided by 0"
         )
     return array != 0 if value.dtype == "bool" else array.astype(value.dtype)
 

@@ -84,7 +84,7 @@ class Reader:
                 return np.fromfile(file, dtype, math.prod(tensor.dims), offset=offset).reshape(tuple(tensor.dims))
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise OnnxError(
-                f"[onnx] got external data {location[:300]!r} for {name!r}, expected a file in the model's folder:"
+                f"[onnx] got external data {location[:80]!r} for {name!r}, expected a file in the model's folder:"
                 f" {getattr(error, 'strerror', None) or error}"
             ) from None
         except MemoryError:

@@ -61,8 +61,9 @@ def resize(
     if sizes is not None and sizes.size:
         for axis, size, factor in zip(axes, *_sizes(on, node, x, axes, on.numbers(sizes))):
             wanted[axis], factors[axis] = size, factor
+    elif scales is None:
+        raise ValueError("no sizes and no scales")
     else:
-        assert scales is not None
         for axis, factor in zip(axes, on.host(scales).reshape(-1).tolist()):
             wanted[axis], factors[axis] = math.floor(x.shape[axis] * factor), factor
     if min(wanted) < 1 or not all(factor > 0 for factor in factors):

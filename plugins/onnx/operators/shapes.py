@@ -147,7 +147,8 @@ def slices(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
     starts, ends = (listed(on, node, value, name) for value, name in zip(given, ("starts", "ends")))
     axes = listed(on, node, given[2], "axes")
     steps = listed(on, node, given[3], "steps")
-    assert starts is not None and ends is not None
+    if starts is None or ends is None:
+        raise ValueError("no starts or no ends")
     axes = axes if axes is not None else list(range(len(starts)))
     steps = steps if steps is not None else [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -208,7 +209,8 @@ def pad(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
     """Lower padding with a constant, the edge, a mirror image or the other end."""
     given = [*inputs, None, None, None]
     amounts = listed(on, node, given[0], "pads")
-    assert amounts is not None
+    if amounts is None:
+        raise ValueError("no pads")
     axes = on.numbers(given[2]) if given[2] is not None else list(range(x.ndim))
     if len(amounts) != 2 * len(axes):
         raise ValueError(f"pads {amounts} for axes {axes}")

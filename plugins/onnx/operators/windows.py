@@ -184,6 +184,8 @@ def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
     ndim = len(size)
     kernel = ints(node, "kernel_shape", ndim, 1)
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
+    if min((*kernel, *stride, *dilate)) < 1:
+        raise ValueError(f"windows of {kernel}, strides {stride} and dilations {dilate}")
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilate))
     before, behind = pads(node, size, reach, stride)
     ceil = bool(node.get("ceil_mode", 0))
