@@ -12,13 +12,14 @@ from clgraft.plugins.onnx.nodes import Node
 from clgraft.plugins.onnx.tensors import dense_bytes
 
 Arrays = Sequence[Any]  # of numpy.ndarray or None
+ITEM = 8  # bytes of an element, at most
 PYTHON = 500  # operations on elements in the time of one turn of a loop in Python
 # onnx's reference implementation of these loops over elements in Python
 LOOPED = ("GatherND", "MelWeightMatrix", "Scatter", "ScatterElements", "ScatterND")
 
 
 def cost(node: Node, arrays: Arrays) -> tuple[float, float]:
-    """Return how many elements the results of a node can have, and how many operations they take.
+    """Return at most how many elements of 8 bytes the results of a node have, and how many operations they take.
 
     Parameters
     ----------
@@ -56,13 +57,14 @@ def _first(array: Any) -> float:
 def _constant(node: Node, arrays: Arrays) -> float:
     sparse = node.get("sparse_value")
     if sparse is not None:
-        return dense_bytes(sparse) / 8
+        return dense_bytes(sparse) / ITEM
     value = node.get("value")
-    return 0 if value is None else value.nbytes / 8
+    return 0 if value is None else value.nbytes / ITEM
 
 
 def _filled(node: Node, arrays: Arrays) -> float:
-    return math.prod(max(size, 0) for size in _numbers(arrays[0]))
+    itemsize = node.get("value", np.zeros(1, np.float32)).itemsize
+    return math.prod(max(size, 0) for size in _numbers(arrays[0])) * itemsize / ITEM
 
 
 def _expanded(node: Node, arrays: Arrays) -> float:

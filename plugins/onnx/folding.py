@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from clgraft.plugins.onnx.costs import cost
+from clgraft.plugins.onnx.costs import ITEM, cost
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.limits import Budget
 from clgraft.plugins.onnx.nodes import Node
@@ -60,7 +60,7 @@ def fold(node: Node, values: Sequence[Value | None], budget: Budget) -> list[np.
     arrays = [None if value is None else value.array for value in values]
     if node.operator not in VIEWS:
         made, operations = cost(node, arrays)
-        budget.expect("bytes", 8 * made, node)
+        budget.expect("bytes", ITEM * made, node)
         budget.spend("operations", operations, node)
     return _computed(node, arrays)
 

@@ -368,9 +368,7 @@ class Lowering:
         results = results if isinstance(results, (tuple, list)) else (results,)
         return results if node.operator in folding.CONTROL else self._counted(node, results, given)
 
-    def _counted(
-        self, node: Node, results: Sequence[Value | None], given: Sequence[Value]
-    ) -> Sequence[Value | None]:
+    def _counted(self, node: Node, results: Sequence[Value | None], given: Sequence[Value]) -> Sequence[Value | None]:
         """Return results after their bytes on the host are counted; views of what was given take none."""
         read = [value.array for value in given if value.array is not None]
         made = [value.array for value in results if value is not None and value.array is not None]

@@ -206,7 +206,7 @@ def _stop(*_: object) -> None:
 
 
 def findings(models: Sequence[onnx.ModelProto], folder: Path, seed: int, count: int) -> Iterator[str]:
-    """Yield what happened to mutated models that were neither loaded nor refused in words; they are files of a folder."""
+    """Yield what happened to mutated models that were neither loaded nor refused in words; files of a folder."""
     from clgraft.core.errors import ClgraftError
     from clgraft.plugins.onnx import Session, samples
 
