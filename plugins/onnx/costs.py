@@ -58,8 +58,7 @@ def _constant(node: Node, arrays: Arrays) -> float:
     sparse = node.get("sparse_value")
     if sparse is not None:
         return dense_bytes(sparse) / ITEM
-    value = node.get("value")
-    return 0 if value is None else value.nbytes / ITEM
+    return max((math.prod(attribute.t.dims) for attribute in node.proto.attribute), default=0)
 
 
 def _filled(node: Node, arrays: Arrays) -> float:

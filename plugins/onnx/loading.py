@@ -94,10 +94,10 @@ def load(source: Source) -> Model:
     opset = _opset(proto)
     reader, budget = Reader(folder), Budget(most)
     initializers = {tensor.name: reader.read(tensor) for tensor in proto.graph.initializer}
+    reader.embed(proto)
     for sparse in proto.graph.sparse_initializer:
         budget.spend("bytes", dense_bytes(sparse), f"the sparse tensor {sparse.values.name!r}")
         initializers[sparse.values.name] = reader.read_sparse(sparse)
-    reader.embed(proto)
     _check(proto)
     proto = inlined(proto, budget)
     _expect_supported(proto.graph)

@@ -77,8 +77,8 @@ class IndexCheck:
         columns = index.reshape(-1, len(self.sizes))
         for size, least, most in zip(self.sizes, columns.min(0), columns.max(0)):
             bottom = -size if self.low else 0
-            if int(least) < bottom or int(most) >= size:
-                wrong = least if int(least) < bottom else most
+            if not bottom <= least <= most < size:
+                wrong = most if bottom <= least else least
                 raise OnnxError(f"[onnx] got index {wrong} in {self.node}, expected {bottom} to {size - 1}")
 
 

@@ -71,7 +71,7 @@ class Session:
     Raises
     ------
     OnnxError
-        If the model cannot be read or is invalid.
+        If the model cannot be read, is invalid, or needs more than ``CLGRAFT_ONNX_LIMITS`` allows.
     UnsupportedError
         If it has nodes that clgraft does not run, with the list of them.
 
