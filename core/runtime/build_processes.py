@@ -31,7 +31,7 @@ import numpy as np
 
 from clgraft.core import settings
 from clgraft.core.errors import ArgumentError
-from clgraft.core.log import log, warn_once
+from clgraft.core.log import log
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument

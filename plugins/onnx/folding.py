@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,24 +10,35 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from clgraft.plugins.onnx.costs import ITEM, cost
 from clgraft.plugins.onnx.errors import OnnxError
-from clgraft.plugins.onnx.nodes import DEFAULT_DOMAINS, Node
+from clgraft.plugins.onnx.limits import Budget
+from clgraft.plugins.onnx.nodes import Node
+from clgraft.plugins.onnx.tensors import Reader
 from clgraft.plugins.onnx.values import DTYPES, Value
 
 SMALL = 4096  # real numbers that are folded; more of them are the device's work
-LARGEST = 2**32  # bytes of a result
 # moved, not computed: on the host at any size
 MOVES = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast", "Constant")
 SHAPES = ("Shape", "Size")
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 CONTROL = ("If", "Loop", "Scan")
+VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")  # of the same elements
+# the device's work at any size: their attributes set how large they get, and onnx computes them in Python
+DEVICE = frozenset(
+    (
+        *("Conv", "ConvInteger", "ConvTranspose", "QLinearConv", "DeformConv", "Col2Im", "MaxUnpool", "LRN"),
+        *("AveragePool", "LpPool", "MaxPool", "Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression"),
+        *("GRU", "LSTM", "RNN", "DFT", "STFT", "Einsum", "MatMulInteger", "QLinearMatMul"),
+    )
+)
 
 
 def serves(node: Node, values: Sequence[Value]) -> bool:
     """Return whether a node is folded."""
     if node.operator in SHAPES and values:
         return True
-    if node.operator in CONTROL or node.operator in RANDOM or node.operator == "Dropout":
+    if node.operator in (*CONTROL, *RANDOM, *DEVICE, "Dropout"):
         return False
     if any(value.array is None for value in values):
         return False
@@ -37,18 +47,27 @@ def serves(node: Node, values: Sequence[Value]) -> bool:
     return not any(value.is_real and value.size > SMALL for value in values)
 
 
-def fold(node: Node, values: Sequence[Value | None]) -> list[np.ndarray]:
+def fold(node: Node, values: Sequence[Value | None], budget: Budget) -> list[np.ndarray]:
     """Return the outputs of a node.
 
     Raises
     ------
     OnnxError
-        If its inputs do not fit it, or the result would be too large.
+        If its inputs do not fit it, or it exceeds the budget.
     """
     if node.operator in SHAPES and values[0] is not None:
         return [_shape(node, values[0])]
     arrays = [None if value is None else value.array for value in values]
-    _expect_possible(node, arrays)
+    if node.operator not in VIEWS:
+        made, operations = cost(node, arrays)
+        budget.expect("bytes", ITEM * made, node)
+        budget.spend("operations", operations, node)
+    return _computed(node, arrays)
+
+
+def _computed(node: Node, arrays: Sequence[Any]) -> list[np.ndarray]:
+    if node.operator == "Constant":
+        return [_constant(node)]
     if node.operator == "ConstantOfShape":
         fill = node.get("value", np.zeros(1, np.float32))
         return [np.full(tuple(int(size) for size in np.asarray(arrays[0])), fill.reshape(-1)[0], fill.dtype)]
@@ -67,6 +86,17 @@ def fold(node: Node, values: Sequence[Value | None]) -> list[np.ndarray]:
         if array.dtype.name not in DTYPES:
             raise node.refuse(f"type {array.dtype.name}")
     return found
+
+
+def _constant(node: Node) -> np.ndarray:
+    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    for name, dtype in kinds.items():
+        if node.has(name):
+            return np.array(node.get(name), dtype)
+    if node.has("sparse_value"):
+        return Reader().read_sparse(node.get("sparse_value"))
+    node.expect(node.has("value"), "a text")
+    return np.asarray(node.get("value"))
 
 
 def _types(feeds: dict[str, Any]) -> tuple[Any, ...]:
@@ -95,29 +125,3 @@ def _shape(node: Node, value: Value) -> np.ndarray:
         return np.array(value.size, np.int64)
     start, end = node.get("start", 0), node.get("end")
     return np.array(value.shape[slice(start, end)], np.int64)
-
-
-def _expect_possible(node: Node, arrays: Sequence[Any]) -> None:
-    """Refuse results that are larger than memory, before they are made."""
-    operator = node.operator
-    if operator in ("ConstantOfShape", "Expand", "Tile"):
-        sizes = np.asarray(arrays[-1]).astype(object).reshape(-1)
-        count: float = math.prod(max(int(size), 0) for size in sizes)
-        count *= arrays[0].size if operator == "Tile" else 1
-    elif operator == "Range":
-        start, limit, delta = (float(np.asarray(array).reshape(-1)[0]) for array in arrays)
-        count = (limit - start) / delta if delta else math.inf
-    elif operator == "OneHot":
-        count = arrays[0].size * int(np.asarray(arrays[1]).reshape(-1)[0])
-    elif operator == "Pad" and len(arrays) > 1:
-        pads = np.abs(np.asarray(arrays[1]).astype(object))
-        count = math.prod(size + int(max(pads, default=0)) * 2 for size in arrays[0].shape)
-    else:
-        return
-    if not count * 8 <= LARGEST:
-        raise OnnxError(f"[onnx] got {node} with {count} elements, expected at most {LARGEST // 8}")
-
-
-def in_default_domain(proto: onnx.NodeProto) -> bool:
-    """Return whether a node's operator is one of ONNX's own."""
-    return proto.domain in DEFAULT_DOMAINS

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from clgraft.plugins.onnx import operators
 from clgraft.plugins.onnx.errors import OnnxError, UnsupportedError
-from clgraft.plugins.onnx.folding import in_default_domain
-from clgraft.plugins.onnx.nodes import lowered_operators, lowering_of
-from clgraft.plugins.onnx.values import DTYPES
+from clgraft.plugins.onnx.functions import inlined
+from clgraft.plugins.onnx.limits import Budget, Limits, limits
+from clgraft.plugins.onnx.nodes import in_default_domain, lowering_of
+from clgraft.plugins.onnx.tensors import EXTERNAL, Reader, dense_bytes, first_line, graphs
+from clgraft.plugins.onnx.values import DTYPES, fault_of
 
 Source = Union[str, os.PathLike, bytes, onnx.ModelProto]
 OLDEST = 7  # opset
@@ -64,6 +64,7 @@ class Model:
     inputs, outputs : tuple of Port
         What a run takes and gives.
     initializers : dict of str to numpy.ndarray
+    limits : Limits
     """
 
     graph: onnx.GraphProto
@@ -71,6 +72,7 @@ class Model:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     initializers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
 
 def load(source: Source) -> Model:
@@ -87,16 +89,22 @@ def load(source: Source) -> Model:
     UnsupportedError
         If it has nodes that clgraft does not run.
     """
+    most = limits()
     proto, folder = _read(source)
     opset = _opset(proto)
-    initializers = {tensor.name: _array(tensor, folder) for tensor in proto.graph.initializer}
+    reader, budget = Reader(folder), Budget(most)
+    initializers = {tensor.name: reader.read(tensor) for tensor in proto.graph.initializer}
+    reader.embed(proto)
+    for sparse in proto.graph.sparse_initializer:
+        budget.spend("bytes", dense_bytes(sparse), f"the sparse tensor {sparse.values.name!r}")
+        initializers[sparse.values.name] = reader.read_sparse(sparse)
     _check(proto)
-    proto = _inlined(proto)
+    proto = inlined(proto, budget)
     _expect_supported(proto.graph)
     given = set(initializers)
     inputs = tuple(_port(info, "input") for info in proto.graph.input if info.name not in given)
     outputs = tuple(_port(info, "output") for info in proto.graph.output)
-    return Model(proto.graph, opset, inputs, outputs, initializers)
+    return Model(proto.graph, opset, inputs, outputs, initializers, most)
 
 
 def _read(source: Source) -> tuple[onnx.ModelProto, Path | None]:
@@ -115,7 +123,7 @@ def _read(source: Source) -> tuple[onnx.ModelProto, Path | None]:
     try:
         proto = onnx.load_model_from_string(source)
     except (DecodeError, ValueError, TypeError) as error:
-        raise OnnxError(f"[onnx] got {where}, which is no ONNX model: {_first_line(error)}") from None
+        raise OnnxError(f"[onnx] got {where}, which is no ONNX model: {first_line(error)}") from None
     if not proto.graph.node and not proto.graph.output:
         raise OnnxError(f"[onnx] got {where}, which is no ONNX model: it has no graph")
     return proto, folder
@@ -134,59 +142,12 @@ def _opset(proto: onnx.ModelProto) -> int:
     return version
 
 
-def _array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
-    """Return a tensor's elements, after a look at how many there can be."""
-    name = tensor.name
-    try:
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    except (KeyError, ValueError, TypeError):
-        raise OnnxError(f"[onnx] got tensor {name!r} of type {tensor.data_type}, expected a type of ONNX") from None
-    if dtype.name not in DTYPES:
-        raise UnsupportedError([f"tensor {name!r} of type {dtype.name}"])
-    if any(size < 0 for size in tensor.dims):
-        raise OnnxError(f"[onnx] got tensor {name!r} of shape {tuple(tensor.dims)}, expected sizes of at least 0")
-    nbytes = math.prod(tensor.dims) * dtype.itemsize
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(tensor, folder, dtype, nbytes)
-    if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
-        raise OnnxError(
-            f"[onnx] got {len(tensor.raw_data)} bytes for tensor {name!r}, expected {nbytes}: {tuple(tensor.dims)}"
-        )
-    try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise OnnxError(f"[onnx] got tensor {name!r}, which does not fit its shape: {_first_line(error)}") from None
-
-
-def _external(tensor: onnx.TensorProto, folder: Path | None, dtype: np.dtype, nbytes: int) -> np.ndarray:
-    """Return elements that stand in another file, which has to lie in the model's folder."""
-    fields = {entry.key: entry.value for entry in tensor.external_data}
-    location, name = fields.get("location", ""), tensor.name
-    if folder is None:
-        raise OnnxError(f"[onnx] got external data for {name!r}, expected a model that is read from its file")
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder) or not path.is_file():
-        raise OnnxError(f"[onnx] got external data {location!r} for {name!r}, expected a file in the model's folder")
-    try:
-        offset, length = int(fields.get("offset", 0)), int(fields.get("length", nbytes))
-    except ValueError:
-        raise OnnxError(f"[onnx] got external data {fields} for {name!r}, expected whole numbers") from None
-    size = path.stat().st_size
-    if offset < 0 or length != nbytes or offset + length > size:
-        raise OnnxError(
-            f"[onnx] got {length} bytes at {offset} of {location!r} ({size} bytes) for {name!r}, expected {nbytes}"
-        )
-    shape = tuple(tensor.dims)
-    array = np.fromfile(path, dtype, math.prod(shape), offset=offset)
-    return array.reshape(shape)
-
-
 def _check(proto: onnx.ModelProto) -> None:
     """Let onnx check the model without the elements of its initializers."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     for tensor in bare.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if tensor.data_location == EXTERNAL:
             tensor.ClearField("data_location")
             tensor.ClearField("external_data")
             tensor.dims[:] = [0]
@@ -197,43 +158,13 @@ def _check(proto: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(bare)
     except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError) as error:
-        raise OnnxError(f"[onnx] got an invalid model: {_first_line(error)}") from None
-
-
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with its functions, and those that ONNX defines by others, in place of their calls."""
-    calls = {(node.domain, node.op_type) for graph in _graphs(proto.graph) for node in graph.node}
-    ours = set(lowered_operators())
-    functions = {(function.domain, function.name) for function in proto.functions}
-    missing = sorted(
-        call for call in calls if call in functions or (call[0] in ("", "ai.onnx") and call[1] not in ours)
-    )
-    if not missing:
-        return proto
-    halves = {info.name for info in proto.graph.input if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
-    for node in proto.graph.node:  # the function's definition rounds after each of its steps
-        if node.op_type == "Attention" and halves & set(node.input):
-            raise UnsupportedError([f"Attention {node.name or node.output[0]!r} (float16)"])
-    try:
-        kept = [("", name) for name in sorted(ours)]
-        return onnx.inliner.inline_selected_functions(proto, kept, exclude=True, inline_schema_functions=True)
-    except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError, DecodeError):
-        raise UnsupportedError([f"{name} (its function cannot be inlined)" for _, name in missing]) from None
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and the graphs inside of its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
+        raise OnnxError(f"[onnx] got an invalid model: {first_line(error)}") from None
 
 
 def _expect_supported(graph: onnx.GraphProto) -> None:
     """Refuse operators that are not in the table, all of them at once."""
     missing = []
-    for inside in _graphs(graph):
+    for inside in graphs(graph):
         for node in inside.node:
             operator = node.op_type if in_default_domain(node) else f"{node.domain}.{node.op_type}"
             if not in_default_domain(node) or lowering_of(operator) is None:
@@ -256,13 +187,11 @@ def _port(info: Any, what: str) -> Port:
     if not tensor.HasField("shape"):
         return Port(info.name, dtype, None)
     shape = tuple(_size(dim, i) for i, dim in enumerate(tensor.shape.dim))
+    fault = fault_of([size for size in shape if isinstance(size, int)])
+    if fault:
+        raise OnnxError(f"[onnx] got {what} {info.name!r} of shape {shape}, expected {fault}")
     return Port(info.name, dtype, shape)
 
 
 def _size(dim: Any, axis: int) -> int | str:
     return int(dim.dim_value) if dim.HasField("dim_value") else str(dim.dim_param or f"axis {axis}")
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import GraphBuilder
@@ -22,8 +24,10 @@ from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
 from clgraft.core.problem import Problem
 from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.errors import OnnxError
+from clgraft.plugins.onnx.limits import Budget, Limits
 from clgraft.plugins.onnx.nodes import Node, lowering_of
-from clgraft.plugins.onnx.values import REAL, Value, carrier_of, known
+from clgraft.plugins.onnx.tensors import Reader, dense_bytes
+from clgraft.plugins.onnx.values import REAL, Value, carrier_of, fault_of, known
 
 OPERAND = re.compile(r"\bx(\d+)\b")
 ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
@@ -44,6 +48,40 @@ class Asked(Exception):
         self.value = value
 
 
+@dataclass(frozen=True)
+class IndexCheck:
+    """Whether indices are within their axes.
+
+    Attributes
+    ----------
+    node : str
+        What reads them.
+    sizes : tuple of int
+        Of the axes; the indices' last axis has one for each, unless there is only one size.
+    low : bool
+        Whether negative indices count from the end.
+    """
+
+    node: str
+    sizes: tuple[int, ...]
+    low: bool
+
+    def __call__(self, index: np.ndarray) -> None:
+        """Check indices.
+
+        Raises
+        ------
+        OnnxError
+            If one is out of range.
+        """
+        columns = index.reshape(-1, len(self.sizes))
+        for size, least, most in zip(self.sizes, columns.min(0), columns.max(0)):
+            bottom = -size if self.low else 0
+            if not bottom <= least <= most < size:
+                wrong = most if bottom <= least else least
+                raise OnnxError(f"[onnx] got index {wrong} in {self.node}, expected {bottom} to {size - 1}")
+
+
 class Lowering:
     """Collects the problems of a model.
 
@@ -54,19 +92,27 @@ class Lowering:
         Whether the device has float64.
     answers : mapping of str to numpy.ndarray
         Elements that were asked for, by the values' keys.
+    most : Limits
 
     Attributes
     ----------
+    budget : Budget
+        What the lowering may still need.
+    checks : list of tuple of str and IndexCheck
+        Inputs of the model that hold indices, and what has to hold for them in each run.
     builder : GraphBuilder
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
     """
 
-    def __init__(self, opset: int, has_fp64: bool, answers: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, opset: int, has_fp64: bool, answers: Mapping[str, np.ndarray], most: Limits) -> None:
         self.opset, self.has_fp64, self.answers = opset, has_fp64, answers
+        self.budget = Budget(most)
+        self.checks: list[tuple[str, IndexCheck]] = []
         self.builder = GraphBuilder()
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
+        self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}  # an array's id and type -> it, its input
         self._scopes: list[dict[str, Value]] = [{}]
         self._path: list[str] = []  # names of the subgraphs that are open
         self._node, self._made = "", 0  # the node that is lowered, and how many values it has made
@@ -110,6 +156,12 @@ class Lowering:
         self.inputs[name] = self.builder.input(value.name, value.shape, carrier)
         return value
 
+    def check_input(self, value: Value, check: IndexCheck) -> None:
+        """Have every run check the elements of a value, if it is an input of the model."""
+        for name, inside in self.inputs.items():
+            if inside == value.name and (name, check) not in self.checks:
+                self.checks.append((name, check))
+
     def made(self, name: str, shape: Sequence[int], dtype: str, carrier: str = "") -> Value:
         """Return the value that a problem has computed."""
         self._made += 1
@@ -124,7 +176,7 @@ class Lowering:
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value in another shape with as many elements."""
         shape = tuple(int(size) for size in shape)
-        if math.prod(shape) != value.size:
+        if math.prod(shape) != value.size or any(size < 0 for size in shape):
             raise ValueError(f"shape {shape} for a value of shape {value.shape}")
         array = None if value.array is None else value.array.reshape(shape)
         return Value(shape, value.dtype, array, value.name, value.carrier, value.key)
@@ -160,25 +212,35 @@ class Lowering:
         if not value.name:
             array = self.host(value)
             value.carrier = wanted
-            value.name = self._constant(array.astype(wanted))
+            value.name = self._constant(array, wanted)
         if value.carrier == wanted:
             return value.name
         return self.add(CastProblem(value.size, value.carrier, wanted), value.name)[0]
 
-    def _constant(self, array: np.ndarray) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = np.ascontiguousarray(array)
-        return self.builder.input(name, array.shape, array.dtype.name)
+    def _constant(self, array: np.ndarray, dtype: str) -> str:
+        """Return the graph's input for known elements in a type; the same array is one input."""
+        key = id(array), dtype
+        if key not in self._placed:
+            if array.dtype.name != dtype or not array.flags.c_contiguous:  # a copy
+                self.make_room(array.size * np.dtype(dtype).itemsize)
+            name = f"c{len(self.constants)}"
+            self.constants[name] = np.ascontiguousarray(array, dtype)
+            self._placed[key] = array, self.builder.input(name, array.shape, dtype)
+        return self._placed[key][1]
+
+    def make_room(self, nbytes: float) -> None:
+        """Count bytes that a lowering needs on the host, before it makes them."""
+        self.budget.spend("bytes", nbytes, self._node or "a constant")
 
     def index(self, value: Value) -> str:
         """Return the graph's value for indices, as int32."""
         if value.array is not None and not value.name:
-            return self._constant(value.array.astype(np.int32))
+            return self._constant(value.array, "int32")
         return self.tensor(value, "int32")
 
     def table(self, array: np.ndarray) -> str:
         """Return the graph's value for a table of the problem's own type."""
-        return self._constant(array)
+        return self._constant(array, array.dtype.name)
 
     # problems
 
@@ -271,13 +333,16 @@ class Lowering:
 
     def lower(self, node: Node) -> None:
         """Lower one node and define its outputs."""
+        self.budget.spend("nodes", 1, node)
         values = [self.find(name) if name else None for name in node.inputs]
         before = self._node, self._made
         self._node, self._made = "/".join([*self._path, *node.outputs[:1]]), 0
         try:
             results = self._results(node, values)
-        except (Asked, OnnxError, MemoryError):
+        except (Asked, OnnxError):
             raise
+        except MemoryError:
+            raise OnnxError(f"[onnx] got {node}, which needs more memory than there is, expected less") from None
         except ClgraftError as error:
             raise OnnxError(f"[onnx] got {node}, which does not fit its inputs: {error}") from None
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError) as error:
@@ -295,16 +360,43 @@ class Lowering:
     def _results(self, node: Node, values: Sequence[Value | None]) -> Sequence[Value | None]:
         given = [value for value in values if value is not None]
         if folding.serves(node, given):
-            return [known(array) for array in folding.fold(node, values)]
+            return self._counted(node, self.folded(node, values), given)
         function = lowering_of(node.operator)
         if function is None:
             raise node.refuse("no lowering")
         results = function(self, node, *values)
-        return results if isinstance(results, (tuple, list)) else (results,)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        return results if node.operator in folding.CONTROL else self._counted(node, results, given)
+
+    def _counted(self, node: Node, results: Sequence[Value | None], given: Sequence[Value]) -> Sequence[Value | None]:
+        """Return results after their bytes on the host are counted; views of what was given take none."""
+        read = [value.array for value in given if value.array is not None]
+        made = [value.array for value in results if value is not None and value.array is not None]
+        new = sum(one.nbytes for one in made if not any(np.may_share_memory(one, array) for array in read))
+        self.budget.spend("bytes", new, node)
+        return results
+
+    def initializers(self, graph: onnx.GraphProto) -> dict[str, Value]:
+        """Return the initializers of a subgraph."""
+        reader, found = Reader(), {}
+        for tensor in graph.initializer:
+            found[tensor.name] = known(reader.read(tensor))
+            self.make_room(tensor.ByteSize())
+        for sparse in graph.sparse_initializer:
+            self.make_room(dense_bytes(sparse))
+            found[sparse.values.name] = known(reader.read_sparse(sparse))
+        return found
+
+    def folded(self, node: Node, values: Sequence[Value | None]) -> list[Value]:
+        """Return the outputs of a node whose inputs are known."""
+        return [known(array) for array in folding.fold(node, values, self.budget)]
 
 
 def expect_size(value: Value, node: Node) -> None:
     """Refuse a value that no machine holds."""
+    fault = fault_of(value.shape)
+    if fault:
+        raise OnnxError(f"[onnx] got {node} with a result of shape {value.shape[:8]}, expected {fault}")
     if value.size * 8 > MOST_BYTES:
         raise OnnxError(f"[onnx] got {node} with a result of shape {value.shape}, expected at most {MOST_BYTES} bytes")
 

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from clgraft.plugins.onnx.errors import UnsupportedError
+from clgraft.plugins.onnx.tensors import Reader
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def in_default_domain(proto: onnx.NodeProto) -> bool:
+    """Return whether a node's operator is one of ONNX's own."""
+    return proto.domain in DEFAULT_DOMAINS
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,8 @@ class Node:
                 if isinstance(value, bytes):
                     return value.decode(errors="replace")
                 if isinstance(value, onnx.TensorProto):
-                    return numpy_helper.to_array(value)
-                if isinstance(value, (str, int, float, onnx.GraphProto)):
+                    return Reader().read(value)
+                if isinstance(value, (str, int, float, onnx.GraphProto, onnx.SparseTensorProto)):
                     return value
                 return [item.decode(errors="replace") if isinstance(item, bytes) else item for item in value]
         return default

@@ -14,7 +14,7 @@ from clgraft import core
 from clgraft.core.graph import CompiledGraph, Graph, Report
 from clgraft.plugins.onnx.errors import OnnxError
 from clgraft.plugins.onnx.loading import Model, Port, Source, fits, load
-from clgraft.plugins.onnx.lowering import Asked, Lowering
+from clgraft.plugins.onnx.lowering import Asked, IndexCheck, Lowering
 from clgraft.plugins.onnx.values import Value, known
 
 MOST_PROGRAMS = 8  # sets of shapes, or of answers to one question, that are kept
@@ -34,6 +34,8 @@ class Program:
         Of the model; or the one value that has to be known to go on.
     asked : Value or None
         What has to be known to go on; None if the program is complete.
+    checks : list of tuple of str and IndexCheck
+        Inputs of the model that hold indices.
     next : dict
         The programs by the answers.
     """
@@ -43,6 +45,7 @@ class Program:
     inputs: dict[str, str]
     outputs: tuple[Value, ...]
     asked: Value | None
+    checks: list[tuple[str, IndexCheck]]
     next: OrderedDict[bytes, Program] = field(default_factory=OrderedDict)
     compiled: CompiledGraph | None = None
 
@@ -68,7 +71,7 @@ class Session:
     Raises
     ------
     OnnxError
-        If the model cannot be read or is invalid.
+        If the model cannot be read, is invalid, or needs more than ``CLGRAFT_ONNX_LIMITS`` allows.
     UnsupportedError
         If it has nodes that clgraft does not run, with the list of them.
 
@@ -206,7 +209,7 @@ class Session:
 
     def _lowered(self, shapes: Mapping[str, Any], answers: Mapping[str, np.ndarray]) -> Program:
         model = self._model
-        on = Lowering(model.opset, self._context.device.has_fp64, answers)
+        on = Lowering(model.opset, self._context.device.has_fp64, answers, model.limits)
         asked = None
         try:
             for port in model.inputs:
@@ -221,7 +224,7 @@ class Session:
         given = set(on.inputs.values())
         names = tuple(dict.fromkeys(v.name for v in outputs if v.array is None and v.name not in given))
         graph = on.builder.graph(*names) if names else None
-        return Program(graph, on.constants, on.inputs, outputs, asked)
+        return Program(graph, on.constants, on.inputs, outputs, asked, on.checks)
 
     def _compiled(self, program: Program) -> CompiledGraph:
         with self._lock:
@@ -231,6 +234,8 @@ class Session:
             return program.compiled
 
     def _outputs(self, program: Program, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name, check in program.checks:
+            check(given[name])
         computed: dict[str, np.ndarray] = {}
         graph_inputs = {inside: given[name] for name, inside in program.inputs.items()}
         if program.graph is not None:
@@ -262,6 +267,11 @@ def _finished(value: Value, computed: Mapping[str, np.ndarray], given: Mapping[s
     array = array.reshape(value.shape)
     if array.dtype.name == value.dtype:
         return array
+    if not np.isfinite(array).all():
+        raise OnnxError(
+            f"[onnx] got NaN or infinity among {value.dtype} of shape {value.shape}, expected whole numbers: an index"
+            " is out of range, or a number is divided by 0"
+        )
     return array != 0 if value.dtype == "bool" else array.astype(value.dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,18 @@ REAL = ("float32", "float16", "float64")
 SMALL = ("bool", "int8", "uint8", "int16", "uint16")
 WHOLE = ("int32", "int64", "uint32", "uint64")
 DTYPES = (*REAL, *SMALL, *WHOLE)
+
+MOST_AXES = 32  # of a tensor; NumPy 1's limit
+MOST_ELEMENTS = 2**59  # without its empty axes: NumPy counts bytes in 63 bits
+
+
+def fault_of(shape: Sequence[int]) -> str:
+    """Return what is expected of a shape that no array can have; empty if an array can."""
+    if len(shape) > MOST_AXES:
+        return f"at most {MOST_AXES} axes"
+    if any(size < 0 for size in shape):
+        return "sizes of at least 0"
+    return "fewer elements" if math.prod(size for size in shape if size) > MOST_ELEMENTS else ""
 
 
 @dataclass(eq=False)

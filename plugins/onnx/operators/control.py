@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -12,17 +12,22 @@ from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, joined, sliced
 from clgraft.plugins.onnx.values import Value, known
 
-MOST_TURNS = 1000
 
-
-def inside(on: Lowering, node: Node, graph: onnx.GraphProto, values: Sequence[Value], turn: int = 0) -> list[Value]:
+def inside(
+    on: Lowering,
+    node: Node,
+    graph: onnx.GraphProto,
+    initializers: Mapping[str, Value],
+    values: Sequence[Value],
+    turn: int = 0,
+) -> list[Value]:
     """Lower the nodes of a subgraph and return its outputs."""
     on.enter(f"{next(iter(node.outputs), '')} {turn}")
     try:
         for info, value in zip(graph.input, values):
             on.define(info.name, value)
-        for tensor in graph.initializer:
-            on.define(tensor.name, known(onnx.numpy_helper.to_array(tensor)))
+        for name, value in initializers.items():
+            on.define(name, value)
         on.run(graph.node)
         return [on.find(info.name) for info in graph.output]
     finally:
@@ -32,7 +37,8 @@ def inside(on: Lowering, node: Node, graph: onnx.GraphProto, values: Sequence[Va
 @operator("If")
 def branch(on: Lowering, node: Node, condition: Value) -> list[Value]:
     """Lower the branch that is taken."""
-    return inside(on, node, node.get("then_branch" if on.number(condition) else "else_branch"), [])
+    graph = node.get("then_branch" if on.number(condition) else "else_branch")
+    return inside(on, node, graph, on.initializers(graph), [])
 
 
 @operator("Loop")
@@ -41,13 +47,15 @@ def loop(
 ) -> list[Value]:
     """Lower each turn; what a turn gives out is stacked."""
     body = node.get("body")
+    initializers = on.initializers(body)
     limit = int(on.number(count)) if count is not None else None
     going = bool(on.number(condition)) if condition is not None else True
     stacks: list[list[Value]] = [[] for _ in body.output[1 + len(states) :]]
     carried, turn = list(states), 0
     while going and (limit is None or turn < limit):
-        node.expect(turn < MOST_TURNS, f"more than {MOST_TURNS} turns")
-        asked, *rest = inside(on, node, body, [known(np.array(turn, np.int64)), known(np.array(True)), *carried], turn)
+        on.budget.spend("turns", 1, node)
+        given = [known(np.array(turn, np.int64)), known(np.array(True)), *carried]
+        asked, *rest = inside(on, node, body, initializers, given, turn)
         going = bool(on.number(asked))
         carried = rest[: len(states)]
         for stack, value in zip(stacks, rest[len(states) :]):
@@ -60,6 +68,7 @@ def loop(
 def _stacked(on: Lowering, values: Sequence[Value], axis: int) -> Value:
     wide = [on.reshaped(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
     if all(value.array is not None for value in wide):
+        on.make_room(sum(value.array.nbytes for value in wide if value.array is not None))
         return known(np.concatenate([value.array for value in wide if value.array is not None], axis))
     return joined(on, wide, axis)
 
@@ -74,7 +83,9 @@ def scan(on: Lowering, node: Node, *values: Value) -> list[Value]:
     axes = [axis_of(a, v.ndim) for a, v in zip(node.get("scan_input_axes", [0] * count), inputs)]
     backward = node.get("scan_input_directions", [0] * count)
     turns = inputs[0].shape[axes[0]]
-    node.expect(0 < turns <= MOST_TURNS, f"{turns} turns")
+    node.expect(turns > 0, "no turns")
+    on.budget.spend("turns", turns, node)
+    initializers = on.initializers(body)
     stacks: list[list[Value]] = [[] for _ in range(results)]
     for turn in range(turns):
         parts = []
@@ -83,7 +94,7 @@ def scan(on: Lowering, node: Node, *values: Value) -> list[Value]:
             begin = [at if i == axis else 0 for i in range(value.ndim)]
             part = sliced(on, value, begin, [1 if i == axis else size for i, size in enumerate(value.shape)])
             parts.append(on.reshaped(part, (*value.shape[:axis], *value.shape[axis + 1 :])))
-        found = inside(on, node, body, [*states, *parts], turn)
+        found = inside(on, node, body, initializers, [*states, *parts], turn)
         states = found[: len(states)]
         for stack, value in zip(stacks, found[len(states) :]):
             stack.append(value)

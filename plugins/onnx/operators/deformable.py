@@ -40,6 +40,9 @@ def deformable_convolution(
     if w.shape[1] * groups != channels or channels % parts:
         raise ValueError(f"weights of shape {w.shape}, {groups} groups and {parts} of offsets for {channels} channels")
     images, carrier = batch * parts, on.carrier(x)
+    if min(out) < 1:
+        raise ValueError(f"images of {size} for windows of {reach}")
+    on.make_room(32 * taps * out[0] * out[1])
     # places of the taps without offsets, along the width and the height
     axes = [
         np.arange(o)[:, None] * s - p + np.arange(k) * d for o, s, p, k, d in zip(out, stride, before, kernel, dilate)

@@ -8,6 +8,7 @@ from clgraft.core.operators.detection import NonMaxSuppressionProblem, RoiAlignP
 from clgraft.core.operators.sampling import GridSampleProblem
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
+from clgraft.plugins.onnx.operators.indices import expect_inside
 from clgraft.plugins.onnx.operators.shapes import sliced
 from clgraft.plugins.onnx.values import Value, known
 
@@ -59,6 +60,7 @@ def roi_align(on: Lowering, node: Node, x: Value, rois: Value, images: Value) ->
         half_pixel=node.get("coordinate_transformation_mode", default) == "half_pixel",
         dtype=on.carrier(x),
     )
+    expect_inside(on, node, images, (x.shape[0],), low=False)
     if not rois.size:
         return known(np.zeros(problem.arguments()[-1].shape, x.dtype))
     scalars = {"scale": float(node.get("spatial_scale", 1.0))}

@@ -11,6 +11,8 @@ from clgraft.plugins.onnx.lowering import Lowering, broadcast, is_real, literal
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.values import DTYPES, REAL, Value, carrier_of, known
 
+# what NaN and infinity become, as in C on x86; 0 in other whole numbers
+NOT_FINITE = {"int32": -(2.0**31), "int64": -(2.0**63), "uint64": 2.0**63}
 BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
 
 # operator -> expression of x0
@@ -216,7 +218,10 @@ def dropout(
     if training is not None:
         node.expect(training.array is not None, "a training_mode that is no constant")
         node.expect(not on.number(training), "training")
-    return x, known(np.ones(x.shape, bool)) if node.wants(1) else None
+    if not node.wants(1):
+        return x, None
+    on.budget.expect("bytes", x.size, node)
+    return x, known(np.ones(x.shape, bool))
 
 
 @operator("Cast", "CastLike")
@@ -239,7 +244,7 @@ def converted(on: Lowering, node: Node, x: Value, target: str) -> Value:
     if target == "bool":
         return on.pointwise("x0 != 0", [x], "bool")
     carrier = carrier_of(target, on.has_fp64)
-    text = "trunc(x0)" if is_real(x) else "x0"
+    text = f"(fabs(x0) < INFINITY ? trunc(x0) : {NOT_FINITE.get(target, 0.0)!r})" if is_real(x) else "x0"
     if target in BITS and BITS[target] < 32 and x.dtype != "bool":
         text = wrapped(target, text)
     compute = max((on.carrier(x), carrier), key=("float16", "float32", "float64").index)

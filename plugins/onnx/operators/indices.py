@@ -8,12 +8,34 @@ import numpy as np
 
 from clgraft.core.operators.indexing import GatherProblem, ScatterProblem
 from clgraft.core.operators.pointwise import Reduction
-from clgraft.plugins.onnx.lowering import Lowering
+from clgraft.plugins.onnx.lowering import IndexCheck, Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, sliced
 from clgraft.plugins.onnx.values import Value, known
 
+BEYOND = "1e18"  # an index outside of every axis, also where it is part of a sum
 COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def expect_inside(on: Lowering, node: Node, index: Value, sizes: tuple[int, ...], low: bool = True) -> None:
+    """Refuse indices out of range: now if they are known, or in every run if they are an input of the model.
+
+    Parameters
+    ----------
+    index : Value
+        With more than one size its last axis holds an index for each.
+    sizes : tuple of int
+        Of the axes.
+    low : bool
+        Whether negative indices count from the end.
+    """
+    if not index.size:
+        return
+    check = IndexCheck(str(node), sizes, low)
+    if index.array is not None:
+        check(index.array)
+    else:
+        on.check_input(index, check)
 
 
 def gathered(
@@ -34,11 +56,9 @@ def gather(on: Lowering, node: Node, x: Value, index: Value) -> Value:
     """Lower slices of an axis by their index."""
     axis = axis_of(node.get("axis", 0), x.ndim)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    expect_inside(on, node, index, (x.shape[axis],))
     if index.array is not None and index.size == 1:
-        at = int(index.array.reshape(-1)[0])
-        begin = [at % x.shape[axis] if i == axis else 0 for i in range(x.ndim)]
-        if not -x.shape[axis] <= at < x.shape[axis]:
-            raise ValueError(f"index {at} of axis {axis} of shape {x.shape}")
+        begin = [int(index.array.reshape(-1)[0]) % size if i == axis else 0 for i, size in enumerate(x.shape)]
         part = sliced(on, x, begin, [1 if i == axis else size for i, size in enumerate(x.shape)])
         return on.reshaped(part, shape)
     return gathered(on, x, index, axis, shape, index.size)
@@ -50,17 +70,24 @@ def gather_elements(on: Lowering, node: Node, x: Value, index: Value) -> Value:
     axis = axis_of(node.get("axis", 0), x.ndim)
     if x.ndim != index.ndim:
         raise ValueError(f"index of shape {index.shape} for {x.shape}")
+    expect_inside(on, node, index, (x.shape[axis],))
     shape = [x.shape[axis] if i == axis else size for i, size in enumerate(index.shape)]
     x = sliced(on, x, [0] * x.ndim, shape)
     return gathered(on, x, index, axis, index.shape, index.shape[axis], "elements")
 
 
-def flat_index(on: Lowering, index: Value, sizes: tuple[int, ...]) -> Value:
+def flat_index(on: Lowering, node: Node, index: Value, sizes: tuple[int, ...]) -> Value:
     """Return one index for the tuples on the last axis, into an array of some sizes; from the front."""
+    if len(sizes) != index.shape[-1]:
+        raise ValueError(f"index of shape {index.shape} for axes {sizes}")
+    expect_inside(on, node, index, sizes)
     steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     tables = [known(np.array(numbers, np.int64)) for numbers in (sizes, steps)]
     shape = index.shape[:-1]
-    text = "(x0 < 0 ? x0 + x1 : x0) * x2"
+    if index.array is not None:
+        flat = (np.where(index.array < 0, index.array + np.array(sizes, np.int64), index.array) * steps).sum(-1)
+        return known(flat.astype(np.int64))
+    text = f"x0 >= -x1 && x0 < x1 ? (x0 < 0 ? x0 + x1 : x0) * x2 : {BEYOND}"
     if len(sizes) == 1:
         return on.reshaped(on.pointwise(text, [index, *tables], "int64"), shape)
     fold = (Reduction("sum", shape=(*shape, 1)),)
@@ -73,7 +100,7 @@ def gather_slices(on: Lowering, node: Node, x: Value, index: Value) -> Value:
     batches, depth = int(node.get("batch_dims", 0)), index.shape[-1]
     sizes = x.shape[batches : batches + depth]
     shape = (*index.shape[:-1], *x.shape[batches + depth :])
-    flat = flat_index(on, index, sizes)
+    flat = flat_index(on, node, index, sizes)
     batch = math.prod(x.shape[:batches])
     wide = on.reshaped(x, (batch, math.prod(sizes), math.prod(x.shape[batches + depth :])))
     count = math.prod(index.shape[batches:-1])
@@ -95,7 +122,7 @@ def scatter_slices(on: Lowering, node: Node, x: Value, index: Value, updates: Va
         dtype=carrier,
         operator=COMBINED[node.get("reduction", "none")],
     )
-    flat = on.index(flat_index(on, index, sizes))
+    flat = on.index(flat_index(on, node, index, sizes))
     (name,) = on.add(problem, on.tensor(x), flat, on.tensor(updates, carrier))
     return on.made(name, x.shape, x.dtype, carrier)
 
@@ -108,6 +135,7 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
         return x
     if index.ndim != x.ndim or index.shape != updates.shape:
         raise ValueError(f"index of shape {index.shape} and updates of {updates.shape} for {x.shape}")
+    expect_inside(on, node, index, (x.shape[axis],))
     how = COMBINED[node.get("reduction", "none")]
     if all(i == axis or size == x.shape[i] for i, size in enumerate(index.shape)):
         sizes = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), index.shape[axis])
@@ -123,7 +151,8 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
             np.broadcast_to(np.asarray(grid, np.int64), [1 if i == axis else s for i, s in enumerate(index.shape)])
         )
         size = float(x.shape[axis])
-        text = f"(x0 < 0 ? x0 + {size!r} : x0) * {float(steps[axis])!r} + x1"
+        place = f"(x0 < 0 ? x0 + {size!r} : x0) * {float(steps[axis])!r} + x1"
+        text = f"x0 >= (-{size!r}) && x0 < {size!r} ? {place} : {BEYOND}"
         index = on.pointwise(text, [index, rest], "int64")
         problem = ScatterProblem(1, x.size, 1, index.size, "shared", carrier, how)
     (name,) = on.add(problem, on.tensor(x), on.index(index), on.tensor(updates, carrier))
@@ -134,6 +163,7 @@ def scatter_elements(on: Lowering, node: Node, x: Value, index: Value, updates: 
 def one_hot(on: Lowering, node: Node, index: Value, depth: Value, values: Value) -> Value:
     """Lower vectors that hold one value at their index, and another one elsewhere."""
     count = int(on.number(depth))
+    on.make_room(8 * count)
     axis = axis_of(node.get("axis", -1), index.ndim + 1)
     wide = on.reshaped(index, (*index.shape[:axis], 1, *index.shape[axis:]))
     places = known(np.arange(count, dtype=np.int64).reshape(count, *(1,) * (index.ndim - axis)))
@@ -160,8 +190,11 @@ def reverse_sequence(on: Lowering, node: Node, x: Value, lengths: Value) -> Valu
     """Lower the first elements of each row in reversed order."""
     batch_axis, time_axis = int(node.get("batch_axis", 1)), int(node.get("time_axis", 0))
     times = x.shape[time_axis]
+    counts = on.numbers(lengths)
+    if not all(0 <= n <= times for n in counts):
+        raise ValueError(f"lengths {counts[:8]} of sequences of {times}")
     steps = np.arange(times)
-    table = np.array([np.where(steps < n, n - 1 - steps, steps) for n in on.numbers(lengths)], np.int64)
+    table = np.array([np.where(steps < n, n - 1 - steps, steps) for n in counts], np.int64)
     if batch_axis == 0:
         return gathered(on, x, known(table), 1, x.shape, times, "rows")
     rest = math.prod(x.shape[2:])
@@ -179,6 +212,7 @@ def unpool(on: Lowering, node: Node, x: Value, index: Value, size: Value | None 
     )
     own = (*x.shape[:2], *sizes)
     shape = tuple(on.numbers(size)) if size is not None else own
+    expect_inside(on, node, index, (math.prod(own),), low=False)
     if shape != own:  # indices are of the tensor that the attributes say, at the front of each axis
         places = on.host(index).reshape(-1)
         index = known(np.ravel_multi_index(np.unravel_index(places, own), shape).reshape(index.shape))
@@ -199,6 +233,7 @@ def columns_to_image(on: Lowering, node: Node, x: Value, image: Value, block: Va
     for a in range(ndim):
         reach = (kernel[a] - 1) * dilate[a] + 1
         windows = (sizes[a] + pads[a] + pads[a + ndim] - reach) // stride[a] + 1
+        on.make_room(32 * place.size * kernel[a] * windows)
         at = np.arange(kernel[a])[:, None] * dilate[a] + np.arange(windows) * stride[a] - pads[a]
         good = (at >= 0) & (at < sizes[a])
         place = (place[:, None, :, None] * sizes[a] + at[None, :, None, :]).reshape(len(place) * kernel[a], -1)

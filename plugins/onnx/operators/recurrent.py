@@ -68,6 +68,7 @@ def recurrent(
     if lengths is not None:
         node.expect(set(on.numbers(lengths)) <= {steps}, "sequences of different lengths")
     direction = node.get("direction", "forward")
+    on.budget.spend("turns", steps * w.shape[0], node)
     found: list[tuple[Value, Value, Value | None]] = []
     for way in range(w.shape[0]):
         parts = [_part(on, value, way) for value in (w, r, b, h, c, p)]

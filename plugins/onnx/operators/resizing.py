@@ -61,8 +61,9 @@ def resize(
     if sizes is not None and sizes.size:
         for axis, size, factor in zip(axes, *_sizes(on, node, x, axes, on.numbers(sizes))):
             wanted[axis], factors[axis] = size, factor
+    elif scales is None:
+        raise ValueError("no sizes and no scales")
     else:
-        assert scales is not None
         for axis, factor in zip(axes, on.host(scales).reshape(-1).tolist()):
             wanted[axis], factors[axis] = math.floor(x.shape[axis] * factor), factor
     if min(wanted) < 1 or not all(factor > 0 for factor in factors):
@@ -110,6 +111,9 @@ def _sizes(
 
 def resampled(on: Lowering, x: Value, filters: Sequence[Resampling]) -> Value:
     """Return a value with its axes resampled: by one problem for images, or axis by axis."""
+    for one in filters:
+        taps = 4 / min(one.scale, 1.0) + 4 if one.antialias else 4
+        on.budget.expect("bytes", 32 * taps * one.out_extent, "a table of weights")
     moved = [axis for axis, one in enumerate(filters) if _changes(one)]
     if not moved:
         return x
@@ -143,14 +147,11 @@ def resampled(on: Lowering, x: Value, filters: Sequence[Resampling]) -> Value:
 
 
 def _changes(one: Resampling) -> bool:
-    index, weight = one.table()
-    same = index.shape == (one.in_extent, 1) or one.in_extent == one.out_extent
-    if not same:
+    if one.in_extent != one.out_extent:
         return True
-    mixed = np.zeros((one.out_extent, one.in_extent))
-    for tap in range(index.shape[1]):
-        mixed[np.arange(len(index)), index[:, tap]] += weight[:, tap]
-    return not np.array_equal(mixed, np.eye(one.out_extent, one.in_extent))
+    index, weight = one.table()
+    own = index == np.arange(len(index))[:, None]
+    return bool(np.where(own, 0, weight).any() or (np.where(own, weight, 0).sum(1) != 1).any())
 
 
 def _way(one: Resampling) -> tuple[str, str, str] | None:

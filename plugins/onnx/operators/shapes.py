@@ -9,7 +9,6 @@ import numpy as np
 
 from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem
 from clgraft.core.problem import ceil_div
-from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.lowering import Lowering, broadcast
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.operators.windows import padded
@@ -37,7 +36,7 @@ def folded(on: Lowering, node: Node, *values: Value | None) -> list[Value]:
     if node.operator == "EyeLike" and values[0] is not None:
         values = (known(np.zeros(values[0].shape, values[0].dtype)),)
     arrays = [None if value is None else known(on.host(value)) for value in values]
-    return [known(array) for array in folding.fold(node, arrays)]
+    return on.folded(node, arrays)
 
 
 @operator("Reshape")
@@ -116,6 +115,8 @@ def split(on: Lowering, node: Node, x: Value, sizes: Value | None = None) -> lis
     extents = listed(on, node, sizes, "split")
     if extents is None:
         count = int(node.get("num_outputs", len(node.outputs)))
+        if count != len(node.outputs):
+            raise ValueError(f"num_outputs {count} and {len(node.outputs)} outputs")
         length = ceil_div(x.shape[axis], count)
         extents = [max(min(length, x.shape[axis] - i * length), 0) for i in range(count)]
     if sum(extents) != x.shape[axis] or min(extents) < 0 or len(extents) < len(node.outputs):
@@ -146,7 +147,8 @@ def slices(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
     starts, ends = (listed(on, node, value, name) for value, name in zip(given, ("starts", "ends")))
     axes = listed(on, node, given[2], "axes")
     steps = listed(on, node, given[3], "steps")
-    assert starts is not None and ends is not None
+    if starts is None or ends is None:
+        raise ValueError("no starts or no ends")
     axes = axes if axes is not None else list(range(len(starts)))
     steps = steps if steps is not None else [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -207,7 +209,8 @@ def pad(on: Lowering, node: Node, x: Value, *inputs: Value | None) -> Value:
     """Lower padding with a constant, the edge, a mirror image or the other end."""
     given = [*inputs, None, None, None]
     amounts = listed(on, node, given[0], "pads")
-    assert amounts is not None
+    if amounts is None:
+        raise ValueError("no pads")
     axes = on.numbers(given[2]) if given[2] is not None else list(range(x.ndim))
     if len(amounts) != 2 * len(axes):
         raise ValueError(f"pads {amounts} for axes {axes}")
@@ -264,5 +267,6 @@ def triangle(on: Lowering, node: Node, x: Value, k: Value | None = None) -> Valu
     """Lower the upper or lower triangle of matrices: a choice by a constant mask."""
     diagonal = on.number(k) if k is not None else 0
     make = np.triu if node.get("upper", 1) else np.tril
+    on.make_room(4 * math.prod(x.shape[-2:]))
     mask = make(np.ones(x.shape[-2:], np.float32), int(np.clip(diagonal, -(2**31), 2**31 - 1)))
     return on.pointwise("x1 != 0 ? x0 : 0", [x, known(mask)], x.dtype, on.carrier(x))

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from clgraft.plugins.onnx import folding
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.operators.indices import gathered
@@ -38,6 +37,7 @@ def transform(on: Lowering, node: Node, x: Value, length: Value | None = None, a
     if size != x.shape[along]:
         x = padded(on, x, [0] * x.ndim, [size - old if i == along else 0 for i, old in enumerate(x.shape)])
     outputs = size // 2 + 1 if onesided else size
+    on.make_room(64 * size * outputs * parts)
     rest = [i for i in range(x.ndim - 1) if i != along]
     moved = on.transposed(x, (*rest, along, x.ndim - 1))
     rows = math.prod(moved.shape[:-2])
@@ -59,8 +59,11 @@ def short_transform(
     size = int(on.number(length)) if length is not None else (window.size if window is not None else 0)
     node.expect(size > 0, "no frame_length and no window")
     frames = (x.shape[1] - size) // stride + 1
+    if stride < 1 or frames < 1:
+        raise ValueError(f"frames of {size} every {stride} for a signal of {x.shape[1]}")
     wide = on.reshaped(x, (x.shape[0], x.shape[1], parts))
     outputs = size // 2 + 1 if node.get("onesided", 1) else size
+    on.make_room(64 * size * outputs * parts + 8 * frames * size)
     index = np.arange(frames)[:, None] * stride + np.arange(size)
     cut = _frames(on, wide, index)
     if window is not None:
@@ -78,4 +81,4 @@ def _frames(on: Lowering, x: Value, index: np.ndarray) -> Value:
 @operator("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix")
 def folded(on: Lowering, node: Node, *values: Value) -> list[Value]:
     """Fold a table that follows from numbers."""
-    return [known(array) for array in folding.fold(node, [known(on.host(value)) for value in values])]
+    return on.folded(node, [known(on.host(value)) for value in values])

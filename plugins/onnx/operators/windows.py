@@ -184,6 +184,8 @@ def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
     ndim = len(size)
     kernel = ints(node, "kernel_shape", ndim, 1)
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
+    if min((*kernel, *stride, *dilate)) < 1:
+        raise ValueError(f"windows of {kernel}, strides {stride} and dilations {dilate}")
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilate))
     before, behind = pads(node, size, reach, stride)
     ceil = bool(node.get("ceil_mode", 0))
@@ -279,6 +281,7 @@ def _dilated(
     inside = None
     if name == "average":
         # what counts: the pixels, with count_include_pad the padding too, but never what lies beyond it
+        on.make_room(8 * math.prod(i + p + q for i, p, q in zip(size, before, extra)))
         ones = known(np.ones((1, 1, *size), x.dtype))
         beyond = [e if not count_padding else max(e - q, 0) for e, q in zip(extra, behind)]
         if count_padding:

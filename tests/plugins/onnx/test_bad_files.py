@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
 from clgraft.core.errors import ClgraftError  # noqa: E402
 from clgraft.plugins.onnx import OnnxError, Session  # noqa: E402
+from tests.folders import python_path  # noqa: E402
 from tests.plugins.onnx.models import model, node, small_net  # noqa: E402
 
 helper = onnx.helper
@@ -154,3 +159,12 @@ def test_damaged_files(seed: int) -> None:
             refusals += 1
             assert str(error).startswith("["), error
     assert 30 < refusals <= 150
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_models_whose_parts_are_wrong(seed: int) -> None:
+    """Changed sizes, attributes, types, elements and places of tensors, in a process with limits on memory and time."""
+    command = [sys.executable, "-m", "tests.plugins.onnx.mutations", str(seed), "150"]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr[-3000:]}"
