@@ -41,14 +41,18 @@ def lower(build: Builder, node: Node, values: MutableMapping[Node, Any]) -> None
     if node.target is operator.getitem:
         values[node] = args[0][args[1]]
         return
-    function: Lowering | None = TABLE.get(node.target)
-    if function is None:
-        raise NotLowered("no problem of the core computes it")
+    function = _lowering(node)
     try:
         _signature(function).bind(build, *args, **kwargs)
     except TypeError as error:
         raise NotLowered(f"[torch] got arguments that are not known, expected others: {error}") from None
     values[node] = _as_traced(build, function(build, *args, **kwargs), node.meta.get("val"))
+
+
+def _lowering(node: Node) -> Lowering:
+    if node.target not in TABLE:
+        raise NotLowered("no problem of the core computes it")
+    return TABLE[node.target]
 
 
 def _as_traced(build: Builder, result: Any, traced: Any) -> Any:
@@ -114,13 +118,14 @@ def refusal(nodes: list[Node], types: set[torch.dtype]) -> tuple[Node, str] | No
             lower(build, node, values)
             _expect_results(node, values[node])
         except ProblemError as error:
-            return node, str(error)
+            return (node.args[0] if node.target is operator.getitem else node), str(error)
     return None
 
 
 def _expect_types(node: Node, types: set[torch.dtype]) -> None:
-    if node.target not in TABLE:
-        return  # which says more than a dtype
+    if node.target is operator.getitem:
+        return  # the call that it is a result of has been checked
+    _lowering(node)
     for value in [*writes(node), *reads(node)]:
         if value.dtype not in DTYPES:
             raise NotLowered(f"it has values of {value.dtype}")
