@@ -17,10 +17,10 @@ from clgraft.core.graph import Copies
 from clgraft.plugins.torch.execution import Pair
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.joint import multiply_by_masks, read_clipped, read_maxima
-from clgraft.plugins.torch.regions import take_regions
+from clgraft.plugins.torch.regions import expect_regions, take_regions
 from clgraft.plugins.torch.traced import keep_resizing
 
-OPTIONS = ("device", "frozen")
+OPTIONS = ("device", "frozen", "strict")
 PAIR = "clgraft_pair"  # where a graph's output has its `Pair`
 
 
@@ -38,12 +38,15 @@ def clgraft(
     options : mapping, optional
         ``device``: a device selector, as for `clgraft.core.context`. ``frozen``: whether parameters and buffers change
         only in ways that PyTorch's version counters see (not through ``.data``); a device with memory of its own then
-        keeps them, and they are sent again only when they have changed.
+        keeps them, and they are sent again only when they have changed. ``strict``: whether an error is raised where
+        PyTorch would have to compute something, except for whole numbers and random numbers.
 
     Raises
     ------
     ArgumentError
         If there are other options.
+    NotLowered
+        With ``strict``, if operators stay PyTorch's: all of them, with the reasons.
     DeviceError
         If no device fits.
     """
@@ -52,24 +55,28 @@ def clgraft(
     if unknown:
         raise ArgumentError(f"[torch] got options {unknown}, expected some of {list(OPTIONS)}")
     context = core.context(given.get("device"))
-    return compiler(context, Explanation(), bool(given.get("frozen")))(module, inputs)
+    return compiler(context, Explanation(), bool(given.get("frozen")), bool(given.get("strict")))(module, inputs)
 
 
-def compiler(context: core.Context, found: Explanation, frozen: bool = False) -> Callable[..., Any]:
+def compiler(
+    context: core.Context, found: Explanation, frozen: bool = False, strict: bool = False
+) -> Callable[..., Any]:
     """Return the function that compiles graphs for a context and says what became of their operators."""
 
     def compile_forward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         lasting = _parameters() if frozen else ()
-        return _boxed(take_regions(module, context, found, lasting, _pair(module)))
+        return _boxed(take_regions(module, context, found, lasting, _pair(module), strict=strict))
 
     def compile_backward(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return _boxed(take_regions(module, context, found, (), _pair(module), backward=True))
+        return _boxed(take_regions(module, context, found, (), _pair(module), backward=True, strict=strict))
 
     def split(joint: GraphModule, *arguments: Any, **keywords: Any) -> Any:
         read_maxima(joint)
         read_clipped(joint)
         multiply_by_masks(joint)
         forward, backward = min_cut_rematerialization_partition(joint, *arguments, **keywords)
+        if strict:  # now: the backward graph is compiled in the first backward pass
+            expect_regions((forward, backward), context)
         again = frozenset(_inputs(forward) & _inputs(backward))
         pair = Pair(keywords["num_fwd_outputs"], again, Copies(context))
         for graph in (forward.graph, backward.graph):
@@ -84,6 +91,7 @@ def compiler(context: core.Context, found: Explanation, frozen: bool = False) ->
     )
 
     def compile_whole(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.graphs += 1
         keep_resizing(module)
         return differentiate(module, inputs)  # type: ignore[no-any-return]
 
@@ -126,10 +134,21 @@ def explain(model: torch.nn.Module, *inputs: torch.Tensor, device: str | None = 
     """
     found = Explanation()
     torch._dynamo.reset()
+    breaks = torch._dynamo.utils.counters["graph_break"]
+    before = dict(breaks)
     compiled = torch.compile(model, backend=compiler(core.context(device), found))
     outputs = compiled(*inputs)
     first = outputs if isinstance(outputs, torch.Tensor) else next(iter(outputs))
     if first.requires_grad:
         first.sum().backward()
     torch._dynamo.reset()
+    for reason, count in breaks.items():
+        if count > before.get(reason, 0):
+            found.breaks[_short(reason)] = count - before.get(reason, 0)
     return found
+
+
+def _short(reason: str) -> str:
+    """Return a reason of PyTorch's without its hints and links."""
+    lines = [line.strip() for line in reason.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(("Hint:", "For more details")))

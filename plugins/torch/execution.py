@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import operator
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,16 +14,16 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from clgraft.core import ClgraftError, Context
+from clgraft.core import BuildError, Context, ExecutionError, ProblemError
 from clgraft.core.graph import Copies, Graph
 from clgraft.plugins.torch.binding import Binding
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch, saved_elsewhere
 from clgraft.plugins.torch.lowering.builder import TABLE, Builder
-from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand
+from clgraft.plugins.torch.lowering.calls import lower
+from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand
 from clgraft.plugins.torch.orders import Order, in_memory, inverse, order_of
 
-DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
 NUMBERS = itertools.count(1)  # every region, and every content of a lasting argument, has a number of its own
 MOST_CONTENTS = 4096  # inputs of forward graphs whose contents a backward graph finds on the device
 MOST_PROGRAMS = 16  # sets of shapes of a region that stay compiled
@@ -32,7 +32,7 @@ MOST_CHANGES = 3  # of lasting arguments, before they are no constants any more:
 
 @dataclass
 class Pair:
-    """What the forward and the backward graph of a model share.
+    """What the forward and the backward graph of a model share. Safe to use from any thread.
 
     Attributes
     ----------
@@ -50,14 +50,16 @@ class Pair:
     read_again: frozenset[str]
     copies: Copies
     numbers: OrderedDict[tuple[str, int], int] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def sent(self, name: str, address: int, number: int = 0) -> int:
         """Note what the forward graph sends."""
         content = (name, address)
-        self.numbers[content] = number = number or next(NUMBERS)
-        self.numbers.move_to_end(content)
-        if len(self.numbers) > MOST_CONTENTS:
-            self.numbers.popitem(last=False)
+        with self._lock:
+            self.numbers[content] = number = number or next(NUMBERS)
+            self.numbers.move_to_end(content)
+            if len(self.numbers) > MOST_CONTENTS:
+                self.numbers.popitem(last=False)
         return number
 
 
@@ -100,6 +102,9 @@ class _Program:
 class Region(torch.nn.Module):
     """A part of a model that runs as one graph of the core; a graph is compiled for each set of shapes.
 
+    Where the core refuses some shapes or the device fails to build a kernel, PyTorch computes the region and a warning
+    says why. Safe to use from any thread.
+
     Attributes
     ----------
     held : frozenset of int
@@ -112,6 +117,8 @@ class Region(torch.nn.Module):
         Whether this is part of the backward pass.
     again : dict of int to str
         Arguments that both passes read, by place.
+    strict : bool
+        Whether errors are raised where PyTorch would compute the region.
     """
 
     def __init__(
@@ -124,6 +131,8 @@ class Region(torch.nn.Module):
         self.pair: Pair | None = None
         self.backward = False
         self.again: dict[int, str] = {}
+        self.strict = False
+        self._lock = threading.Lock()
         self._number = next(NUMBERS)
         self._contents: dict[int, tuple[Any, int]] = {}  # lasting argument -> what tells its contents, and their number
         self._programs: OrderedDict[Any, _Program | None] = OrderedDict()
@@ -131,6 +140,14 @@ class Region(torch.nn.Module):
 
     def forward(self, *arguments: Any) -> Any:
         """Return the region's results."""
+        with self._lock:
+            program = self._program(arguments)
+        if program is None:
+            return self.module(*map(fetch, arguments))
+        return self._run(program, arguments)
+
+    def _program(self, arguments: Sequence[Any]) -> _Program | None:
+        """Return the program for these arguments; None if PyTorch computes the region."""
         key = tuple((a.shape, a.dtype, order_of(a)) if isinstance(a, torch.Tensor) else a for a in arguments)
         program = self._programs.get(key)
         contents = self._constants(arguments)
@@ -139,12 +156,10 @@ class Region(torch.nn.Module):
             del self._programs[key]
             contents = self._constants(arguments)
         if key not in self._programs:
-            self._programs[key] = program = self._compile(arguments, contents)
+            self._programs[key] = program = self._compiled(arguments, contents)
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
-        if program is None:
-            return self.module(*map(fetch, arguments))
-        return self._run(program, arguments)
+        return program
 
     def _constants(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Return what tells the contents of lasting arguments where these are constants: in inference."""
@@ -157,49 +172,61 @@ class Region(torch.nn.Module):
         name = self.again.get(place, f"in{place}_{self._number}")
         return f"{name}_{value.numel()}_{DTYPES[value.dtype]}"
 
-    def _compile(self, arguments: Sequence[Any], contents: tuple[Any, ...] = ()) -> _Program | None:
-        build = Builder()
+    def _compiled(self, arguments: Sequence[Any], contents: tuple[Any, ...]) -> _Program | None:
+        """Return a program and note what runs on the device; without one, warn."""
+        try:
+            program = self._compile(arguments, contents)
+        except (ProblemError, BuildError, ExecutionError) as error:
+            if self.strict:
+                raise
+            self._found.failed(self._number, self._calls(), str(error))
+            return None
+        self._found.ran(self._number, self._calls())
+        return program
+
+    def _calls(self) -> list[str]:
+        return [str(n.target) for n in self.module.graph.nodes if n.op == "call_function" and n.target in TABLE]
+
+    def _lower(self, build: Builder, arguments: Sequence[Any], contents: tuple[Any, ...]) -> tuple[dict[str, int], Any]:
+        """Add the region's problems to a graph; return which argument is which input, and the results."""
         values: dict[Node, Any] = {}
         inputs: dict[str, int] = {}
         given = iter(enumerate(arguments))
-        try:
-            for node in self.module.graph.nodes:
-                if node.op == "placeholder":
-                    place, value = next(given)
-                    if isinstance(value, torch.Tensor):
-                        order = () if contents and place in self._lasting else order_of(value)
-                        value = build.input(self._name(place, value), value.shape, DTYPES[value.dtype], order)
-                        inputs[value.name] = place
-                    values[node] = value
-                elif node.op == "call_function":
-                    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-                    if node.target is operator.getitem:
-                        values[node] = args[0][args[1]]
-                    else:
-                        values[node] = TABLE[node.target](build, *args, **kwargs)
-                elif node.op == "output":
-                    results = map_arg(node.args[0], values.__getitem__)
-                else:
-                    raise NotLowered(f"[torch] got {node.op} {node.target}, expected a call")
-            single = not isinstance(results, (tuple, list))
-            operands = (results,) if single else tuple(results)
-            operands = tuple(_in_order(build, o, self.orders.get(place, ())) for place, o in enumerate(operands))
-            stay = {place for place in self.held if isinstance(operands[place], Operand) and operands[place].size}
-            operands = tuple(build.stored(o) if place in stay else o for place, o in enumerate(operands))
-            given_names = {*inputs, *build.constants}
-            outputs = dict.fromkeys(o.name for o in operands if isinstance(o, Operand) and o.name not in given_names)
-            graph = _live(build.graph.graph(*outputs))
-            read = {value.name for value in graph.inputs}
-            constants = {name: array for name, array in build.constants.items() if name in read}
-            if contents:
-                lasting = {name: place for name, place in inputs.items() if place in self._lasting and name in read}
-                for name, place in lasting.items():
-                    constants[name] = arguments[place].detach().contiguous().numpy()
-            compiled = self._context.compile(graph, constants=constants)
-            compiled.plan()
-        except ClgraftError as error:
-            self._found.kept[f"a region of {len(self.module.graph.nodes)} nodes"] = str(error)
-            return None
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                place, value = next(given)
+                if isinstance(value, torch.Tensor):
+                    order = () if contents and place in self._lasting else order_of(value)
+                    value = build.input(self._name(place, value), value.shape, DTYPES[value.dtype], order)
+                    inputs[value.name] = place
+                values[node] = value
+            elif node.op == "call_function":
+                lower(build, node, values)
+            elif node.op == "output":
+                return inputs, map_arg(node.args[0], values.__getitem__)
+            else:
+                raise NotLowered(f"[torch] got {node.op} {node.target}, expected a call")
+        raise NotLowered("[torch] got a region without results, expected some")
+
+    def _compile(self, arguments: Sequence[Any], contents: tuple[Any, ...] = ()) -> _Program:
+        build = Builder()
+        inputs, results = self._lower(build, arguments, contents)
+        single = not isinstance(results, (tuple, list))
+        operands = (results,) if single else tuple(results)
+        operands = tuple(_in_order(build, o, self.orders.get(place, ())) for place, o in enumerate(operands))
+        stay = {place for place in self.held if isinstance(operands[place], Operand) and operands[place].size}
+        operands = tuple(build.stored(o) if place in stay else o for place, o in enumerate(operands))
+        given_names = {*inputs, *build.constants}
+        outputs = dict.fromkeys(o.name for o in operands if isinstance(o, Operand) and o.name not in given_names)
+        graph = _live(build.graph.graph(*outputs))
+        read = {value.name for value in graph.inputs}
+        constants = {name: array for name, array in build.constants.items() if name in read}
+        if contents:
+            lasting = {name: place for name, place in inputs.items() if place in self._lasting and name in read}
+            for name, place in lasting.items():
+                constants[name] = arguments[place].detach().contiguous().numpy()
+        compiled = self._context.compile(graph, constants=constants)
+        compiled.plan()
         seen = {
             operand.name for place, operand in enumerate(operands) if place not in stay and isinstance(operand, Operand)
         }

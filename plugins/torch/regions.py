@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,13 @@ from torch.fx.passes.operator_support import OperatorSupport
 
 import clgraft.plugins.torch.lowering  # noqa: F401  fills the table
 from clgraft.core import Context
-from clgraft.plugins.torch.execution import DTYPES, Pair, Region
+from clgraft.plugins.torch.execution import Pair, Region
 from clgraft.plugins.torch.explanation import Explanation
 from clgraft.plugins.torch.held import fetch
-from clgraft.plugins.torch.lowering.builder import CONDITIONS, TABLE
+from clgraft.plugins.torch.lowering.calls import reads, refusal, writes
+from clgraft.plugins.torch.lowering.values import DTYPES, NotLowered
 from clgraft.plugins.torch.orders import Order, order_of
+from clgraft.plugins.torch.views import read_as_shapes
 
 aten = torch.ops.aten
 
@@ -38,8 +40,6 @@ IDLE = {
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.squeeze.default,
-    aten.as_strided.default,
-    aten.as_strided_scatter.default,
     aten.copy.default,
     aten.new_zeros.default,
     aten.zeros.default,
@@ -51,49 +51,78 @@ IDLE = {
 }
 
 
-def reason_to_keep(node: Node, types: set[torch.dtype]) -> str:
-    """Return why a call stays PyTorch's; empty if it can be lowered."""
-    if node.target is operator.getitem:
-        source = node.args[0]
-        return reason_to_keep(source, types) if isinstance(source, Node) else "its source is no call"
-    if node.target not in TABLE:
-        return "no problem of the core computes it"
-    results = node.meta.get("val")
-    if node.target is aten.max_pool2d_with_indices.default:
-        results = results[:1]
-        if any(user.args[1] == 1 and user.users for user in node.users if user.target is operator.getitem):
-            return "its indices are asked for"
-    for value in _tensors([results, *(argument.meta.get("val") for argument in node.all_input_nodes)]):
-        if value.dtype not in DTYPES:
-            return f"it has values of {value.dtype}"
-        if value.dtype not in types:
-            return f"the device has no {value.dtype}"
-        if value.device.type != "cpu" or value.layout is not torch.strided:
-            return f"it has {value.layout} tensors on {value.device}"
-    return CONDITIONS[node.target](node) if node.target in CONDITIONS else ""
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        return [tensor for part in value for tensor in _tensors(part)]
-    return []
-
-
 class _Support(OperatorSupport):  # type: ignore[misc]
-    def __init__(self, types: set[torch.dtype], found: Explanation) -> None:
+    """Answers PyTorch's partitioner: every call that is not refused."""
+
+    def __init__(self, refused: Mapping[Node, str]) -> None:
         super().__init__()
-        self._types, self._found = types, found
+        self._refused = refused
 
     def is_node_supported(self, submodules: Any, node: Node) -> bool:
-        """Answer PyTorch's partitioner."""
-        if node.op != "call_function":
-            return False
-        reason = reason_to_keep(node, self._types)
-        if reason and node.target is not operator.getitem:
-            self._found.kept.setdefault(str(node.target), reason)
-        return not reason
+        """Return whether a node may be part of a region."""
+        source = node.args[0] if node.target is operator.getitem else node
+        return isinstance(source, Node) and source.op == "call_function" and source not in self._refused
+
+
+def _types(context: Context) -> set[torch.dtype]:
+    return {kind for kind, name in DTYPES.items() if name != "float64" or context.device.has_fp64}
+
+
+def _partition(module: GraphModule, context: Context) -> tuple[CapabilityBasedPartitioner, list[Any], dict[Node, str]]:
+    """Return the partitioner, the parts of a graph that can be lowered, and why other calls cannot.
+
+    Each call is lowered alone, then each part as a whole; what refuses stays PyTorch's, not what is next to it.
+    """
+    types = _types(context)
+    places = {node: place for place, node in enumerate(module.graph.nodes)}
+    calls = [node for node in places if node.op == "call_function" and node.target is not operator.getitem]
+    refused = dict(_refusals(([call] for call in calls), types))
+    while True:
+        partitioner = CapabilityBasedPartitioner(module, _Support(refused), allows_single_node_partition=True)
+        parts = [part for part in partitioner.propose_partitions() if any(n.target not in IDLE for n in part.nodes)]
+        again = dict(_refusals((sorted(part.nodes, key=places.__getitem__) for part in parts), types))
+        if not again:
+            return partitioner, parts, refused
+        refused.update(again)
+
+
+def _refusals(parts: Iterable[list[Node]], types: set[torch.dtype]) -> Iterable[tuple[Node, str]]:
+    return (found for found in (refusal(part, types) for part in parts) if found is not None)
+
+
+def _counts(node: Node) -> bool:
+    """Return whether a call that stays PyTorch's is work that a device could do.
+
+    Whole numbers alone, such as batch norm's counter, random numbers and memory without contents are none.
+    """
+    values = reads(node)
+    random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return bool(values) and not random and any(value.is_floating_point() for value in [*values, *writes(node)])
+
+
+def expect_regions(modules: Iterable[GraphModule], context: Context) -> None:
+    """Check that the device computes everything in some graphs.
+
+    Raises
+    ------
+    NotLowered
+        If calls stay PyTorch's: all of them, with the reasons.
+    """
+    kept: dict[str, str] = {}
+    for module in modules:
+        _prepare(module)
+        _, _, refused = _partition(module, context)
+        kept.update({str(node.target): reason for node, reason in refused.items() if _counts(node)})
+    if kept:
+        texts = [f"{name} ({reason})" for name, reason in kept.items()]
+        raise NotLowered(f"[torch] got operators that stay PyTorch's, expected none with strict: {', '.join(texts)}")
+
+
+def _prepare(module: GraphModule) -> None:
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and not node.users and node.target is operator.getitem:
+            module.graph.erase_node(node)
+    read_as_shapes(module)
 
 
 def take_regions(
@@ -103,6 +132,7 @@ def take_regions(
     lasting: Collection[int] = (),
     pair: Pair | None = None,
     backward: bool = False,
+    strict: bool = False,
 ) -> GraphModule:
     """Replace the parts that can be lowered by `Region` modules; the rest stays PyTorch's.
 
@@ -119,16 +149,20 @@ def take_regions(
         Of a forward and a backward graph; the backward graph has the same one.
     backward : bool
         Whether the graph is the backward one.
+    strict : bool
+        Whether nothing may stay PyTorch's.
+
+    Raises
+    ------
+    NotLowered
+        If `strict` is set and calls stay PyTorch's.
     """
-    types = {kind for kind, name in DTYPES.items() if name != "float64" or context.device.has_fp64}
-    for node in list(module.graph.nodes):
-        if node.op == "call_function" and not node.users and node.target is operator.getitem:
-            module.graph.erase_node(node)
-        elif node.target is aten.view.default:  # results of regions lie in order, whatever PyTorch's would do
-            node.target = aten.reshape.default
-    partitioner = CapabilityBasedPartitioner(module, _Support(types, found), allows_single_node_partition=True)
-    partitions = partitioner.propose_partitions()
-    partitions = [part for part in partitions if any(node.target not in IDLE for node in part.nodes)]
+    if strict:
+        expect_regions([module], context)
+    _prepare(module)
+    partitioner, partitions, refused = _partition(module, context)
+    for node, reason in refused.items():
+        found.keep(str(node.target), reason, _counts(node))
     fused = partitioner.fuse_partitions(partitions)
     calls = {n: fused.get_submodule(n.target) for n in fused.graph.nodes if _is_region(n)}
     inputs = [node for node in fused.graph.nodes if node.op == "placeholder"]
@@ -136,11 +170,10 @@ def take_regions(
     staged = context.device.host_access == "staged"
     returned = _returned(fused, None if pair is None or backward else pair.returned)
     for call, child in calls.items():
-        found.lowered += [str(n.target) for n in child.graph.nodes if n.op == "call_function" and n.target in TABLE]
-        found.regions += 1
         arguments = list(enumerate(call.args))
         region = Region(child, context, found, frozenset(place for place, node in arguments if node in kept))
         parts = _parts(call)
+        region.strict = strict
         region.orders = {place: _order(node) for place, node in parts.items() if node in returned}
         if staged:
             region.held = _stays(parts, returned)

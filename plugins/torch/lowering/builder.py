@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch.fx import Node
 
 from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
-from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored
+from clgraft.core.operators.cast import CastProblem
+from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
 from clgraft.plugins.torch.orders import Order, inverse
 
 Lowering = Callable[..., Any]
@@ -19,18 +20,13 @@ Lowering = Callable[..., Any]
 # operator of PyTorch (`aten` overload) -> function of a builder and the call's arguments, which returns operands
 TABLE: dict[Any, Lowering] = {}
 
-# operator of PyTorch -> function of a call that returns why it cannot be lowered; empty if it can
-CONDITIONS: dict[Any, Callable[[Node], str]] = {}
 
-
-def lowers(*operators: Any, unless: Callable[[Node], str] | None = None) -> Callable[[Lowering], Lowering]:
-    """Return a decorator that enters a function into the table, perhaps with a condition."""
+def lowers(*operators: Any) -> Callable[[Lowering], Lowering]:
+    """Return a decorator that enters a function into the table."""
 
     def enter(function: Lowering) -> Lowering:
         for operator in operators:
             TABLE[operator] = function
-            if unless is not None:
-                CONDITIONS[operator] = unless
         return function
 
     return enter
@@ -84,7 +80,7 @@ class Builder:
         Parameters
         ----------
         reads : mapping of str to Operand
-            All arguments that the problem reads, by their names.
+            All arguments that the problem reads, by their names. Values of another dtype are cast.
         scalars : mapping of str to float, optional
         shapes : mapping of str to shape, optional
             How PyTorch sees results that differ in shape from the problem's.
@@ -95,7 +91,8 @@ class Builder:
             The results by name.
         """
         arguments = problem.arguments()
-        names = [self.stored(reads[argument.name]).name for argument in arguments if argument.role == "in"]
+        read = [self.cast(reads[argument.name], argument.dtype) for argument in arguments if argument.role == "in"]
+        names = [self.stored(operand).name for operand in read]
         results = self.graph.add(problem, *names, scalars=scalars)
         written = [argument for argument in arguments if argument.role == "out"]
         seen = shapes or {}
@@ -103,6 +100,13 @@ class Builder:
             argument.name: stored(name, seen.get(argument.name, argument.shape), argument.dtype)
             for argument, name in zip(written, results)
         }
+
+    def cast(self, operand: Operand, dtype: str) -> Operand:
+        """Return the operand with its elements in a dtype."""
+        if operand.dtype == dtype:
+            return operand
+        (name,) = self.graph.add(CastProblem(math.prod(operand.stored), operand.dtype, dtype), operand.name)
+        return replace(operand, name=name, dtype=dtype)
 
     def stored(self, operand: Operand) -> Operand:
         """Return the operand with its elements in memory as PyTorch sees them."""
@@ -140,8 +144,10 @@ class Builder:
     ) -> tuple[Operand, ...]:
         """Add an expression over x0, x1, ..., which broadcast; return y0, y1, ...
 
-        What only repeats is computed once.
+        What only repeats is computed once. The results have the widest dtype of the operands.
         """
+        dtype = widest(*operands)
+        operands = [self.cast(operand, dtype) for operand in operands]
         ndim = max(len(operand.shape) for operand in operands)
         seen = [operand.expanded((1,) * (ndim - len(operand.shape)) + operand.shape) for operand in operands]
         shape = np.broadcast_shapes(*(operand.shape for operand in seen))
@@ -149,7 +155,6 @@ class Builder:
         inputs = tuple(operand.aligned for operand in ready)
         common = np.broadcast_shapes(*inputs)
         values = dict(scalars or {})
-        dtype = operands[0].dtype
         problem = PointwiseProblem(inputs, text, (), tuple(values), dtype=dtype)
         names = self.graph.add(problem, *(operand.name for operand in ready), scalars=values)
         return tuple(Operand(name, common, tuple(range(ndim)), shape, dtype) for name in names[:outputs])
@@ -164,7 +169,8 @@ class Builder:
         factor: float = 1.0,
     ) -> Operand:
         """Add an expression of operands of one shape whose value is reduced over some axes, then multiplied."""
-        shape, dtype = operands[0].shape, operands[0].dtype
+        shape, dtype = operands[0].shape, widest(*operands)
+        operands = [self.cast(operand, dtype) for operand in operands]
         kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
         inputs = [self.stored(operand) for operand in operands]
         scaled = factor != 1.0

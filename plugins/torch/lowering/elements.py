@@ -10,7 +10,7 @@ import torch
 
 from clgraft.core.operators.pointwise.formulas.activation import find
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.values import NotLowered, Operand
+from clgraft.plugins.torch.lowering.values import Operand
 
 aten = torch.ops.aten
 
@@ -219,10 +219,11 @@ def leaky_relu_backward(build: Builder, dy: Operand, x: Operand, slope: float, i
 
 @lowers(aten.elu.default)
 def elu(build: Builder, x: Operand, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Operand:
-    """Return x above 0 and alpha (exp(x) - 1) below."""
-    if scale != 1 or input_scale != 1:
-        raise NotLowered(f"[torch] got factors {scale} and {input_scale} of elu, expected 1")
-    return evaluate(build, find("elu").forward, x=x, alpha=alpha)
+    """Return scale x above 0 and scale alpha (exp(input_scale x) - 1) below."""
+    if scale == 1 and input_scale == 1:
+        return evaluate(build, find("elu").forward, x=x, alpha=alpha)
+    text = "x > 0 ? scale * x : least * expm1(slope * x)"
+    return evaluate(build, text, x=x, scale=scale, least=scale * alpha, slope=input_scale)
 
 
 @lowers(aten.elu_backward.default)
@@ -230,7 +231,9 @@ def elu_backward(
     build: Builder, dy: Operand, alpha: float, scale: float, input_scale: float, is_result: bool, x: Operand
 ) -> Operand:
     """Return the gradient of `elu`, from its input or its result."""
-    if scale != 1 or input_scale != 1:
-        raise NotLowered(f"[torch] got factors {scale} and {input_scale} of elu, expected 1")
-    below = "x + alpha" if is_result else "alpha * exp(x)"
-    return evaluate(build, f"x > 0 ? dy : dy * ({below})", dy=dy, x=x, alpha=alpha)
+    if scale == 1 and input_scale == 1:
+        below = "x + alpha" if is_result else "alpha * exp(x)"
+        return evaluate(build, f"x > 0 ? dy : dy * ({below})", dy=dy, x=x, alpha=alpha)
+    below = "x + least" if is_result else "least * exp(slope * x)"
+    text = f"x > 0 ? scale * dy : slope * dy * ({below})"
+    return evaluate(build, text, dy=dy, x=x, scale=scale, least=scale * alpha, slope=input_scale)

@@ -12,7 +12,7 @@ from clgraft.core import BatchNormProblem, ConvProblem, DeconvProblem, PoolProbl
 from clgraft.plugins.torch import operators
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.resizing import adaptive_averages, adaptive_averages_backward
-from clgraft.plugins.torch.lowering.values import NotLowered, Operand, axis_of
+from clgraft.plugins.torch.lowering.values import DTYPES, NotLowered, Operand, axis_of, widest
 
 aten = torch.ops.aten
 
@@ -88,6 +88,7 @@ def batch_norm_inference(
     eps: float,
 ) -> tuple[Operand, Operand, Operand]:
     """Return a batch norm by given statistics, and two empty vectors."""
+    x = build.cast(x, widest(x, gamma, beta, mean, var))
     reads = {"x": x, **_affine(build, x, gamma, beta), "mean": mean, "var": var}
     y = build.run(_norm("forward_inference", x), reads, {"eps": eps}, {"y": x.shape})["y"]
     nothing = build.filled((0,), 0.0, x.dtype)
@@ -104,6 +105,7 @@ def batch_norm_training(
         y, *_ = batch_norm_inference(build, x, gamma, beta, *running, momentum, eps)
         nothing = build.filled((0,), 0.0, x.dtype)
         return (y, nothing, nothing, *running)
+    x = build.cast(x, widest(x, gamma, beta, *running))
     reads = {"x": x, **_affine(build, x, gamma, beta)}
     found = build.run(_norm("forward_training", x), reads, {"eps": eps}, {"y": x.shape})
     if not running:
@@ -132,6 +134,7 @@ def batch_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
     """Return the wanted gradients of a batch norm: of x, gamma and beta."""
+    x = build.cast(x, widest(x, gamma, running_mean, running_var, mean, inverse))
     if training:
         if mean is None or inverse is None:
             raise NotLowered("[torch] got a batch norm's gradient without the batch's statistics, expected both")
@@ -155,11 +158,21 @@ def _affine(build: Builder, x: Operand, gamma: Operand | None, beta: Operand | N
     }
 
 
-def _pooling(direction: str, operator: str, x: Sequence[int], dtype: str, *attributes: Any) -> PoolProblem:
+def _batched(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of images with an axis for the batch, which a single one lacks."""
+    return tuple(shape) if len(shape) == 4 else (1, *shape)
+
+
+def _pooled(build: Builder, problem: PoolProblem, ndim: int, **reads: Operand) -> Operand:
+    """Return the result of a pooling, or its gradient, with a number of axes."""
+    (result,) = (argument for argument in problem.arguments() if argument.role == "out")
+    seen = result.shape[4 - ndim :]
+    return build.run(problem, reads, shapes={result.name: seen})[result.name]
+
+
+def _pooling(direction: str, operator: str, shape: Sequence[int], dtype: str, *attributes: Any) -> PoolProblem:
     kernel, stride, pad, ceil, count = attributes
-    ndim = len(kernel)
-    if len(x) != ndim + 2:
-        raise NotLowered(f"[torch] got a pooling of {len(x)} axes, expected {ndim + 2}")
+    x = _batched(shape)
     kernel, pad = _spatial(kernel, 2), _spatial(pad, 2)
     stride = _spatial(stride, 2) if stride else kernel
     if ceil and any(s > k for s, k in zip(stride, kernel)):
@@ -191,60 +204,68 @@ def _max_pooling(direction: str, x: Sequence[int], dtype: str, attributes: Seque
 @lowers(aten.max_pool2d_with_indices.default)
 def max_pool(build: Builder, x: Operand, *attributes: Any) -> tuple[Operand, None]:
     """Return the maxima of windows; their indices are never asked for (see `joint`)."""
-    return build.run(_max_pooling("forward", x.shape, x.dtype, attributes), {"x": x})["y"], None
+    return _pooled(build, _max_pooling("forward", x.shape, x.dtype, attributes), len(x.shape), x=x), None
 
 
 @lowers(operators.max_pool_backward)
 def max_pool_backward(build: Builder, dy: Operand, x: Operand, y: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `max_pool`, which goes to the first maximum of each window."""
-    return build.run(_max_pooling("backward", x.shape, x.dtype, attributes), {"x": x, "y": y, "dy": dy})["dx"]
+    return _pooled(build, _max_pooling("backward", x.shape, x.dtype, attributes), len(x.shape), x=x, y=y, dy=dy)
 
 
-def _average(direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]) -> PoolProblem:
+def _average(
+    direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]
+) -> tuple[PoolProblem, float | None]:
+    """Return the averages of windows, or their sums and the number that these are divided by."""
     defaults: tuple[Any, ...] = ((), (0,), False, True, None)
     kernel, stride, pad, ceil, count, divisor = (*attributes, *defaults[len(attributes) - 1 :])
-    if divisor is not None:
-        raise NotLowered(f"[torch] got divisor_override {divisor} of a pooling, expected none")
-    return _pooling(direction, "average", x, dtype, _spatial(kernel, 2), stride, pad, ceil, count)
+    operator = "average" if divisor is None else "sum"
+    return _pooling(direction, operator, x, dtype, _spatial(kernel, 2), stride, pad, ceil, count), divisor
+
+
+def _divided(build: Builder, x: Operand, divisor: float | None) -> Operand:
+    return x if divisor is None else build.pointwise("y0 = x0 / divisor;", [x], {"divisor": divisor})[0]
 
 
 @lowers(aten.avg_pool2d.default)
 def average_pool(build: Builder, x: Operand, *attributes: Any) -> Operand:
     """Return the averages of windows."""
-    return build.run(_average("forward", x.shape, x.dtype, attributes), {"x": x})["y"]
+    problem, divisor = _average("forward", x.shape, x.dtype, attributes)
+    return _divided(build, _pooled(build, problem, len(x.shape), x=x), divisor)
 
 
 @lowers(aten.avg_pool2d_backward.default)
 def average_pool_backward(build: Builder, dy: Operand, x: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `average_pool`."""
-    return build.run(_average("backward", x.shape, x.dtype, attributes), {"dy": dy})["dx"]
+    problem, divisor = _average("backward", x.shape, x.dtype, attributes)
+    return _pooled(build, problem, len(x.shape), dy=_divided(build, dy, divisor))
 
 
 def _multiples(pixels: Sequence[int], size: Sequence[int]) -> bool:
     """Return whether adaptive averages are those of equal windows side by side."""
-    return len(pixels) == 2 and not any(p % s for p, s in zip(pixels, size))
+    return not any(p % s for p, s in zip(pixels, size))
 
 
 def _windows(direction: str, shape: Sequence[int], size: Sequence[int], dtype: str) -> PoolProblem:
-    kernel = tuple(p // s for p, s in zip(shape[2:], size))
+    kernel = tuple(p // s for p, s in zip(shape[-2:], size))
     return _pooling(direction, "average", shape, dtype, kernel, kernel, (0, 0), False, True)
 
 
 @lowers(aten._adaptive_avg_pool2d.default)
 def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
     """Return averages at a given number of places."""
-    if _multiples(x.shape[2:], size):
-        return build.run(_windows("forward", x.shape, size, x.dtype), {"x": x})["y"]
+    if _multiples(x.shape[-2:], size):
+        return _pooled(build, _windows("forward", x.shape, size, x.dtype), len(x.shape), x=x)
     return adaptive_averages(build, x, size)
 
 
 @lowers(aten._adaptive_avg_pool2d_backward.default)
 def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
     """Return the gradient of `adaptive_average_pool`."""
-    size = dy.shape[2:]
-    if _multiples(x.shape[2:], size):
-        return build.run(_windows("backward", x.shape, size, x.dtype), {"dy": dy})["dx"]
-    return adaptive_averages_backward(build, dy, x.shape[2:])
+    size = dy.shape[-2:]
+    if _multiples(x.shape[-2:], size):
+        return _pooled(build, _windows("backward", x.shape, size, x.dtype), len(x.shape), dy=dy)
+    return adaptive_averages_backward(build, dy, x.shape[-2:])
 
 
 def _softmax(direction: str, x: Operand, axis: int, log: bool) -> SoftmaxProblem:
@@ -257,14 +278,16 @@ def _softmax(direction: str, x: Operand, axis: int, log: bool) -> SoftmaxProblem
 @lowers(aten._softmax.default)
 def softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the softmax along an axis."""
+    x = build.cast(x, "float32") if to_float else x
     return build.run(_softmax("forward", x, axis, False), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
 
 
 @lowers(aten._safe_softmax.default)
 def safe_softmax(build: Builder, x: Operand, axis: int, dtype: Any = None) -> Operand:
     """Return the softmax along an axis; where all values are minus infinity, 0."""
-    if not x.size or dtype is not None:
-        raise NotLowered(f"[torch] got shape {x.shape} and dtype {dtype} of a softmax, expected elements and no dtype")
+    if not x.size:
+        raise NotLowered(f"[torch] got shape {x.shape} of a softmax, expected elements")
+    x = x if dtype is None else build.cast(x, DTYPES[dtype])
     top = build.reduced("y0 = x0;", [x], [axis_of(axis, len(x.shape))], True, "max")
     y = softmax(build, x, axis, False)
     return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
@@ -273,6 +296,7 @@ def safe_softmax(build: Builder, x: Operand, axis: int, dtype: Any = None) -> Op
 @lowers(aten._log_softmax.default)
 def log_softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the logarithm of the softmax along an axis."""
+    x = build.cast(x, "float32") if to_float else x
     return build.run(_softmax("forward", x, axis, True), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
 
 

@@ -27,13 +27,19 @@ def mm(build: Builder, a: Operand, b: Operand) -> Operand:
 
 @lowers(aten.addmm.default)
 def addmm(build: Builder, bias: Operand, a: Operand, b: Operand, beta: float = 1, alpha: float = 1) -> Operand:
-    """Return a b + bias."""
-    if beta != 1 or alpha != 1:
-        raise NotLowered(f"[torch] got factors {beta} and {alpha} of a product's terms, expected 1")
-    if bias.shape != (b.shape[1],):
-        product = mm(build, a, b)
-        return build.pointwise("y0 = x0 + x1;", [product, bias])[0]
-    return _dense(build, a, b, bias)
+    """Return alpha a b + beta bias; the bias is not read where beta is 0."""
+    if beta == 1 and alpha == 1 and bias.shape == (b.shape[1],):
+        return _dense(build, a, b, bias)
+    return _added(build, bias, mm(build, a, b), beta, alpha)
+
+
+def _added(build: Builder, x: Operand, found: Operand, beta: float, alpha: float) -> Operand:
+    """Return beta x + alpha times a product; x is not read where beta is 0."""
+    if not beta:
+        return build.pointwise("y0 = alpha * x0;", [found], {"alpha": alpha})[0]
+    if beta == 1 and alpha == 1:
+        return build.pointwise("y0 = x0 + x1;", [found, x])[0]
+    return build.pointwise("y0 = beta * x1 + alpha * x0;", [found, x], {"beta": beta, "alpha": alpha})[0]
 
 
 def _dense(build: Builder, a: Operand, b: Operand, bias: Operand | None) -> Operand:
@@ -85,10 +91,7 @@ def bmm(build: Builder, a: Operand, b: Operand) -> Operand:
 @lowers(aten.baddbmm.default)
 def baddbmm(build: Builder, x: Operand, a: Operand, b: Operand, beta: float = 1, alpha: float = 1) -> Operand:
     """Return beta x + alpha a b for batches of matrices; x is not read where beta is 0."""
-    found = product(build, a, b)
-    if not beta:
-        return build.pointwise("y0 = alpha * x0;", [found], {"alpha": alpha})[0]
-    return build.pointwise("y0 = beta * x0 + alpha * x1;", [x, found], {"beta": beta, "alpha": alpha})[0]
+    return _added(build, x, product(build, a, b), beta, alpha)
 
 
 @lowers(aten.mv.default)

@@ -9,7 +9,7 @@ import torch
 
 from clgraft.core.operators.pointwise.formulas.norms import MomentNorm
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.values import NotLowered, Operand
+from clgraft.plugins.torch.lowering.values import NotLowered, Operand, widest
 
 aten = torch.ops.aten
 MOMENTS = ("x", "shift", "difference", "square")
@@ -75,6 +75,7 @@ def layer_norm(
     build: Builder, x: Operand, normalized: Sequence[int], gamma: Operand | None, beta: Operand | None, eps: float
 ) -> tuple[Operand, ...]:
     """Return y, the mean and 1 / deviation of each row."""
+    x = build.cast(x, widest(x, gamma, beta))
     norm = _Norm(build, x, _layer(x, normalized), eps)
     first = _filled(build, x, gamma, normalized, 1.0)
     y, mean, inverse = norm.forward(first, _filled(build, x, beta, normalized, 0.0))
@@ -95,6 +96,7 @@ def layer_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
     """Return the wanted gradients of a layer norm; its moments are computed again, the deviation is the given one."""
+    x = build.cast(x, widest(x, gamma, inverse))
     plan = _layer(x, normalized)
     return _gradients(build, dy, x, plan, inverse, gamma, normalized, wanted, normalized)
 
@@ -141,6 +143,7 @@ def group_norm(
     eps: float,
 ) -> tuple[Operand, ...]:
     """Return y, the mean and 1 / deviation of each group."""
+    x = build.cast(x, widest(x, gamma, beta))
     norm = _Norm(build, x, _group(x, batch, channels, pixels, groups), eps)
     first = _filled(build, x, gamma, (channels,), 1.0)
     y, mean, inverse = norm.forward(first, _filled(build, x, beta, (channels,), 0.0))
@@ -163,5 +166,6 @@ def group_norm_backward(
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
     """Return the wanted gradients of a group norm; its moments are computed again, the deviation is the given one."""
+    x = build.cast(x, widest(x, gamma, inverse))
     plan = _group(x, batch, channels, pixels, groups)
     return _gradients(build, dy, x, plan, inverse, gamma, (channels,), wanted, (channels,))

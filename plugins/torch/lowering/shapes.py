@@ -7,39 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
 
 from clgraft.core import ConcatProblem, SliceProblem
 from clgraft.core.problem import ceil_div
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, axis_of
+from clgraft.plugins.torch.lowering.values import DTYPES, NEW, NotLowered, Operand, axis_of, widest
 
 aten = torch.ops.aten
 LAST = 2**63 - 1  # PyTorch's end of a slice without an end
-
-
-def moves_elements(node: Node) -> str:
-    """Return why a view by strides is not all of a tensor in the order of its elements; empty if it is."""
-    x, *more = node.args
-    shape, strides, *offset = more[1:] if node.target is aten.as_strided_scatter.default else more
-    in_order = _contiguous(shape, strides) and offset in ([], [None], [0]) and _whole(x, math.prod(shape))
-    return "" if in_order else "its strides change the order of elements"
-
-
-def _whole(x: Any, count: int) -> bool:
-    """Return whether an operand is a contiguous tensor of so many elements."""
-    value = x.meta["val"] if isinstance(x, Node) else None
-    return isinstance(value, torch.Tensor) and value.numel() == count and _contiguous(value.shape, value.stride())
-
-
-def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether strides are those of elements in order; the stride of a single element has no meaning."""
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides)):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 @lowers(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
@@ -108,7 +83,8 @@ def cat(build: Builder, parts: Sequence[Operand], axis: int = 0) -> Operand:
     shape = parts[0].shape
     axis = axis_of(axis, len(shape))
     extents = tuple(part.shape[axis] for part in parts)
-    problem = ConcatProblem("forward", math.prod(shape[:axis]), extents, math.prod(shape[axis + 1 :]), parts[0].dtype)
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    problem = ConcatProblem("forward", outer, extents, inner, widest(*parts))
     reads = {f"x{i}": part for i, part in enumerate(parts)}
     joined = (*shape[:axis], sum(extents), *shape[axis + 1 :])
     return build.run(problem, reads, shapes={"y": joined})["y"]
@@ -241,16 +217,16 @@ def copy(build: Builder, x: Operand, source: Operand, asynchronous: bool = False
     return source.expanded(x.shape)
 
 
-@lowers(aten.as_strided.default, unless=moves_elements)
-def as_strided(build: Builder, x: Operand, shape: Sequence[int], strides: Sequence[int], offset: Any = None) -> Operand:
-    """Return x in another shape, where its elements stay in their order (see `moves_elements`)."""
-    return build.reshaped(x, shape)
+@lowers(aten.as_strided.default, aten.as_strided_scatter.default)
+def as_strided(build: Builder, x: Operand, *view: Any) -> Operand:
+    """Refuse a view by strides: those that keep the order of elements have become shapes (see `views`)."""
+    raise NotLowered("its strides change the order of elements")
 
 
-@lowers(aten.as_strided_scatter.default, unless=moves_elements)
-def as_strided_scatter(build: Builder, x: Operand, source: Operand, *view: Any) -> Operand:
-    """Return `source` in the shape of x, all of whose elements it replaces (see `moves_elements`)."""
-    return build.reshaped(source, x.shape)
+@lowers(aten._to_copy.default)
+def to_copy(build: Builder, x: Operand, dtype: Any = None, **more: Any) -> Operand:
+    """Return x in another dtype."""
+    return x if dtype is None else build.cast(x, DTYPES[dtype])
 
 
 @lowers(aten.full_like.default)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
-from clgraft.plugins.torch.lowering.values import NotLowered, Operand, axis_of
+from clgraft.plugins.torch.lowering.values import DTYPES, Operand, axis_of
 
 aten = torch.ops.aten
 
@@ -19,29 +19,27 @@ def _axes(x: Operand, axes: Sequence[int] | None) -> list[int]:
     return sorted({axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))})
 
 
-def _expect_type(dtype: Any) -> None:
-    if dtype is not None:
-        raise NotLowered(f"[torch] got dtype {dtype} of a sum, expected the input's")
+def _typed(build: Builder, x: Operand, dtype: Any) -> Operand:
+    """Return x in the dtype that a call asks for; none given means its own."""
+    return x if dtype is None else build.cast(x, DTYPES[dtype])
 
 
 @lowers(aten.sum.dim_IntList)
 def sum_(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
     """Return the sum along some axes."""
-    _expect_type(dtype)
-    return build.reduced("y0 = x0;", [x], _axes(x, axes), keep)
+    return build.reduced("y0 = x0;", [_typed(build, x, dtype)], _axes(x, axes), keep)
 
 
 @lowers(aten.sum.default)
 def sum_all(build: Builder, x: Operand, dtype: Any = None) -> Operand:
     """Return the sum of all elements."""
-    _expect_type(dtype)
-    return build.reduced("y0 = x0;", [x], _axes(x, None), False)
+    return build.reduced("y0 = x0;", [_typed(build, x, dtype)], _axes(x, None), False)
 
 
 @lowers(aten.mean.dim)
 def mean(build: Builder, x: Operand, axes: Sequence[int] | None, keep: bool = False, dtype: Any = None) -> Operand:
     """Return the mean along some axes."""
-    _expect_type(dtype)
+    x = _typed(build, x, dtype)
     chosen = _axes(x, axes)
     count = math.prod(x.shape[axis] for axis in chosen)
     return build.reduced("y0 = x0;", [x], chosen, keep, factor=1.0 / count if count else math.nan)

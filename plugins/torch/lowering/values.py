@@ -6,7 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from clgraft.core import ProblemError
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16"}
+WIDTH = ("float16", "float32", "float64")
 
 NEW = -1  # an axis that the stored array lacks
 
@@ -79,6 +84,11 @@ def stored(name: str, shape: Sequence[int], dtype: str) -> Operand:
     """Return the operand of a value that is stored as it is seen."""
     shape = tuple(shape)
     return Operand(name, shape, tuple(range(len(shape))), shape, dtype)
+
+
+def widest(*operands: Operand | None) -> str:
+    """Return the dtype in which values of several dtypes are computed together."""
+    return max((operand.dtype for operand in operands if operand is not None), key=WIDTH.index)
 
 
 def axis_of(axis: int, ndim: int) -> int:

@@ -108,18 +108,6 @@ def test_what_is_not_lowered_stays_pytorchs():
     assert "aten.cumsum.default: no problem of the core computes it" in str(found)
 
 
-def test_a_case_that_only_lowering_refuses_runs_in_pytorch():
-    found = Explanation()
-    x = torch.randn(2, 3, 7, 7)
-
-    def pooled(x):
-        return functional.avg_pool2d(x, 3, divisor_override=5) * 2
-
-    function = torch.compile(pooled, backend=compiler(core.context(), found))
-    assert difference(function(x), pooled(x.double())) < 1e-6
-    assert any("got divisor_override 5" in reason for reason in found.kept.values())
-
-
 def test_integers_and_truth_values_stay_pytorchs():
     found = Explanation()
     x = torch.randn(4, 6)
