@@ -2,7 +2,12 @@
 
 Caffe runs the layers in the order of the text and back again, and adds the gradients of a blob's readers itself. A
 region therefore ends where a layer outside of it reads one of its values, and a value that is read outside of its
-region is not read inside of it.
+region is not read inside of it. If it has several readers, its layer is the last one of the region: only after that one
+Caffe has all of the value's gradient.
+
+Caffe adds a loss up as soon as its layer has run. The first loss of a region therefore runs all of the region, so that
+each loss has its value in time. Everything that the region reads must be there by then: after a loss, a region ends at
+the next layer outside of it.
 """
 
 from __future__ import annotations
@@ -162,9 +167,13 @@ class _Phase:
         found: list = []
         group: list = []
         touched: set = set()
+        full = ""  # why no further layer joins the group
         for number in self.order:
             item = self.items[number]
             if not item.why:
+                if full:
+                    found.append((group, full))
+                    group, touched, full = [], set(), ""
                 group.append(number)
                 touched |= {*item.bottoms, *item.tops}
                 continue
@@ -172,7 +181,10 @@ class _Phase:
             reads = any(value is not None and value[0] in members for value in self.reads[number])
             if reads or touched & set(item.tops):
                 found.append((group, f"{item.name} ({item.kind}) {'reads' if reads else 'overwrites'} a value of it"))
-                group, touched = [], set()
+                group, touched, full = [], set(), ""
+            elif not full:
+                losses = [self.items[member].name for member in group if self.items[member].marked]
+                full = f"{item.name} ({item.kind}) follows the loss {losses[0]}" if losses else ""
         found.append((group, ""))
         parts = [part for members, ends in found for part in self._parted(members, ends)]
         return [(members, ends) for members, ends in parts if len(members) > 1]
@@ -180,13 +192,17 @@ class _Phase:
     def _parted(self, group: list, ends: str) -> list:
         """Return a group in parts whose values are read either inside of them or outside."""
         members = set(group)
-        for number in group:
+        for at, number in enumerate(group, 1):
             for place, name in enumerate(self.items[number].tops):
                 value = (number, place)
                 inside = [reader for reader in self.readers[value] if reader in members]
                 outside = [reader for reader in self.readers[value] if reader not in members]
-                if inside and (outside or value in self.shown):
-                    cut = group.index(inside[0])
+                if inside and not outside and value not in self.shown:
+                    continue
+                # Caffe's Split stands right after the layer, and adds the gradients up when its turn comes
+                split = len(inside) + len(outside) + (place in self.items[number].marked) > 1
+                cut = at if split else group.index(inside[0]) if inside else len(group)
+                if cut < len(group):
                     why = f"{name} stays on the host"
                     if outside:
                         other = self.items[outside[0]]
@@ -197,6 +213,7 @@ class _Phase:
     def marks(self, group: list) -> dict:
         """Return the marks of a region's layers by their numbers."""
         members, found = set(group), {}
+        losses = [place for place, number in enumerate(group) if self.items[number].marked]
         rewritten = {
             value
             for number in self.order
@@ -211,6 +228,7 @@ class _Phase:
                 region=self.items[group[0]].name,
                 place=place,
                 count=len(group),
+                runs=losses[0] if losses else len(group) - 1,
                 bottoms=tuple(item.bottoms),
                 tops=tuple(item.tops),
                 shows=tuple(not any(reader in members for reader in self.readers[value]) for value in values),

@@ -171,8 +171,8 @@ def test_tops_that_are_overwritten_outside_are_marked():
 
 
 def test_marks_survive_their_text():
-    mark = Mark("a \"b\" 'c' \\ ü", 1, 3, ("x",), ("y", "y\u0301"), (True, False), (False, False), (True,))
-    other = Mark("d", 0, 2, (), ("z",), (True,), (False,), ())
+    mark = Mark("a \"b\" 'c' \\ ü", 1, 3, 2, ("x",), ("y", "y\u0301"), (True, False), (False, False), (True,))
+    other = Mark("d", 0, 2, 1, (), ("z",), (True,), (False,), ())
     lines = write_marks({"TRAIN": mark, "TEST": other})
     text = "\n".join(["type: 'ReLU'", *lines])
     assert (read_mark(text, "TRAIN"), read_mark(text, "TEST")) == (mark, other)

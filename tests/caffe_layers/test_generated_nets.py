@@ -1,0 +1,49 @@
+"""Generated nets with several losses, recurrent layers and what nets may leave out: total losses, outputs and gradients."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("caffe")
+
+from clgraft.caffe_layers.library import process
+from tests.caffe_layers.generated_nets import WAYS, Net, compare
+from tests.caffe_layers.test_cpp_layers import needs_library
+
+PYTHON, CPP = WAYS[:2], WAYS[2:]
+SEEDS = (range(6), *(pytest.param(range(n, n + 20), marks=pytest.mark.exhaustive) for n in range(6, 106, 20)))
+
+
+@pytest.mark.parametrize("way", PYTHON)
+@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop}")
+def test_python_layers_compute_the_same(seeds, way):
+    results = [compare(seed, way) for seed in seeds]
+    assert [line for found, _ in results for line in found] == []
+    assert any(hidden for _, hidden in results) == ("regions" in way)
+
+
+@needs_library
+@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop}")
+def test_cpp_layers_compute_the_same(seeds):
+    """In a process of its own, into which the library is preloaded."""
+    words = [sys.executable, "-m", "tests.caffe_layers.generated_nets", str(seeds.start), str(len(seeds)), *CPP]
+    environment = {**os.environ, "LD_PRELOAD": str(process.find())}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[:-1] == [
+        f"{way}: {'blobs' if 'regions' in way else 'no blob'} inside of regions" for way in CPP
+    ]
+
+
+def test_the_first_nets_hold_what_they_are_for():
+    nets = [Net(seed) for seed in range(6)]
+    text = "".join(net.text for net in nets)
+    assert sum(net.losses > 1 for net in nets) > 3
+    for word in ("loss_weight: 0 ", "loss_weight: -0.75", '"LSTM"', '"RNN"', 'param { name: "w" }', "HingeLoss"):
+        assert word in text, word
+    losses = [line for line in text.splitlines() if "Loss" in line]
+    assert any("top:" not in line for line in losses) and any("loss_weight" not in line for line in losses)
