@@ -143,6 +143,8 @@ def _item(document: Document, layer: Message, rule: Rule | None, row: Row, nativ
     if expression is None or REGION in expression.value:
         loss = rule is not None and rule.loss
         item = item_of(layer, row.reason, loss)
+        if rule is not None and rule.labels and native:  # a Python layer cannot say that labels have no gradient
+            item = replace(item, unforced=(1,))
         return replace(item, tops=[implied_top(document, layer)]) if loss and not item.tops else item
     return replace(item_of(layer, "", False), learns=False)
 

@@ -42,6 +42,8 @@ class Item:
         Why it cannot be in a region; empty if it can.
     marked : tuple of int
         Tops that the host computes or reads: losses.
+    unforced : tuple of int
+        Bottoms that `force_backward` gives no gradient.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Item:
     tops: list
     why: str
     marked: tuple = ()
+    unforced: tuple = ()
     presence: dict = field(default_factory=dict)
     down: list = field(default_factory=list)
     learns: bool = False
@@ -148,16 +151,16 @@ class _Phase:
         for number in self.order:
             item = items[number]
             self.reads[number] = [last.get(name) for name in item.bottoms]
-            down = [forced or needs.get(name, False) for name in item.bottoms]
-            if len(item.down) == len(down) and not forced:
+            down = [needs.get(name, False) for name in item.bottoms]
+            if len(item.down) == len(down):
                 down = list(item.down)
-            self.back[number] = down
+            self.back[number] = [own or (forced and i not in item.unforced) for i, own in enumerate(down)]
             for name, value in zip(item.bottoms, self.reads[number]):
                 self.readers.setdefault(value if value is not None else name, []).append(number)
             for place, name in enumerate(item.tops):
                 last[name] = (number, place)
                 self.readers.setdefault((number, place), [])
-                needs[name] = forced or item.learns or any(down)
+                needs[name] = item.learns or any(down)
         self.last = last
         self.shown = {value for name, value in last.items() if name in kept}
         self.shown |= {(number, place) for number in self.order for place in items[number].marked}

@@ -109,7 +109,7 @@ class Net:
         self.values.append(found)
 
     def _lose(self, kind: str = "") -> None:
-        kinds = ("SoftmaxWithLoss",) * 2 + ("SigmoidCrossEntropyLoss", "EuclideanLoss", "Reduction", "HingeLoss")
+        kinds = ("SoftmaxWithLoss",) * 2 + ("SigmoidCrossEntropyLoss", "EuclideanLoss", "Reduction") + ("HingeLoss",) * 2
         kind = kind or self.draw.choice((*kinds, "Silence", "ArgMax"))
         blob, _ = self._one()
         if kind == "Silence":
