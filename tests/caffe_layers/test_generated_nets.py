@@ -15,11 +15,13 @@ from tests.caffe_layers.generated_nets import WAYS, Net, compare
 from tests.caffe_layers.test_cpp_layers import needs_library
 
 PYTHON, CPP = WAYS[:2], WAYS[2:]
-SEEDS = (range(10), *(pytest.param(range(n, n + 20), marks=pytest.mark.exhaustive) for n in range(10, 110, 20)))
+SEEDS = (range(10), *(range(n, n + 20) for n in range(10, 110, 20)))  # the first are run every day (tests/everyday.py)
+
+by_seeds = pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop}")
 
 
 @pytest.mark.parametrize("way", PYTHON)
-@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop}")
+@by_seeds
 def test_python_layers_compute_the_same(seeds, way):
     results = [compare(seed, way) for seed in seeds]
     assert [line for found, _ in results for line in found] == []
@@ -27,7 +29,7 @@ def test_python_layers_compute_the_same(seeds, way):
 
 
 @needs_library
-@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop}")
+@by_seeds
 def test_cpp_layers_compute_the_same(seeds):
     """In a process of its own, into which the library is preloaded."""
     words = [sys.executable, "-m", "tests.caffe_layers.generated_nets", str(seeds.start), str(len(seeds)), *CPP]
