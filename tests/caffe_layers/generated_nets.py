@@ -1,9 +1,9 @@
-"""Generates small nets with several losses, from a seed, and compares what they compute with Caffe's own layers and ours.
+"""Generates small nets with several losses, from a seed, and compares what Caffe's layers and ours compute.
 
     python -m tests.caffe_layers.generated_nets FIRST COUNT WAY...
 
-compares the nets of some seeds in ways of `WAYS`, and prints what differs; C++ layers need their library, and regions in
-nets that are not swapped have it preloaded.
+compares the nets of some seeds in ways of `WAYS`, and prints what differs. C++ layers need their library; for regions
+in nets that are not swapped it is preloaded.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class Net:
         if kind == "Convolution":
             found = self.layer(kind, [blob], CONVOLUTION), (4, *shape[1:])
         elif kind == "Pooling":
-            found = self.layer(kind, [blob], weight + "pooling_param { pool: AVE kernel_size: 3 stride: 1 pad: 1 }"), shape
+            found = (
+                self.layer(kind, [blob], weight + "pooling_param { pool: AVE kernel_size: 3 stride: 1 pad: 1 }"),
+                shape,
+            )
         elif kind in ("Eltwise", "Concat"):
             other = self.draw.choice([each for each, its in self.values if its == shape])
             found = self.layer(kind, [blob, other], weight), (shape[0] * (1 + (kind == "Concat")), *shape[1:])
@@ -109,7 +112,9 @@ class Net:
         self.values.append(found)
 
     def _lose(self, kind: str = "") -> None:
-        kinds = ("SoftmaxWithLoss",) * 2 + ("SigmoidCrossEntropyLoss", "EuclideanLoss", "Reduction") + ("HingeLoss",) * 2
+        kinds = (
+            ("SoftmaxWithLoss",) * 2 + ("SigmoidCrossEntropyLoss", "EuclideanLoss", "Reduction") + ("HingeLoss",) * 2
+        )
         kind = kind or self.draw.choice((*kinds, "Silence", "ArgMax"))
         blob, _ = self._one()
         if kind == "Silence":

@@ -1,4 +1,4 @@
-"""Generated nets with several losses, recurrent layers and what nets may leave out: total losses, outputs and gradients."""
+"""Generated nets with several losses and recurrent layers: total losses, outputs and gradients are those of Caffe."""
 
 from __future__ import annotations
 

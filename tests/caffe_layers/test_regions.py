@@ -327,7 +327,8 @@ def test_losses_of_a_pass_with_new_shapes():
 def test_a_value_in_the_middle_with_several_readers_outside_has_their_gradients():
     text = (
         "force_backward: true " + INPUTS + op("Convolution", "a", "data", parameters=CONV) + op("TanH", "m", "a")
-        + op("Sigmoid", "t", "data") + op("Power", "d", "t") + op("Power", "p", "m", parameters="power_param { scale: 2 }")
+        + op("Sigmoid", "t", "data") + op("Power", "d", "t")
+        + op("Power", "p", "m", parameters="power_param { scale: 2 }")
         + op("Power", "q", "m", parameters="power_param { scale: 3 }") + op("Eltwise", "e", "p q")
         + op("Reduction", "size", "e", frame="loss_weight: 1") + LOSS
     )  # fmt: skip

@@ -191,7 +191,9 @@ def test_labels_of_cpp_layers_have_no_gradient_even_if_it_is_forced():
 
 def test_a_mark_of_another_version_is_refused():
     line = write_marks({"TRAIN": Mark("a", 0, 2, 1, ("x",), ("y",), (True,), (False,), (True,))})[0]
-    with pytest.raises(ProblemError, match=r"\[region\] got a mark with region, .*, expected .* runs.*swap the net again"):
+    with pytest.raises(
+        ProblemError, match=r"\[region\] got a mark with region, .*, expected .* runs.*swap the net again"
+    ):
         read_mark(line.replace('"runs": 1, ', ""), "TRAIN")
 
 
