@@ -152,6 +152,7 @@ RULES = (
     rule("caffe_layers/test_net_styles.py", "test_swapped_nets_*", "lenet"),
     rule("caffe_layers/test_net_styles.py", "test_caffe_takes_*"),
     rule("caffe_layers/test_training_nets.py"),
+    rule("caffe_layers/test_generated_nets.py", "*compute_the_same", "0-10*"),
     rule("caffe_layers/test_*.py", "*", every=5),
 )
 

@@ -11,12 +11,18 @@ import numpy as np
 from clgraft.caffe_layers.regions.memory import Memory
 
 BOTTOM, TOP, PARAMETER = range(3)  # the numbers and
+MOST_AXES = 32  # of a blob of Caffe's
 LETTERS = "btp"  # letters of what a blob is to its layer; a gradient has the capital one
 
-# What C++ hands over: a function that returns a blob's memory (layer, side, index, whether the gradient is meant), and
-# one that fills memory as Caffe's own filler does (filler as text, sizes, their number, memory, bytes of an element).
+# What C++ hands over: a function that returns a blob's memory (layer, side, index, whether the gradient is meant); one
+# that gives a blob a shape, unless the number of sizes is negative, then writes its sizes and returns their number
+# (layer, side, index, sizes, their number); and one that fills memory as Caffe's own filler does (filler as text, sizes,
+# their number, memory, bytes of an element).
 # They keep the interpreter's lock, because they may be called from within it.
 _Pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
+_Shape = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int
+)
 _Fill = ctypes.PYFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_void_p, ctypes.c_int
 )
@@ -32,15 +38,15 @@ class Host:
 
     Parameters
     ----------
-    layer, pointer, fill : int
-        Addresses of the layer and of the two functions that are described above.
+    layer, pointer, shape, fill : int
+        Addresses of the layer and of the three functions that are described above.
     real : numpy type
         Of its blobs.
     """
 
-    def __init__(self, layer: int, pointer: int, fill: int, real: Any) -> None:
+    def __init__(self, layer: int, pointer: int, shape: int, fill: int, real: Any) -> None:
         self.live, self.real = False, real
-        self._layer, self._pointer, self._fill = layer, _Pointer(pointer), _Fill(fill)
+        self._layer, self._pointer, self._shape, self._fill = layer, _Pointer(pointer), _Shape(shape), _Fill(fill)
         self._views: dict = {}
 
     def view(self, side: int, index: int, gradient: int, shape: tuple) -> np.ndarray:
@@ -58,6 +64,11 @@ class Host:
                 self._views.clear()
             self._views[key] = found
         return found
+
+    def shape(self, side: int, index: int, wanted: tuple | None = None) -> tuple:
+        """Return the shape of a blob of Caffe's, which may be given another one first."""
+        sizes = (ctypes.c_int * MOST_AXES)(*(wanted or ()))
+        return tuple(sizes[: self._shape(self._layer, side, index, sizes, -1 if wanted is None else len(wanted))])
 
     def drawn(self, shape: tuple, filler: Any) -> np.ndarray:
         """Return an array that Caffe's filler has filled."""
@@ -77,19 +88,26 @@ class Blob:
         self.reshape(*shape)
 
     def reshape(self, *shape: int) -> None:
-        """Take a new shape."""
-        self.shape = tuple(shape)
-        self._data, self._diff = Memory(self.shape), Memory(self.shape)
+        """Take a new shape; where blobs are arrays, Caffe's blob takes it as well."""
+        self._shape = self._host.shape(self._side, self._index, shape) if self._host.live else shape
+        self._data, self._diff = Memory(self._shape), Memory(self._shape)
+
+    @property
+    def shape(self) -> tuple:
+        """Its shape; where blobs are arrays, that of Caffe's blob."""
+        if self._host.live and self._side != PARAMETER:  # those never change
+            self._shape = self._host.shape(self._side, self._index)
+        return self._shape
 
     @property
     def data(self) -> Any:
         """Its values."""
-        return self._host.view(self._side, self._index, 0, self.shape) if self._host.live else self._data
+        return self._host.view(self._side, self._index, 0, self._shape) if self._host.live else self._data
 
     @property
     def diff(self) -> Any:
         """Their gradient."""
-        return self._host.view(self._side, self._index, 1, self.shape) if self._host.live else self._diff
+        return self._host.view(self._side, self._index, 1, self._shape) if self._host.live else self._diff
 
     def names(self) -> dict:
         """Return what its memory is called, by address."""

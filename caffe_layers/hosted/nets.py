@@ -21,7 +21,7 @@ def marks(text: str, types: Sequence[str], keep: Sequence[str]) -> list:
     keep : sequence of str
         Blobs, or patterns, that stay on the host.
     """
-    swapped, _ = swap_net(text, types=types, regions=True, keep=keep)
+    swapped, _ = swap_net(text, types=types, regions=True, keep=keep, native=True)
     lines: list = []
     for number, layer in enumerate(schema.parse("NetParameter", swapped).layer):
         own = [line for line in layer.python_param.param_str.splitlines() if line.startswith(REGION)]

@@ -2,7 +2,7 @@
 
 A question is a line of words, for `setup` followed by the layer's LayerParameter in binary form. An answer is lines.
 
-    setup TYPE PHASE f32|f64 LAYER POINTER FILL TOPS BOTTOM... | BLOB...
+    setup TYPE PHASE f32|f64 LAYER POINTER SHAPE FILL TOPS BOTTOM... | BLOB...
         number of the layer, then `blob SHAPE FILLER`, `fixed`, `loss`, and `begin`, `end` or `region`
     reshape LAYER 0|1 BOTTOM...       whether it works in place, shapes: `top SHAPE`
     forward LAYER                     `array ELEMENTS`, `run COUNT BUFFER... COUNT SCALAR... PROBLEM`,
@@ -73,9 +73,9 @@ def answer(question: bytes) -> bytes:
 
 def _setup(words: list, data: bytes) -> list:
     kind, phase, real = words[1], int(words[2]), _REALS[words[3]]
-    host = Host(*(int(word) for word in words[4:7]), real)
-    tops, middle = int(words[7]), words.index("|")
-    bottoms, blobs = words[8:middle], words[middle + 1 :]
+    host = Host(*(int(word) for word in words[4:8]), real)
+    tops, middle = int(words[8]), words.index("|")
+    bottoms, blobs = words[9:middle], words[middle + 1 :]
     found = HostedLayer(
         kind, read_parameters(data), phase, host, [_shape(one) for one in bottoms], [_shape(one) for one in blobs], tops
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from clgraft.core.errors import ProblemError
 
 # the net computes all gradients: a loss layer must answer for those of its labels too
 FORCED = "# clgraft force_backward"
@@ -24,6 +27,8 @@ class Mark:
         Name of the region's first layer.
     place, count : int
         The layer's place among the region's layers, and their number.
+    runs : int
+        The place of the layer whose forward pass runs the region: of the first loss, or else of the last layer.
     bottoms, tops : tuple of str
         Names of its blobs.
     shows : tuple of bool
@@ -37,6 +42,7 @@ class Mark:
     region: str
     place: int
     count: int
+    runs: int
     bottoms: tuple
     tops: tuple
     shows: tuple
@@ -59,12 +65,23 @@ def without_marks(text: str) -> str:
 
 
 def read_mark(text: str, phase: str) -> Mark | None:
-    """Return the mark of a phase in a `param_str`; None if the layer is in no region then."""
+    """Return the mark of a phase in a `param_str`; None if the layer is in no region then.
+
+    Raises
+    ------
+    ProblemError
+        If another version of clgraft wrote the mark, with other fields.
+    """
     for line in text.splitlines():
         if line.startswith(REGION):
             phases, _, fields = line[len(REGION) :].partition("{")
             if phase in phases.split():
                 given = json.loads("{" + fields)
                 parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                names = [each.name for each in dataclasses.fields(Mark)]
+                if sorted(parts) != sorted(names):
+                    raise ProblemError(
+                        f"[region] got a mark with {', '.join(parts)}, expected {', '.join(names)}: swap the net again"
+                    )
                 return Mark(**parts)
     return None

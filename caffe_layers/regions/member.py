@@ -37,6 +37,23 @@ class Member:
         """Return the bottoms' shapes; their data may not exist."""
         return [tuple(self.bottom[i].shape) for i in range(len(self.mark.bottoms))]
 
+    def reshape(self, sources: list) -> None:
+        """Take the shapes of this pass before Caffe asks for it.
+
+        Parameters
+        ----------
+        sources : list of (int, int) or None
+            For each bottom, the layer of the region and the top that it comes from. Caffe's copy for a further reader
+            has a shape of its own.
+        """
+        for i, source in enumerate(sources):
+            if source is not None:
+                place, j = source
+                shape = tuple(self.region.members[place].top[j].shape)
+                if tuple(self.bottom[i].shape) != shape:
+                    self.bottom[i].reshape(*shape)
+        self.layer.reshape(self.bottom, self.top)
+
     def forward(self, bottom: Any, top: Any) -> None:
         """Take part in a forward pass."""
         self.bottom, self.top = bottom, top
@@ -63,7 +80,7 @@ def join(layer: Any, bottom: Any, top: Any) -> Member | None:
         return None
     thread = threading.get_ident()
     if mark.place == 0:
-        _open[thread] = Region(mark.region, mark.count)
+        _open[thread] = Region(mark.region, mark.count, mark.runs)
     region = _open.get(thread)
     if region is None or region.name != mark.region or len(region.members) != mark.place:
         found = "none of its layers" if region is None else f"{len(region.members)} layers of region {region.name}"

@@ -62,7 +62,7 @@ class Program:
         self.region = region
         self._fetch: dict = {}  # address -> what returns the array in its place
         self._data: list = []  # for each layer, what stands for the data of its bottoms and of its tops
-        self._sources: list = []  # for each layer and bottom, the layer and top that it comes from; None from outside
+        self._sources = region.sources()
         self._backward: dict = {}
         self._again: dict = {}
         self._forward: dict = {}
@@ -74,14 +74,11 @@ class Program:
         }
         results: set = set()
         outside: dict = {}
-        current: dict = {}
         region.recorder.take()  # what an attempt that failed has left
         for place, member in enumerate(region.members):
             layer, mark = member.layer, member.mark
-            bottoms, sources = [], []
-            for i, name in enumerate(mark.bottoms):
-                source = current.get(name)
-                sources.append(source)
+            bottoms = []
+            for i, (name, source) in enumerate(zip(mark.bottoms, self._sources[place])):
                 if source is not None:
                     bottoms.append(self._data[source[0]][1][source[1]])
                     continue
@@ -102,9 +99,7 @@ class Program:
                         changing.add(memory.address)
                     if name in outside:
                         overlapping.add(memory.address)
-                current[name] = (place, j)
             self._data.append((bottoms, tops))
-            self._sources.append(sources)
             self._bind_layer(member, results, constants)
             layer.compute([Stand(data) for data in bottoms], [Stand(data) for data in tops])
         self._overwritten = {name for name in outside if name in shown}

@@ -1,4 +1,4 @@
-"""A region at work: layers that record themselves, and the passes that the first or last of them runs."""
+"""A region at work: layers that record themselves, and the passes that one of them runs for all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SILENT = ()  # what a layer wants whose backward Caffe does not call
 class Region:
     """Layers of a net that run as one graph.
 
-    The last layer's forward runs the whole region. Caffe calls backward in the opposite order, so the first call runs
+    The forward of the first loss runs the whole region, because Caffe adds each loss up as soon as its layer has run;
+    without a loss the last layer's does. Caffe calls backward in the opposite order, and the first call runs
     everything. Which gradients are wanted is then only known from the pass before, and in the first one from the
     net's text: what turns out to be missing is computed when its layer is called.
 
@@ -28,10 +29,12 @@ class Region:
         Its first layer's.
     count : int
         Number of its layers.
+    runs : int
+        The place of the layer whose forward runs the region.
     """
 
-    def __init__(self, name: str, count: int) -> None:
-        self.name, self.count = name, count
+    def __init__(self, name: str, count: int, runs: int) -> None:
+        self.name, self.count, self.runs = name, count, runs
         self.members: list = []
         self.recorder = Recorder()
         self.context = core.context()
@@ -44,9 +47,11 @@ class Region:
         self._done: frozenset = frozenset()  # places whose gradients were computed
         self._start = count - 1  # the place whose backward comes first
         self._saves = False
+        self._sources: list = []
+        self._shaped: tuple = ()  # what the shapes of the layers after `runs` were derived from
 
     def forward(self, member: Any) -> None:
-        """Take a layer's call; the last one runs the region."""
+        """Take a layer's call; one of them runs the region."""
         place = member.mark.place
         if place == 0:
             self._learn()
@@ -57,7 +62,8 @@ class Region:
                 "region there"
             )
         self._next = place + 1
-        if self._next == self.count:
+        if place == self.runs:
+            self._reshape_rest()
             self._run_forward()
 
     def backward(self, member: Any, flags: tuple) -> None:
@@ -111,6 +117,35 @@ class Region:
                 del self._programs[next(iter(self._programs))]
         self._programs[key] = found  # the last one is the one used last
         return found
+
+    def _reshape_rest(self) -> None:
+        """Give the layers after the one that runs the region the shapes of this pass."""
+        rest = self.members[self.runs + 1 :]
+        if not rest:
+            return
+        sources = self.sources()
+        outside = [
+            tuple(member.bottom[i].shape)
+            for member in rest
+            for i, source in enumerate(sources[member.mark.place])
+            if source is None
+        ]
+        shaped = (*(member.layer.prepared for member in self.members[: self.runs + 1]), *outside)
+        if shaped == self._shaped:
+            return
+        for member in rest:
+            member.reshape(sources[member.mark.place])
+        self._shaped = shaped
+
+    def sources(self) -> list:
+        """Return for each layer and bottom the layer and top that it comes from; None from outside."""
+        if len(self._sources) < len(self.members):
+            current: dict = {}
+            self._sources = []
+            for place, member in enumerate(self.members):
+                self._sources.append([current.get(name) for name in member.mark.bottoms])
+                current.update({name: (place, j) for j, name in enumerate(member.mark.tops)})
+        return self._sources
 
     def _run_forward(self) -> None:
         for member in self.members:

@@ -252,12 +252,7 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
     notes, texts = [], []
     tops = len(layer.values("top"))
     if not tops:
-        layers = (other for net in _nets(document) for other in net.messages("layer"))
-        used = {value.value for other in layers for value in other.values("top") if isinstance(value, Scalar)}
-        name = layer.text("name") or "loss"
-        while name in used:
-            name += "_loss"
-        texts.append(f"top: {quote(name)}")
+        texts.append(f"top: {quote(implied_top(document, layer))}")
         notes.append("# clgraft top was null")
     if not layer.values("loss_weight"):
         texts += ["loss_weight: 1"] + ["loss_weight: 0"] * (tops - 1)
@@ -267,6 +262,16 @@ def weigh_loss(document: Document, layer: Message, edits: Edits) -> list[str]:
     if _forces_gradients(document, layer):
         notes.append(FORCED)
     return notes
+
+
+def implied_top(document: Document, layer: Message) -> str:
+    """Return the name of the top of a loss that names none: Caffe makes it one without a name."""
+    layers = (other for net in _nets(document) for other in net.messages("layer"))
+    used = {value.value for other in layers for value in other.values("top") if isinstance(value, Scalar)}
+    name = layer.text("name") or "loss"
+    while name in used:
+        name += "_loss"
+    return name
 
 
 def _nets(document: Document) -> list[Message]:

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from clgraft.caffe_layers.prototxt import Document, Edits, Message, Unknown, check, schema
 from clgraft.caffe_layers.prototxt.marks import REGION, write_marks
-from clgraft.caffe_layers.swap.layer import TRUE, expression_of, mark_expression, restore_layer, swap_layer
+from clgraft.caffe_layers.swap.layer import (
+    TRUE,
+    expression_of,
+    implied_top,
+    mark_expression,
+    restore_layer,
+    swap_layer,
+)
 from clgraft.caffe_layers.swap.regions import Item, form_regions, item_of
 from clgraft.caffe_layers.swap.report import Report, Row
 from clgraft.caffe_layers.swap.rules import MODULE, NO_COUNTERPART, OURS, VIEWS, Choice, Rule, rule_for
@@ -116,7 +123,7 @@ def swap_layers(
     marks: Sequence[dict] = [{} for _ in rows]
     if keep is not None:
         forced = net.text("force_backward") in TRUE
-        items = [_item(layer, rule, row, native) for layer, rule, row in rows]
+        items = [_item(document, layer, rule, row, native) for layer, rule, row in rows]
         marks, regions, unused = form_regions(items, keep, forced)
         report.regions += regions
         report.notes += [f"no blob matches {pattern}" for pattern in unused]
@@ -130,11 +137,15 @@ def swap_layers(
         report.rows.append(row)
 
 
-def _item(layer: Message, rule: Rule | None, row: Row, native: bool) -> Item:
+def _item(document: Document, layer: Message, rule: Rule | None, row: Row, native: bool) -> Item:
     """Return a layer as regions see it; expressions are Python layers, which C++ layers leave out of theirs."""
     expression = None if native else expression_of(layer)
     if expression is None or REGION in expression.value:
-        return item_of(layer, row.reason, bool(rule and rule.loss))
+        loss = rule is not None and rule.loss
+        item = item_of(layer, row.reason, loss)
+        if rule is not None and rule.labels and native:  # a Python layer cannot say that labels have no gradient
+            item = replace(item, unforced=(1,))
+        return replace(item, tops=[implied_top(document, layer)]) if loss and not item.tops else item
     return replace(item_of(layer, "", False), learns=False)
 
 

@@ -2,7 +2,12 @@
 
 Caffe runs the layers in the order of the text and back again, and adds the gradients of a blob's readers itself. A
 region therefore ends where a layer outside of it reads one of its values, and a value that is read outside of its
-region is not read inside of it.
+region is not read inside of it. If it has several readers, its layer is the last one of the region: only after that one
+Caffe has all of the value's gradient.
+
+Caffe adds a loss up as soon as its layer has run. The first loss of a region therefore runs all of the region, so that
+each loss has its value in time. Everything that the region reads must be there by then: after a loss, a region ends at
+the next layer outside of it.
 """
 
 from __future__ import annotations
@@ -37,6 +42,8 @@ class Item:
         Why it cannot be in a region; empty if it can.
     marked : tuple of int
         Tops that the host computes or reads: losses.
+    unforced : tuple of int
+        Bottoms that `force_backward` gives no gradient.
     """
 
     name: str
@@ -45,6 +52,7 @@ class Item:
     tops: list
     why: str
     marked: tuple = ()
+    unforced: tuple = ()
     presence: dict = field(default_factory=dict)
     down: list = field(default_factory=list)
     learns: bool = False
@@ -143,16 +151,16 @@ class _Phase:
         for number in self.order:
             item = items[number]
             self.reads[number] = [last.get(name) for name in item.bottoms]
-            down = [forced or needs.get(name, False) for name in item.bottoms]
-            if len(item.down) == len(down) and not forced:
+            down = [needs.get(name, False) for name in item.bottoms]
+            if len(item.down) == len(down):
                 down = list(item.down)
-            self.back[number] = down
+            self.back[number] = [own or (forced and i not in item.unforced) for i, own in enumerate(down)]
             for name, value in zip(item.bottoms, self.reads[number]):
                 self.readers.setdefault(value if value is not None else name, []).append(number)
             for place, name in enumerate(item.tops):
                 last[name] = (number, place)
                 self.readers.setdefault((number, place), [])
-                needs[name] = forced or item.learns or any(down)
+                needs[name] = item.learns or any(down)
         self.last = last
         self.shown = {value for name, value in last.items() if name in kept}
         self.shown |= {(number, place) for number in self.order for place in items[number].marked}
@@ -162,9 +170,13 @@ class _Phase:
         found: list = []
         group: list = []
         touched: set = set()
+        full = ""  # why no further layer joins the group
         for number in self.order:
             item = self.items[number]
             if not item.why:
+                if full:
+                    found.append((group, full))
+                    group, touched, full = [], set(), ""
                 group.append(number)
                 touched |= {*item.bottoms, *item.tops}
                 continue
@@ -172,7 +184,10 @@ class _Phase:
             reads = any(value is not None and value[0] in members for value in self.reads[number])
             if reads or touched & set(item.tops):
                 found.append((group, f"{item.name} ({item.kind}) {'reads' if reads else 'overwrites'} a value of it"))
-                group, touched = [], set()
+                group, touched, full = [], set(), ""
+            elif not full:
+                losses = [self.items[member].name for member in group if self.items[member].marked]
+                full = f"{item.name} ({item.kind}) follows the loss {losses[0]}" if losses else ""
         found.append((group, ""))
         parts = [part for members, ends in found for part in self._parted(members, ends)]
         return [(members, ends) for members, ends in parts if len(members) > 1]
@@ -180,13 +195,17 @@ class _Phase:
     def _parted(self, group: list, ends: str) -> list:
         """Return a group in parts whose values are read either inside of them or outside."""
         members = set(group)
-        for number in group:
+        for at, number in enumerate(group, 1):
             for place, name in enumerate(self.items[number].tops):
                 value = (number, place)
                 inside = [reader for reader in self.readers[value] if reader in members]
                 outside = [reader for reader in self.readers[value] if reader not in members]
-                if inside and (outside or value in self.shown):
-                    cut = group.index(inside[0])
+                if inside and not outside and value not in self.shown:
+                    continue
+                # Caffe's Split stands right after the layer, and adds the gradients up when its turn comes
+                split = len(inside) + len(outside) + (place in self.items[number].marked) > 1
+                cut = at if split else group.index(inside[0]) if inside else len(group)
+                if cut < len(group):
                     why = f"{name} stays on the host"
                     if outside:
                         other = self.items[outside[0]]
@@ -197,6 +216,7 @@ class _Phase:
     def marks(self, group: list) -> dict:
         """Return the marks of a region's layers by their numbers."""
         members, found = set(group), {}
+        losses = [place for place, number in enumerate(group) if self.items[number].marked]
         rewritten = {
             value
             for number in self.order
@@ -211,6 +231,7 @@ class _Phase:
                 region=self.items[group[0]].name,
                 place=place,
                 count=len(group),
+                runs=losses[0] if losses else len(group) - 1,
                 bottoms=tuple(item.bottoms),
                 tops=tuple(item.tops),
                 shows=tuple(not any(reader in members for reader in self.readers[value]) for value in values),

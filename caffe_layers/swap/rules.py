@@ -18,12 +18,13 @@ class SwapError(ClgraftError, ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """How a type is replaced: the class, one or two fields with its parameters, and whether it is a loss."""
+    """How a type is replaced: the class, one or two fields with its parameters, whether it is a loss, and of labels."""
 
     layer: str
     parameters: str = ""
     more: str = ""
     loss: bool = False
+    labels: bool = False  # bottom 1 has no gradient
 
 
 RULES = {
@@ -63,8 +64,10 @@ RULES = {
     "LRN": Rule("OclLRN", "lrn_param"),
     "MVN": Rule("OclMVN", "mvn_param"),
     "Softmax": Rule("OclSoftmax", "softmax_param"),
-    "SoftmaxWithLoss": Rule("OclSoftmaxWithLoss", "loss_param", "softmax_param", loss=True),
-    "SigmoidCrossEntropyLoss": Rule("OclSigmoidCrossEntropyLoss", "loss_param", "sigmoid_param", loss=True),
+    "SoftmaxWithLoss": Rule("OclSoftmaxWithLoss", "loss_param", "softmax_param", loss=True, labels=True),
+    "SigmoidCrossEntropyLoss": Rule(
+        "OclSigmoidCrossEntropyLoss", "loss_param", "sigmoid_param", loss=True, labels=True
+    ),
     "EuclideanLoss": Rule("OclEuclideanLoss", "loss_param", loss=True),
 }
 

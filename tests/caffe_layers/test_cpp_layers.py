@@ -170,6 +170,26 @@ def test_an_unchanged_net_forms_regions(files):
 
 
 @needs_command
+def test_regions_hold_several_losses_and_some_without_a_top(files):
+    """In the older form of nets, as the command shows their total."""
+    (files / "net.prototxt").write_text(
+        f'layers {{ name: "x" type: HDF5_DATA top: "x" top: "label" hdf5_data_param {{ source: "{files}/list.txt" '
+        "batch_size: 4 } }\n"
+        f'layers {{ name: "y" type: CONVOLUTION bottom: "x" top: "y" {CONVOLUTION} }}\n'
+        f'layers {{ name: "s" type: INNER_PRODUCT bottom: "y" top: "s" {DENSE} }}\n'
+        'layers { name: "first" type: SOFTMAX_LOSS bottom: "s" bottom: "label" }\n'
+        'layers { name: "r" type: RELU bottom: "y" top: "r" }\n'
+        f'layers {{ name: "t" type: INNER_PRODUCT bottom: "r" top: "t" {DENSE} }}\n'
+        'layers { name: "second" type: SOFTMAX_LOSS bottom: "t" bottom: "label" top: "second" loss_weight: 2 }\n'
+    )
+    expected = losses(command("train", f"--solver={files}/own.prototxt"))
+    for keep in ("none", "y"):
+        said = command("train", f"--solver={files}/own.prototxt", replace="all", CLGRAFT_CAFFE_REGIONS=keep)
+        assert losses(said) == pytest.approx(expected, rel=1e-4) and len(expected) > 6
+        assert "no regions in net" not in said
+
+
+@needs_command
 def test_layers_inside_of_layers_and_python_layers_in_one_net(files):
     """Caffe's Scale with a Bias of ours in it, and Python layers that meet an interpreter which clgraft started."""
     expected = losses(command("train", f"--solver={files}/own.prototxt"))
@@ -312,6 +332,29 @@ def test_a_program_of_the_users(tmp_path):
     done = subprocess.run(["./program", "net.prototxt"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert "served" in done.stdout
+
+
+@needs_library
+def test_no_regions_form_in_nets_of_recurrent_layers(tmp_path):
+    """Of layers that stand alone in a program; the generated nets hold such layers too."""
+    caffe = build.find_caffe()
+    words = [*build.compiler(), "-std=c++11", *caffe.options, f"-I{build.SOURCES}", "-include", "caffe_types.hpp"]
+    words += [str(HERE / "recurrent.cpp"), str(caffe.library), "-lglog", "-lprotobuf"]
+    done = subprocess.run([*words, "-o", str(tmp_path / "recurrent")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    runs = []
+    for regions in (None, "", "none"):
+        environment = dict(os.environ)
+        if regions is not None:
+            environment.update(LD_PRELOAD=str(process.find()), CLGRAFT_CAFFE_REPLACE="all")
+            environment.update(CLGRAFT_CAFFE_REGIONS=regions, CLGRAFT_VERBOSE="run")
+        done = subprocess.run([tmp_path / "recurrent"], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert ("clgraft,run," in done.stderr) == (regions is not None)
+        runs.append([float(number) for number in done.stdout.split()])
+    assert len(runs[0]) > 200
+    for numbers in runs[1:]:
+        assert numbers == pytest.approx(runs[0], rel=1e-4, abs=1e-5)
 
 
 @needs_library

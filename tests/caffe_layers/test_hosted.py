@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clgraft.caffe_layers.hosted import service
-from clgraft.caffe_layers.hosted.blobs import _Fill, _Pointer
+from clgraft.caffe_layers.hosted.blobs import _Fill, _Pointer, _Shape
 from clgraft.caffe_layers.prototxt import schema
 from clgraft.caffe_layers.prototxt.marks import ELEMENTS
 
@@ -36,13 +36,14 @@ class Program:
     def __init__(self) -> None:
         self.value = np.full(1, 3, np.float32)
         self.pointer = _Pointer(lambda *_: self.value.ctypes.data)
+        self.shape = _Shape(lambda *_: 0)
         self.fill = _Fill(lambda *_: 0)
 
     def set_up(self, text: str, *bottoms: str, tops: int = 1) -> str:
         """Return the number of a layer."""
         parameters = schema.parse_layer(text)
-        addresses = [ctypes.cast(one, ctypes.c_void_p).value for one in (self.pointer, self.fill)]
-        line = f"setup {parameters.type} 0 f32 0 {addresses[0]} {addresses[1]} {tops} {' '.join(bottoms)} |"
+        addresses = [ctypes.cast(one, ctypes.c_void_p).value for one in (self.pointer, self.shape, self.fill)]
+        line = f"setup {parameters.type} 0 f32 0 {' '.join(map(str, addresses))} {tops} {' '.join(bottoms)} |"
         number, *self.described = ask(line, parameters.SerializeToString())
         return number
 

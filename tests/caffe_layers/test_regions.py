@@ -278,6 +278,63 @@ def test_losses_have_weights():
     expect_equal(nets(text), shown=("loss", "size"))
 
 
+HEADS = (
+    INPUTS + op("Convolution", "a", "data", parameters=CONV)
+    + op("InnerProduct", "s", "a", parameters=DENSE)
+    + 'layer { name: "first" type: "SoftmaxWithLoss" bottom: "s" bottom: "label" }\n'  # Caffe names its top
+    + op("Convolution", "d", "a", parameters=CONV)
+    + op("Reduction", "size", "d", parameters="reduction_param { operation: ASUM }", frame="loss_weight: -0.125")
+    + LOSS + op("SoftmaxWithLoss", "none", "fc label", frame="loss_weight: 0")
+)  # fmt: skip
+
+
+def total(net) -> float:
+    """Run a forward pass; return what Caffe adds up."""
+    return net._forward(0, len(net.layers) - 1)
+
+
+def test_several_losses_are_added_up_in_the_same_pass():
+    sides = nets(HEADS)
+    (region,) = {layer.member.region for layer in sides[1].layers if getattr(layer, "member", None)}
+    assert [member.layer.name() for member in region.members] == ["a", "s", "first", "d", "size", "fc", "loss", "none"]
+    for seed in range(3):
+        for net in sides:
+            fill(net, seed, 5)
+        expected, got = map(total, sides)
+        assert got == expected
+        parts = {name: float(sides[1].blobs[name].data) for name in ("first", "size", "loss")}
+        assert got == pytest.approx(parts["first"] - 0.125 * parts["size"] + parts["loss"], rel=1e-6)
+    expect_equal(sides, shown=("size", "loss", "none"))
+
+
+def test_losses_of_a_pass_with_new_shapes():
+    """The first loss runs layers that Caffe has not reshaped yet, if nobody calls `reshape`."""
+    sides = nets(HEADS)
+    for seed, batch in enumerate((3, 2, 2, 4)):
+        for net in sides:
+            net.blobs["data"].reshape(batch, 4, 7, 5)
+            net.blobs["label"].reshape(batch)
+            fill(net, seed, 5)
+        expected, got = map(total, sides)
+        assert got == expected
+        for net in sides:
+            net.backward()
+        for name, blobs in sides[0].params.items():
+            for number, blob in enumerate(blobs):
+                np.testing.assert_array_equal(sides[1].params[name][number].diff, blob.diff, err_msg=name)
+
+
+def test_a_value_in_the_middle_with_several_readers_outside_has_their_gradients():
+    text = (
+        "force_backward: true " + INPUTS + op("Convolution", "a", "data", parameters=CONV) + op("TanH", "m", "a")
+        + op("Sigmoid", "t", "data") + op("Power", "d", "t")
+        + op("Power", "p", "m", parameters="power_param { scale: 2 }")
+        + op("Power", "q", "m", parameters="power_param { scale: 3 }") + op("Eltwise", "e", "p q")
+        + op("Reduction", "size", "e", frame="loss_weight: 1") + LOSS
+    )  # fmt: skip
+    expect_equal(nets(text, exclude=["p", "q"]), shown=("size", "loss"))
+
+
 def test_forced_gradients_of_labels_are_zero():
     text = "force_backward: true " + inputs({"x": (3, 4), "t": (3, 4)}) + op("TanH", "a", "x")
     sides = nets(text + op("SigmoidCrossEntropyLoss", "loss", "a t"))

@@ -7,6 +7,7 @@ import pytest
 from clgraft.caffe_layers.prototxt import Document
 from clgraft.caffe_layers.prototxt.marks import Mark, read_mark, without_marks, write_marks
 from clgraft.caffe_layers.swap import swap_back, swap_file, swap_net
+from clgraft.core.errors import ProblemError
 from tests.caffe_layers.net_styles import STYLES, small
 
 HEAD = """layer { name: "data" type: "Input" top: "data" top: "label" }
@@ -120,6 +121,82 @@ def test_losses_are_visible():
     assert regions_of(weighted) == [("TRAIN TEST", "a m", "a")]
 
 
+def runs_of(text: str, **choice: object) -> list:
+    """Return, for each layer that is in a region, the layer that runs it."""
+    layers = Document(swap_net(HEAD + text, regions=True, **choice)[0]).root.messages("layer")
+    found = []
+    for layer in layers:
+        texts = [parameters.text("param_str") for parameters in layer.messages("python_param")]
+        mark = read_mark(texts[0], "TRAIN") if texts else None
+        if mark:
+            region = [other.text("name") for other in layers if other.text("name") == mark.region]
+            names = [other.text("name") for other in layers]
+            found.append(names[names.index(region[0]) + mark.runs])
+    return found
+
+
+TWO_LOSSES = (
+    conv("a", "data") + conv("b", "a") + op("SoftmaxWithLoss", "l", "b label")
+    + conv("c", "a") + op("SoftmaxWithLoss", "m", "c label") + op("ReLU", "r", "c")
+)  # fmt: skip
+
+
+def test_the_first_loss_runs_a_region():
+    assert regions_of(TWO_LOSSES) == [("TRAIN TEST", "a b l c m r", "a b c")]
+    assert runs_of(TWO_LOSSES) == ["l"] * 6
+    assert runs_of(conv("a", "data") + op("ReLU", "r", "a")) == ["r"] * 2
+    weighted = conv("a", "data") + op("Reduction", "s", "a", more="loss_weight: [-2]") + op("ReLU", "r", "a")
+    assert runs_of(weighted) == ["s"] * 3
+
+
+def test_after_a_loss_a_layer_of_caffes_ends_a_region():
+    """What it writes may be read further on, and would not be there when the loss runs the region."""
+    text = conv("a", "data") + op("SoftmaxWithLoss", "l", "a label") + op("Im2col", "f", "label")
+    assert regions_of(text + op("ReLU", "r", "data") + op("Eltwise", "s", "r f")) == [
+        ("TRAIN TEST", "a l", "a"), ("TRAIN TEST", "r s", "r"),
+    ]  # fmt: skip
+    assert ends_of(text + op("ReLU", "r", "data") + op("TanH", "s", "r"))[0] == "f (Im2col) follows the loss l"
+    assert ends_of(text) == [""]
+
+
+def test_a_value_with_several_readers_outside_ends_a_region():
+    """Caffe's Split adds their gradients up, and stands right after the layer of the value."""
+    text = conv("a", "data") + op("ReLU", "r", "a") + op("TanH", "t", "data") + op("Power", "p", "t")
+    once = text + op("Im2col", "f", "r")
+    assert regions_of(once) == [("TRAIN TEST", "a r t p", "a t")]
+    assert regions_of(once + op("Im2col", "g", "r")) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "t p", "t")]
+    weighted = once.replace('top: "r"', 'top: "r" loss_weight: 1')
+    assert regions_of(weighted) == [("TRAIN TEST", "a r", "a"), ("TRAIN TEST", "t p", "t")]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_loss_without_a_top_joins_a_region(native):
+    """Caffe makes it a top without a name; the swap writes one."""
+    text = conv("a", "data") + 'layer { name: "a" type: "SoftmaxWithLoss" bottom: "a" bottom: "label" }\n'
+    swapped, report = swap_net(HEAD + text, regions=True, native=native)
+    assert [region.layers for region in report.regions] == [["a", "a"]]
+    last = Document(swapped).root.messages("layer")[-1]
+    mark = read_mark(last.messages("python_param")[0].text("param_str"), "TRAIN")
+    assert (mark.tops, mark.shows, mark.runs) == (("a_loss",), (True,), 1) and last.text("top") == "a_loss"
+    assert swap_back(swapped)[0] == HEAD + text
+
+
+def test_labels_of_cpp_layers_have_no_gradient_even_if_it_is_forced():
+    """Caffe asks its own losses which of their bottoms may be forced, and those of C++ layers; not Python layers."""
+    for native, expected in ((False, True), (True, False)):
+        swapped, _ = swap_net("force_backward: true " + HEAD + CHAIN, regions=True, native=native)
+        last = Document(swapped).root.messages("layer")[-1].messages("python_param")[0]
+        assert read_mark(last.text("param_str"), "TRAIN").back == (True, expected)
+
+
+def test_a_mark_of_another_version_is_refused():
+    line = write_marks({"TRAIN": Mark("a", 0, 2, 1, ("x",), ("y",), (True,), (False,), (True,))})[0]
+    with pytest.raises(
+        ProblemError, match=r"\[region\] got a mark with region, .*, expected .* runs.*swap the net again"
+    ):
+        read_mark(line.replace('"runs": 1, ', ""), "TRAIN")
+
+
 def test_phases_have_regions_of_their_own():
     text = (
         conv("a", "data") + op("ReLU", "r", "a", "a") + conv("b", "a")
@@ -171,8 +248,8 @@ def test_tops_that_are_overwritten_outside_are_marked():
 
 
 def test_marks_survive_their_text():
-    mark = Mark("a \"b\" 'c' \\ ü", 1, 3, ("x",), ("y", "y\u0301"), (True, False), (False, False), (True,))
-    other = Mark("d", 0, 2, (), ("z",), (True,), (False,), ())
+    mark = Mark("a \"b\" 'c' \\ ü", 1, 3, 2, ("x",), ("y", "y\u0301"), (True, False), (False, False), (True,))
+    other = Mark("d", 0, 2, 1, (), ("z",), (True,), (False,), ())
     lines = write_marks({"TRAIN": mark, "TEST": other})
     text = "\n".join(["type: 'ReLU'", *lines])
     assert (read_mark(text, "TRAIN"), read_mark(text, "TEST")) == (mark, other)

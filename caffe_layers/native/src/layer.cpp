@@ -115,8 +115,8 @@ void ServedLayer<Dtype>::set_up(const Blobs<Dtype> &bottom, const Blobs<Dtype> &
     adapt(&parameters);
     std::string question = "setup " + this->layer_param_.type() + ' ' + std::to_string(static_cast<int>(this->phase_)) +
                            (sizeof(Dtype) == sizeof(float) ? " f32 " : " f64 ") + address_word(this) + ' ' +
-                           address_word(&ServedLayer<Dtype>::pointer) + ' ' + address_word(&ServedLayer<Dtype>::fill) + ' ' +
-                           std::to_string(top.size()) + bottom_words(bottom) + " |";
+                           address_word(&ServedLayer<Dtype>::pointer) + ' ' + address_word(&ServedLayer<Dtype>::shape) + ' ' +
+                           address_word(&ServedLayer<Dtype>::fill) + ' ' + std::to_string(top.size()) + bottom_words(bottom) + " |";
     for (const auto &blob : this->blobs_) question += ' ' + shape_word(blob->shape());
     const std::vector<std::string> lines = lines_of(ask(question + '\n' + parameters.SerializeAsString()));
     number_ = lines.at(0);
@@ -162,6 +162,8 @@ void ServedLayer<Dtype>::Reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> 
 
 template <typename Dtype>
 void ServedLayer<Dtype>::reshape(const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
+    memory_.bottom = &bottom;  // the first loss of a region runs it, in front of the passes of the layers that follow
+    memory_.top = &top;
     bool in_place = false, same = shapes_.size() == bottom.size();
     for (const caffe::Blob<Dtype> *blob : top) in_place = in_place || std::find(bottom.begin(), bottom.end(), blob) != bottom.end();
     for (std::size_t i = 0; same && i < bottom.size(); i++) same = bottom[i]->shape() == shapes_[i];
@@ -258,6 +260,15 @@ template <typename Dtype>
 void *ServedLayer<Dtype>::pointer(void *layer, int side, int index, int gradient) {
     const Memory<Dtype> &memory = static_cast<ServedLayer<Dtype> *>(layer)->memory_;
     return clgraft_caffe::on_host(memory.find("btp"[side], static_cast<std::size_t>(index)), gradient != 0);
+}
+
+template <typename Dtype>
+int ServedLayer<Dtype>::shape(void *layer, int side, int index, int *sizes, int axes) {
+    const Memory<Dtype> &memory = static_cast<ServedLayer<Dtype> *>(layer)->memory_;
+    caffe::Blob<Dtype> *blob = memory.find("btp"[side], static_cast<std::size_t>(index));
+    if (axes >= 0) blob->Reshape(as_blob(std::vector<Int>(sizes, sizes + axes)));
+    std::copy(blob->shape().begin(), blob->shape().end(), sizes);
+    return static_cast<int>(blob->shape().size());
 }
 
 template <typename Dtype>

@@ -63,6 +63,7 @@ class ServedLayer : public Layer<Dtype> {
 
     // What the Python core calls while it works on the host (hosted/blobs.py).
     static void *pointer(void *layer, int side, int index, int gradient);
+    static int shape(void *layer, int side, int index, int *sizes, int axes);
     static int fill(const char *filler, const int *shape, int axes, void *values, int item);
 
     LayerPointer<Dtype> own_;

@@ -1,5 +1,6 @@
 // Regions in nets that nobody has swapped: where CLGRAFT_CAFFE_REGIONS asks for them, each net that is made is marked first.
-// The library must be preloaded: its Net::Init then takes the place of Caffe's, which it calls.
+// A net that a layer makes for itself gets none: the layer reads and writes blobs inside of it, as Caffe's recurrent layers
+// do with their unrolled nets. The library must be preloaded: its functions then take the place of Caffe's, which they call.
 #include <dlfcn.h>
 #include <google/protobuf/text_format.h>
 
@@ -11,10 +12,21 @@
 #include "planner.hpp"
 
 #define NET_INIT "_ZN5caffe3NetIfE4InitERKNS_12NetParameterE"
+#define RECURRENT_SET_UP "_ZN5caffe14RecurrentLayerIfE10LayerSetUpERKSt6vectorIPNS_4BlobIfEESaIS5_EES9_"
 
 namespace clgraft_caffe {
 
 namespace {
+
+// Counts, in one thread, the nets and recurrent layers that are being set up.
+struct SettingUp {
+    SettingUp() { depth()++; }
+    ~SettingUp() { depth()--; }
+    static int &depth() {
+        static thread_local int count = 0;
+        return count;
+    }
+};
 
 // Writes marks into the layers of a net; those of the Python core's swap, for the types that are replaced.
 void mark(caffe::NetParameter *net, const std::string &keep) {
@@ -39,11 +51,23 @@ extern "C" {
 
 void clgraft_caffe_net_init(void *net, const caffe::NetParameter &parameters) __asm__(NET_INIT);
 
+void clgraft_caffe_recurrent_set_up(void *layer, const void *bottom, const void *top) __asm__(RECURRENT_SET_UP);
+
+// A recurrent layer may stand alone in a program, outside of any net.
+void clgraft_caffe_recurrent_set_up(void *layer, const void *bottom, const void *top) {
+    typedef void (*SetUp)(void *, const void *, const void *);
+    static const SetUp own = reinterpret_cast<SetUp>(dlsym(RTLD_NEXT, RECURRENT_SET_UP));
+    const clgraft_caffe::SettingUp guard;
+    own(layer, bottom, top);
+}
+
 void clgraft_caffe_net_init(void *net, const caffe::NetParameter &parameters) {
     typedef void (*Init)(void *, const caffe::NetParameter &);
     static const Init own = reinterpret_cast<Init>(dlsym(RTLD_NEXT, NET_INIT));
+    const bool inside = clgraft_caffe::SettingUp::depth() > 0;
+    const clgraft_caffe::SettingUp guard;
     const char *regions = std::getenv("CLGRAFT_CAFFE_REGIONS");
-    if (!regions || !*regions || clgraft_caffe::replaced_types().empty() || !clgraft_caffe::planner_runs()) {
+    if (inside || !regions || !*regions || clgraft_caffe::replaced_types().empty() || !clgraft_caffe::planner_runs()) {
         own(net, parameters);
         return;
     }
