@@ -297,14 +297,10 @@ def test_a_program_of_the_users(tmp_path):
     """Linked by CMake: float and double against Caffe's own layers, and nets in several threads."""
     folder = process.find().parent
     (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
-    options = " ".join(build.find_caffe().options)
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(program CXX)\nset(CMAKE_CXX_STANDARD 11)\n"
-        "find_package(clgraft_caffe REQUIRED)\nfind_package(Threads REQUIRED)\n"
-        f"add_executable(program {HERE / 'program.cpp'})\ntarget_compile_options(program PRIVATE {options})\n"
-        f"target_include_directories(program PRIVATE {build.SOURCES})\n"
-        "target_compile_options(program PRIVATE -include caffe_types.hpp)\n"  # Debian 11's protobuf
-        f"target_link_libraries(program clgraft::caffe {build.find_caffe().library} glog protobuf Threads::Threads)\n"
+        "find_package(clgraft_caffe REQUIRED)\n"
+        f"add_executable(program {HERE / 'program.cpp'})\ntarget_link_libraries(program clgraft::caffe)\n"
     )
     for words in (["cmake", ".", f"-Dclgraft_caffe_DIR={folder}"], ["cmake", "--build", "."]):
         done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -316,17 +312,15 @@ def test_a_program_of_the_users(tmp_path):
 
 @needs_library
 @pytest.mark.skipif(not shutil.which("pkg-config"), reason="needs pkg-config")
-def test_pkg_config_knows_the_library(tmp_path):
-    environment = {**os.environ, "PKG_CONFIG_PATH": str(process.find().parent)}
-    question = ["pkg-config", "--cflags", "--libs", "clgraft_caffe"]
-    words = subprocess.run(question, capture_output=True, text=True, check=True, env=environment).stdout.split()
-    (tmp_path / "program.cpp").write_text(
-        '#include <cstdio>\n#include "clgraft_caffe.h"\nint main() { std::puts(clgraft_caffe_types()); }\n'
-    )
-    command_line = [*build.compiler(), "program.cpp", *words, str(build.find_caffe().library), "-o", "program"]
-    done = subprocess.run(command_line, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert ",Pooling," in subprocess.run(["./program"], capture_output=True, text=True, cwd=tmp_path).stdout
+def test_the_documented_line_compiles_a_program_with_nets(tmp_path):
+    page = (HERE.parents[1] / "docs" / "caffe.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^c\+\+ program\.cpp .*$", page, re.M)
+    shutil.copy(HERE / "program.cpp", tmp_path)
+    (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
+    os.symlink(process.find().parent, tmp_path / "FOLDER")
+    done = subprocess.run(["bash", "-ec", f"{line}; ./program net.prototxt"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "served" in done.stdout
 
 
 @needs_library
