@@ -382,6 +382,52 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
         process.find()
 
 
+@pytest.fixture
+def fake_library(monkeypatch, tmp_path):
+    """A cache of this test's own; what makes the library writes two files, as whatever umask there is wants it."""
+    made = []
+
+    def make(folder, root):
+        made.append(folder)
+        for name in (build.NAME, build.embed.NAME):
+            (folder / name).write_text("library")
+
+    monkeypatch.setattr(build, "make", make)
+    monkeypatch.setattr(build, "find_caffe", lambda root: build.Caffe(Path(__file__), (), ()))
+    monkeypatch.delenv(process.VARIABLE, raising=False)
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    before = os.umask(0)
+    yield made
+    os.umask(before)
+
+
+def test_the_library_in_the_cache_is_this_users_alone(fake_library):
+    found = process.find()
+    assert fake_library == [found.parent]
+    for path in (*found.parent.iterdir(), *list(found.parents)[:3]):
+        assert not path.stat().st_mode & 0o022, path
+    assert process.find() == found and len(fake_library) == 1
+
+
+@pytest.mark.parametrize("name", [build.NAME, build.embed.NAME])
+@pytest.mark.parametrize("fault", ["writable", "missing"])
+def test_a_library_that_others_could_have_written_is_made_anew(fake_library, name, fault):
+    path = process.find().parent / name
+    if fault == "writable":
+        path.chmod(0o666)
+    else:
+        path.unlink()
+    process.find()
+    assert len(fake_library) == 2 and not path.stat().st_mode & 0o022
+
+
+def test_a_folder_of_the_library_that_others_may_write_to_is_refused(fake_library):
+    folder = process.find().parent
+    folder.chmod(0o777)
+    with pytest.raises(BuildError, match=r"\[native\] got no cache \(CLGRAFT_CACHE\), expected CLGRAFT_CAFFE_LIBRARY"):
+        process.find()
+
+
 @pytest.mark.skipif(not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler")
 def test_missing_headers_are_told_as_packages(tmp_path):
     with pytest.raises(BuildError) as found:
