@@ -215,6 +215,52 @@ def test_clgraft_caffe_needs_no_other_file(files, replace, ours):
     assert ("conv forward" in done.stderr) == ours
 
 
+def clgraft_caffe(*words, **variables) -> str:
+    """Run `clgraft caffe`; return what it and caffe say."""
+    environment = {**os.environ, "GLOG_minloglevel": "0", **variables}
+    line = [sys.executable, "-c", RUN, "caffe", *words]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+@needs_command
+def test_a_solver_for_a_gpu_trains(files, monkeypatch):
+    """As BVLC's own are; without a name for snapshots, which Caffe then takes from the solver's file."""
+    expected = losses(command("train", f"--solver={files}/own.prototxt"))
+    text = (files / "own.prototxt").read_text()
+    text = re.sub('snapshot_prefix: "[^"]*"', "", text.replace("solver_mode: CPU", "solver_mode: GPU"))
+    (files / "gpu.prototxt").write_text(text)
+    said = clgraft_caffe("train", "-solver", f"{files}/gpu.prototxt")
+    assert losses(said) == pytest.approx(expected, rel=1e-4)
+    assert "gpu.prototxt says solver_mode: GPU, and this Caffe has no GPU" in said
+    assert (files / "gpu.prototxt").read_text() == text and (files / "gpu_iter_6.caffemodel").exists()
+    assert "Cannot use GPU in CPU-only Caffe" in command("train", f"--solver={files}/gpu.prototxt", fails=True)
+
+
+@needs_command
+@pytest.mark.parametrize("kind", ["loss", "no loss", "forced"])
+def test_time_with_regions_runs_them_and_says_where(files, kind):
+    """A forward and a backward pass in front, then two of each; a region's runs are at its last layer."""
+    text = (files / "net.prototxt").read_text()
+    if kind != "loss":
+        text = text[: text.index('layer { name: "loss"')] + "force_backward: true\n" * (kind == "forced")
+    (files / "net.prototxt").write_text(text)
+    said = clgraft_caffe(
+        *("time", "-model", f"{files}/net.prototxt", "-iterations", "2"),
+        CLGRAFT_CAFFE_REGIONS="none",
+        CLGRAFT_VERBOSE="run",
+    )
+    assert "clgraft: a region's time is shown at its last layer, forward and backward" in said
+    assert ("net.prototxt has no loss, so no gradient reaches a region" in said) == (kind == "no loss")
+    runs = [line.split(",") for line in said.splitlines() if line.startswith("clgraft,run,")]
+    kernels = {"loss": 2, "no loss": 1, "forced": 2}[kind]
+    assert {run[2] for run in runs} == {"graph"}
+    assert len(runs) == 6 and len({run[3] for run in runs}) == 2
+    if kernels == 2:  # the layers' gradients are computed, convolutions included
+        assert "backward_weight" in said or "backward_filter" in said or len(runs) == 6
+
+
 @needs_command
 def test_without_python_caffes_own_layers_run(files):
     said = command("train", f"--solver={files}/own.prototxt", replace="all", CLGRAFT_PYTHON="/no/such/python")
