@@ -20,7 +20,7 @@ class OclDropout(OclLayer):
     """When training, every element is multiplied by 1 / (1 - dropout_ratio), or with that probability by 0.
 
     The seed is drawn from Caffe's random numbers at the first training forward, so `random_seed` makes runs repeat;
-    the numbers are not those of Caffe's own layer. The gradient draws them again.
+    the numbers are not those of Caffe's own layer. The gradient draws them again. A dropout_ratio of 0 is the identity.
     """
 
     word: ClassVar[str] = "dropout"
@@ -28,9 +28,9 @@ class OclDropout(OclLayer):
 
     def configure(self, shapes: list) -> None:
         ratio = self.parameters.dropout_param.dropout_ratio
-        self.expect(0 < ratio < 1, f"dropout_ratio {ratio}", "a number between 0 and 1")
+        self.expect(0 <= ratio < 1, f"dropout_ratio {ratio}", "a number from 0 to below 1")
         self.rate = (1 - ratio, 1 / (1 - ratio))
-        self.training = self.phase == TRAIN
+        self.drops = self.phase == TRAIN and ratio > 0
         self.key = np.zeros(KEY_WORDS, np.uint32)
         self.count = -1
 
@@ -41,7 +41,7 @@ class OclDropout(OclLayer):
 
     def begin(self) -> None:
         """Set the next key, and before the first one the seed."""
-        if not self.training:
+        if not self.drops:
             return
         if self.count < 0:
             filler = schema.parse("FillerParameter", HALVES)
@@ -51,17 +51,17 @@ class OclDropout(OclLayer):
         self.key[3] = self.count % WORD
 
     def apply(self, problem: core.DropoutProblem, source: np.ndarray, target: np.ndarray) -> None:
-        """Multiply; the identity when not training."""
-        if not self.training:
+        """Multiply; the identity where nothing is dropped."""
+        if not self.drops:
             self.context.plan(self.same).execute((buffer(source), buffer(target)))
             return
         key = core.Buffer(self.key.ctypes.data, self.key.nbytes, "int32")
         self.context.plan(problem).execute((buffer(source), key, buffer(target)), self.rate)
 
     def compute(self, bottom: Any, top: Any) -> None:
-        if self.training or not self.in_place:
+        if self.drops or not self.in_place:
             self.apply(self.problem, bottom[0].data, top[0].data)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0] and (self.training or not self.in_place):
+        if propagate_down[0] and (self.drops or not self.in_place):
             self.apply(self.problem.with_direction("backward"), top[0].diff, bottom[0].diff)

@@ -28,6 +28,8 @@ STOCK = ("device_host.cpp", "net.cpp")  # in addition: memory on Caffe's device,
 OPENCL_BRANCH = ("device_opencl.cpp",)
 MOST_SHOWN = 4000  # letters of what the compiler says
 NAME = "libclgraft_caffe.so"
+HEADERS = ("clgraft_caffe.h", "caffe_names.h")  # which programs need, too
+LIBRARIES = ("-lglog", "-lprotobuf", "-lpthread")  # that Caffe's headers call
 # a header, and the packages of Debian and of Fedora that hold it
 NEEDED = (
     ("caffe/layer.hpp", "libcaffe-dev (or CAFFE_ROOT=/folder/of/caffe)", "caffe-devel"),
@@ -44,25 +46,26 @@ Name: clgraft_caffe
 Description: clgraft's layers for Caffe
 Version: {version}
 Requires: clgraft
-Cflags: -I${{prefix}}
-Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -Wl,--no-as-needed -lclgraft_caffe -Wl,--as-needed
+Cflags: -I${{prefix}} -include ${{prefix}}/caffe_names.h {options}
+Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -Wl,--no-as-needed -lclgraft_caffe -Wl,--as-needed {libraries}
 """
 CMAKE = """\
 # find_package(clgraft_caffe): nets of a program that is linked to clgraft::caffe know clgraft's layers.
 if(NOT TARGET clgraft::caffe)
   add_library(clgraft::runtime SHARED IMPORTED)
   set_target_properties(clgraft::runtime PROPERTIES
-    IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/libclgraft.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}")
+    IMPORTED_LOCATION "${{CMAKE_CURRENT_LIST_DIR}}/libclgraft.so"
+    INTERFACE_INCLUDE_DIRECTORIES "${{CMAKE_CURRENT_LIST_DIR}}")
   add_library(clgraft::layers SHARED IMPORTED)
   set_target_properties(clgraft::layers PROPERTIES
-    IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/libclgraft_caffe.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"
+    IMPORTED_LOCATION "${{CMAKE_CURRENT_LIST_DIR}}/libclgraft_caffe.so"
+    INTERFACE_INCLUDE_DIRECTORIES "${{CMAKE_CURRENT_LIST_DIR}}"
     IMPORTED_LINK_DEPENDENT_LIBRARIES clgraft::runtime)
   add_library(clgraft::caffe INTERFACE IMPORTED)
   # programs call nothing of it: it must be linked all the same
   set_target_properties(clgraft::caffe PROPERTIES
-    INTERFACE_LINK_LIBRARIES "-Wl,--no-as-needed;clgraft::layers;-Wl,--as-needed;clgraft::runtime")
+    INTERFACE_COMPILE_OPTIONS "SHELL:-include \\"${{CMAKE_CURRENT_LIST_DIR}}/caffe_names.h\\"{options}"
+    INTERFACE_LINK_LIBRARIES "-Wl,--no-as-needed;clgraft::layers;-Wl,--as-needed;clgraft::runtime{libraries}")
 endif()
 """
 
@@ -190,13 +193,23 @@ def make(folder: Path, root: str | None = None, extra: tuple[str, ...] = ()) -> 
         # as one file: most of the compiler's time goes into Caffe's headers
         Path(scratch, "all.cpp").write_text("".join(f'#include "{name}"\n' for name in (*caffe.sources, *FILES)))
         command += ["-shared", f"{scratch}/all.cpp"]
-        command += [str(runtime), str(caffe.library), "-lglog", "-lprotobuf", "-ldl", "-lpthread"]
+        command += [str(runtime), str(caffe.library), *LIBRARIES, "-ldl"]
         command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{caffe.library.parent}"]
         make_library("native", "C++", command, folder / NAME, MOST_SHOWN)
-    shutil.copy(SOURCES / "clgraft_caffe.h", folder)
-    (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=embed.recipe.version()))
-    (folder / "clgraft_caffe-config.cmake").write_text(CMAKE)
+    _describe(folder, caffe)
     return folder / NAME
+
+
+def _describe(folder: Path, caffe: Caffe) -> None:
+    """Write what programs with nets of this Caffe are compiled with: headers, and files for pkg-config and CMake."""
+    for name in HEADERS:
+        shutil.copy(SOURCES / name, folder)
+    libraries = (str(caffe.library), f"-Wl,-rpath,{caffe.library.parent}", *LIBRARIES)
+    options, links = (" ".join(word.replace(" ", r"\ ") for word in words) for words in (caffe.options, libraries))
+    version = embed.recipe.version()
+    (folder / "clgraft_caffe.pc").write_text(PKG_CONFIG.format(version=version, options=options, libraries=links))
+    options, links = ("".join(f";{word}" for word in words) for words in (caffe.options, libraries))
+    (folder / "clgraft_caffe-config.cmake").write_text(CMAKE.format(options=options, libraries=links))
 
 
 def _multiarch() -> str:

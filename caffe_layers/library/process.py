@@ -41,7 +41,7 @@ def find(root: str | None = None) -> Path:
     """Return the library, which is made if there is none for this Caffe yet.
 
     `CLGRAFT_CAFFE_LIBRARY` names one; else it lies in clgraft's cache, and is made anew when Caffe's library, clgraft
-    or Python change.
+    or Python change, or when others may write to it.
 
     Raises
     ------
@@ -54,18 +54,23 @@ def find(root: str | None = None) -> Path:
             raise BuildError(f"[native] got {VARIABLE}={named}, expected a file of clgraft.caffe_layers.native")
         return Path(named).resolve()
     caffe = build.find_caffe(root)
-    base = drivers.cache_folder()
-    if base is None:
+    folder = drivers.cache_folder("caffe", _stamp(caffe))
+    if folder is None:
         raise BuildError(f"[native] got no cache (CLGRAFT_CACHE), expected {VARIABLE} to name {build.NAME} then")
-    found = base / "caffe" / _stamp(caffe) / build.NAME
-    if not found.exists():
-        found.parent.mkdir(parents=True, exist_ok=True)
-        with (found.parent / "lock").open("w") as lock:  # several processes may want it at the same time
+    if not _is_made(folder):
+        with (folder / "lock").open("w") as lock:  # several processes may want it at the same time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not found.exists():
-                log.warning("clgraft: making %s for %s, once", found, caffe.library)
-                build.make(found.parent, root)
-    return found
+            if not _is_made(folder):
+                log.warning("clgraft: making %s for %s, once", folder / build.NAME, caffe.library)
+                build.make(folder, root)
+                for path in folder.iterdir():
+                    path.chmod(path.stat().st_mode & ~drivers.OTHERS_WRITE)
+    return folder / build.NAME
+
+
+def _is_made(folder: Path) -> bool:
+    """Return whether the library is there with the one that it needs, and both are this user's alone, as programs are."""
+    return all(drivers.owned(folder / name) for name in (build.NAME, build.embed.NAME))
 
 
 def check_types(given: str) -> None:
@@ -141,6 +146,7 @@ def _stamp(caffe: build.Caffe) -> str:
     digest.update(repr(build.types()).encode())
     digest.update(f"{caffe.library.stat().st_mtime_ns} {os.environ.get('CXX')} {os.environ.get('CXXFLAGS')}".encode())
     sources = [*build.SOURCES.iterdir(), *build.embed.HERE.glob("*.[ch]"), build.embed.HERE / "embedded.py"]
+    sources += [Path(build.__file__), Path(build.embed.__file__)]
     for path in sorted(sources):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clgraft.caffe_layers.swap.files import is_solver, naming, restore_file, swap_file
+from clgraft.caffe_layers.swap.files import is_solver, naming, net_of, restore_file, swap_file
 from clgraft.caffe_layers.swap.net import swap_back, swap_net
 from clgraft.caffe_layers.swap.regions import Region
 from clgraft.caffe_layers.swap.report import Report, Row
@@ -16,6 +16,7 @@ __all__ = [
     "SwapError",
     "is_solver",
     "naming",
+    "net_of",
     "restore_file",
     "swap_back",
     "swap_file",

@@ -19,6 +19,9 @@ _NET_ONLY = {"name", "layer", "layers", "input", "input_shape", "input_dim", "fo
 _NETS = ("net", "train_net", "test_net")
 _PREFIX = "snapshot_prefix"
 _INLINE = ("net_param", "train_net_param", "test_net_param")
+# what names or holds the net of a phase, and what chooses its layers
+_OF_TRAINING = (("train_net_param", "train_net", "net_param", "net"), "train_state")
+_OF_TESTING = (("test_net_param", "test_net", "net_param", "net"), "test_state")
 _WAS = re.compile(r"""  # clgraft was ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
 _UNMATCHED = ("no layer matches ", "no blob matches ")
 
@@ -38,6 +41,37 @@ def is_solver(text: str) -> bool:
     """Return whether a prototxt is a solver; a text that may be a net is taken for one."""
     names = {item.name for item in Document(text).root.fields}
     return bool(names - {"debug_info"}) and not names & _NET_ONLY
+
+
+def net_of(source: Path, training: bool = True) -> tuple[str, Path]:
+    """Return the text of a net's file, or of the net that a solver's file trains or, first, tests; and where it is.
+
+    Paths inside a solver start from the working directory, as in Caffe.
+
+    Raises
+    ------
+    PrototxtError, SwapError
+        If the file is neither, or the net cannot be read; names file, line and column.
+    """
+    text = read_text(source)
+    with naming(source):
+        if not is_solver(text):
+            return text, source
+        document = Document(text)
+    names, state = _OF_TRAINING if training else _OF_TESTING
+    found = [value for name in names for value in document.root.values(name)]
+    if not found or (training and len(found) > 1):
+        raise SwapError(f"[swap] got the solver {source} with {len(found)} of {', '.join(names)}, expected one")
+    if isinstance(found[0], Message):
+        net, place = document.text[found[0].start + 1 : found[0].end - 1], source
+    else:
+        place = _net_file(document, found[0], source, Path())
+        net = read_text(place)
+        with naming(place):
+            if is_solver(net):
+                raise PrototxtError("got a solver, expected a net")
+    states = document.root.messages(state)
+    return (f"{net}\nstate {document.span(states[0])}\n" if states else net), place
 
 
 def swap_file(
@@ -153,12 +187,7 @@ def _swap_solver(
             continue
         native = root / value.value
         if native not in moved:
-            if not native.is_file():
-                line, column = document.place(value.start)
-                raise SwapError(
-                    f"[swap] {source}: line {line}, column {column}: got {value.raw}, which is not in "
-                    f"{root.resolve()}; expected a path from the folder in which the solver is run"
-                )
+            _net_file(document, value, source, root)
             moved[native] = _free_name(target.parent, native, outputs)
             net = read_text(native)
             with naming(native):
@@ -223,6 +252,24 @@ def _paths(document: Document) -> list[tuple[str, Scalar]]:
     names = (*_NETS, _PREFIX)
     found = [(name, value) for name in names for value in document.root.values(name) if isinstance(value, Scalar)]
     return sorted(found, key=lambda pair: pair[1].start)
+
+
+def _net_file(document: Document, value: Scalar, source: Path, root: Path) -> Path:
+    """Return the file of a net that a solver names.
+
+    Raises
+    ------
+    SwapError
+        If it does not exist.
+    """
+    found = root / value.value
+    if not found.is_file():
+        line, column = document.place(value.start)
+        raise SwapError(
+            f"[swap] {source}: line {line}, column {column}: got {value.raw}, which is not in "
+            f"{root.resolve()}; expected a path from the folder in which the solver is run"
+        )
+    return found
 
 
 def _inline_nets(document: Document) -> list[Message]:

@@ -32,6 +32,7 @@ from clgraft.core.errors import BuildError
 
 HERE = Path(__file__).resolve().parent
 VERSION = "{}.{}".format(*sys.version_info)
+NAME = "libclgraft.so"
 PKG_CONFIG = """\
 prefix=${{pcfiledir}}
 
@@ -109,7 +110,7 @@ def make(folder: Path) -> Path:
     command += [f"-DCLG_PYTHON={json.dumps(sys.executable)}"]
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / "libclgraft.so"
+    library = folder / NAME
     with tempfile.TemporaryDirectory() as scratch:
         generated = Path(scratch, "embedded.c")
         with contextlib.redirect_stdout(io.StringIO()):

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -33,14 +34,15 @@ INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb
 PINNING = {"POCL_AFFINITY": "1", "DPCPP_CPU_CU_AFFINITY": "spread", "DPCPP_CPU_PLACES": "threads"}
 
 POCL_ROOM = 4 * 2**20  # bytes without which a folder is not given to PoCL
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 problems: list[str] = []  # runtimes that could not be used, and why
 _prepared: list[bool] = []
 _pocl_forgets: list[bool] = []  # its cache lies in a folder that goes when the process ends
 
 
-def cache_folder() -> Path | None:
-    """Return the user's clgraft cache folder, made on first use; None if there is none.
+def cache_folder(*below: str) -> Path | None:
+    """Return the user's clgraft cache folder, or the one below it, made on first use; None if there is none.
 
     ``CLGRAFT_CACHE`` names it (``off``: no cache), else ``XDG_CACHE_HOME`` or ``~/.cache`` holds it. A folder that
     cannot be made or that others may change is not used; a warning says why and what to do, once.
@@ -49,14 +51,15 @@ def cache_folder() -> Path | None:
     if chosen == "off":
         return None
     folder = Path(chosen) if chosen else _home_cache() / "clgraft"
-    return folder if made_private(folder) else None
+    places = itertools.accumulate(below, Path.joinpath, initial=folder)
+    return folder.joinpath(*below) if all(made_private(place) for place in places) else None
 
 
 def made_private(folder: Path) -> bool:
     """Return whether a folder of the cache can be used, and make it where it is missing; if not, say why, once."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reason = refusal(folder)
+        reason = refusal(folder) or exposure(folder)
     except OSError as error:
         reason = f"it cannot be made ({error.strerror}): set CLGRAFT_CACHE to a folder that can"
     if reason:
@@ -181,9 +184,25 @@ def refusal(path: Path) -> str:
         return "it is neither a folder nor a regular file; remove it"
     if found.st_uid != os.getuid():
         return f"it belongs to user {found.st_uid}, not to {os.getuid()}; set CLGRAFT_CACHE to a folder of your own"
-    if found.st_mode & 0o022:
+    if found.st_mode & OTHERS_WRITE:
         return f"others may write to it; run `chmod go-w {path}`"
     return ""
+
+
+def exposure(folder: Path) -> str:
+    """Return which folder above lets others put one of theirs in this one's place; empty if none does."""
+    own, trusted, reason = os.getuid(), (0, os.getuid(), os.stat("/").st_uid), ""
+    for parent in folder.resolve().parents:
+        found = parent.stat()
+        if found.st_uid == own and not found.st_mode & 0o077:
+            reason = ""  # others do not get to what is below
+        elif found.st_uid not in trusted:
+            reason = f"it lies below {parent}, which belongs to user {found.st_uid}; set CLGRAFT_CACHE to another folder"
+        elif not found.st_mode & stat.S_ISVTX and (
+            found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != os.getgid())
+        ):
+            reason = f"it lies below {parent}, which others may write to; run `chmod go-w {parent}`"
+    return reason
 
 
 def owned(path: Path) -> bool:

@@ -32,11 +32,7 @@ STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # these steer nothing th
 
 def folder() -> Path | None:
     """Return the folder of the programs, made on first use; None if there is none."""
-    base = runtimes.cache_folder()
-    if base is None:
-        return None
-    programs = base / FOLDER
-    return programs if runtimes.made_private(programs) else None
+    return runtimes.cache_folder(FOLDER)
 
 
 def steering() -> list[tuple[str, str]]:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from clgraft.caffe_layers.prototxt import schema
-from clgraft.caffe_layers.swap import is_solver, naming, swap_net
-from clgraft.caffe_layers.swap.storage import read_text
+from clgraft.caffe_layers.swap import naming, net_of, swap_net
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.plugins.command_line.check.runner import CheckRow, relative_error
 from clgraft.plugins.plugin import PluginError
@@ -31,14 +30,14 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     Parameters
     ----------
     path : str
-        A net.
+        A net, or a solver that names one.
     phase : str
         ``train`` or ``test``.
     repeats : int
         How often each layer is timed.
     """
-    caffe, native_text = opened(path)
-    with naming(Path(path)):
+    caffe, native_text, place = opened(path, phase)
+    with naming(place):
         swapped_text, report = swap_net(native_text)
     if not report.swapped:
         raise PluginError(f"[caffe] got {path}, in which no layer has an OpenCL counterpart")
@@ -173,23 +172,21 @@ def _labels(text: str) -> set[str]:
     return {layer.bottom[1] for layer in layers if layer.type.endswith(ending) and len(layer.bottom) > 1}
 
 
-def opened(path: str) -> tuple[Any, str]:
-    """Return Caffe's module and the text of a net, which computes gradients even without a loss.
+def opened(path: str, phase: str) -> tuple[Any, str, Path]:
+    """Return Caffe's module, the text of a net, which computes gradients even without a loss, and the net's file.
 
     Raises
     ------
     PluginError
-        If Caffe cannot be imported, or the file is a solver.
+        If Caffe cannot be imported.
     """
     try:
         import caffe
     except (ImportError, OSError) as error:
         raise PluginError(f"[caffe] Caffe is needed to check a net and cannot be imported: {error}") from None
-    text = read_text(Path(path))
-    with naming(Path(path)):
-        if is_solver(text):
-            raise PluginError(f"[caffe] got the solver {path}, expected a net")
-        return caffe, _forced(upgrade(text).text)
+    text, place = net_of(Path(path), phase == "train")
+    with naming(place):
+        return caffe, _forced(upgrade(text).text), place
 
 
 def _forced(text: str) -> str:

@@ -32,14 +32,14 @@ def rows(path: str, phase: str = "train", repeats: int = 3) -> Iterator[CheckRow
     Parameters
     ----------
     path : str
-        A net.
+        A net, or a solver that names one.
     phase : str
         ``train`` or ``test``.
     repeats : int
         How often a pass of each net is timed.
     """
-    caffe, native_text = opened(path)
-    with naming(Path(path)):
+    caffe, native_text, place = opened(path, phase)
+    with naming(place):
         by_layer, _ = swap_net(native_text)
         by_region, report = swap_net(native_text, regions=True)
     if not report.regions:

@@ -55,7 +55,13 @@ class CaffePlugin(Plugin):
         else:
             text, reports = self._as_text(request, chosen)
         changed = sum(len(report.swapped) for report in reports)
-        return SwapResult("\n\n".join(map(str, reports)), changed, text)
+        report = "\n\n".join(map(str, reports))
+        if request.native and changed:
+            report += (
+                "\nonly processes with clgraft's C++ layers know these types: clgraft caffe, or import "
+                "clgraft.caffe_layers.native"
+            )
+        return SwapResult(report, changed, text)
 
     def add_check_arguments(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument("--phase", choices=["train", "test"], default="train", help="of a net (default: train)")

@@ -13,21 +13,28 @@ import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from clgraft.caffe_layers.library import build, process
 from clgraft.core.errors import BuildError, ClgraftError
-from clgraft.plugins.caffe import embedded
+from clgraft.plugins.caffe import embedded, files
 
 # the first protobuf that refuses message classes as old as Caffe's, unless it runs in pure Python
 _STRICT_PROTOBUF = 4
 REPLACED = "CLGRAFT_CAFFE_REPLACE"
+REGIONS = "CLGRAFT_CAFFE_REGIONS"
 
 _DESCRIPTION = """Run Caffe's own command, such as caffe train, with clgraft's layers. Nets need no change: a library
 of C++ layers, which is made on first use, serves the types that clgraft has. Nets of clgraft swap load as well, because
 the Python that caffe embeds gets the packages of this installation. Everything after the first word goes to caffe as it
 is."""
 _EXAMPLES = """
+what caffe can do:
+  train          train or fine-tune     -solver FILE [-weights FILE | -snapshot FILE]
+  test           score a model          -model FILE -weights FILE [-iterations N]
+  time           time each layer        -model FILE [-iterations N]
+  device_query   describe CUDA's GPUs   -gpu N
+
 examples:
   clgraft caffe train -solver solver.prototxt -weights start.caffemodel
   clgraft caffe test -model train_val.prototxt -weights trained.caffemodel
@@ -57,9 +64,15 @@ def add_command(commands: Any) -> None:
         metavar="T,T",
         help=f"Caffe's types that C++ layers serve: all, some, or none (default: {REPLACED}, else all)",
     )
-    parser.add_argument("action", metavar="train|test|time|...", help="what caffe is to do")
+    parser.add_argument("action", metavar="train|test|time|...", help="what caffe is to do, see below")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of caffe's own")
     parser.set_defaults(run=run)
+
+    def error(message: str) -> NoReturn:
+        parser.print_help(sys.stderr)
+        parser.exit(2, f"\n{parser.prog}: error: {message}\n")
+
+    parser.error = error  # type: ignore[method-assign]  # a usage alone would not say what caffe can do
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,10 +84,20 @@ def run(options: argparse.Namespace) -> int:
         When there is no caffe command.
     """
     binary = find_binary(options.binary)
+    loading = cpp_layers(binary, options.replace, os.environ)
+    arguments, notes = options.arguments, []
+    if options.action == "train":
+        arguments, note = files.for_cpu(binary, arguments)
+        notes.append(note)
+    if not loading:
+        notes.append(files.types_of_ours(arguments))
+    if options.action == "time":
+        notes += files.notes_on_times(arguments, bool(loading.get(REPLACED)) and bool(os.environ.get(REGIONS)))
+    for note in filter(None, notes):
+        print(f"clgraft: {note}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    made = {**environment(os.environ), **cpp_layers(binary, options.replace, os.environ)}
-    os.execve(binary, [binary, options.action, *options.arguments], made)
+    os.execve(binary, [binary, options.action, *arguments], {**environment(os.environ), **loading})
 
 
 def cpp_layers(binary: str, replace: str | None, base: Mapping[str, str]) -> dict[str, str]:

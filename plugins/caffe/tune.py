@@ -7,8 +7,7 @@ from typing import Any
 
 from clgraft import core
 from clgraft.caffe_layers.prototxt.marks import REGION
-from clgraft.caffe_layers.swap import is_solver, naming, swap_back, swap_net
-from clgraft.caffe_layers.swap.storage import read_text
+from clgraft.caffe_layers.swap import naming, net_of, swap_back, swap_net
 from clgraft.caffe_layers.swap.upgrade import upgrade
 from clgraft.core.problem import Problem
 from clgraft.plugins.caffe.check import _forced, _load
@@ -21,7 +20,7 @@ def problems(path: str, training: bool = True, passes: int = 1, regions: bool = 
     Parameters
     ----------
     path : str
-        A net, swapped or not.
+        A net, swapped or not, or a solver that names one.
     training : bool
         The phase; without it only forward.
     passes : int
@@ -33,10 +32,8 @@ def problems(path: str, training: bool = True, passes: int = 1, regions: bool = 
         import caffe
     except (ImportError, OSError) as error:
         raise PluginError(f"[caffe] Caffe is needed to read a net's shapes and cannot be imported: {error}") from None
-    text = read_text(Path(path))
-    with naming(Path(path)):
-        if is_solver(text):
-            raise PluginError(f"[caffe] got the solver {path}, expected a net")
+    text, place = net_of(Path(path), training)
+    with naming(place):
         # forced gradients concern the swap: one that was done before is done again
         native, restored = swap_back(upgrade(text).text)
         names = [row.name for row in restored.swapped] or None

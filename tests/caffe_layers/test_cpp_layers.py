@@ -235,6 +235,54 @@ def test_clgraft_caffe_needs_no_other_file(files, replace, ours):
     assert ("conv forward" in done.stderr) == ours
 
 
+def clgraft_caffe(*words, **variables) -> str:
+    """Run `clgraft caffe`; return what it and caffe say."""
+    environment = {**os.environ, "GLOG_minloglevel": "0", **variables}
+    line = [sys.executable, "-c", RUN, "caffe", *words]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+@needs_command
+def test_a_solver_for_a_gpu_trains(files, monkeypatch):
+    """As BVLC's own are; without a name for snapshots, which Caffe then takes from the solver's file."""
+    expected = losses(command("train", f"--solver={files}/own.prototxt"))
+    text = (files / "own.prototxt").read_text()
+    text = re.sub('snapshot_prefix: "[^"]*"', "", text.replace("solver_mode: CPU", "solver_mode: GPU"))
+    (files / "gpu.prototxt").write_text(text)
+    said = clgraft_caffe("train", "-solver", f"{files}/gpu.prototxt")
+    assert losses(said) == pytest.approx(expected, rel=1e-4)
+    assert "gpu.prototxt says solver_mode: GPU, and this Caffe has no GPU" in said
+    assert (files / "gpu.prototxt").read_text() == text and (files / "gpu_iter_6.caffemodel").exists()
+    assert "Cannot use GPU in CPU-only Caffe" in command("train", f"--solver={files}/gpu.prototxt", fails=True)
+
+
+@needs_command
+@pytest.mark.parametrize("kind", ["loss", "no loss", "forced"])
+def test_time_with_regions_runs_them_and_says_where(files, kind):
+    """A forward pass in front, and a backward pass if there is a loss; then two of each."""
+    text = (files / "net.prototxt").read_text()
+    if kind != "loss":
+        text = text[: text.index('layer { name: "loss"')] + "force_backward: true\n" * (kind == "forced")
+    (files / "net.prototxt").write_text(text)
+    said = clgraft_caffe(
+        *("time", "-model", f"{files}/net.prototxt", "-iterations", "2"),
+        CLGRAFT_CAFFE_REGIONS="none",
+        CLGRAFT_VERBOSE="run",
+    )
+    assert "clgraft: a region's time is shown at its last layer, forward and backward" in said
+    assert ("net.prototxt has no loss, so no gradient reaches a region" in said) == (kind == "no loss")
+    runs = [line.split(",") for line in said.splitlines() if line.startswith("clgraft,run,")]
+    assert {run[2] for run in runs} == {"graph"}
+    results = [run[3].partition(" -> ")[2].split() for run in runs]
+    gradients = [names for names in results if all(name.startswith("g") for name in names)]
+    # those of the filters, of the scales and of the dense layer, by name; without a loss those of the dense layer alone
+    passes, fewest = {"loss": (3, 5), "no loss": (2, 2), "forced": (3, 5)}[kind]
+    assert len(gradients) == passes and len(runs) == 3 + passes
+    assert all(len(names) >= fewest if kind != "no loss" else len(names) == fewest for names in gradients), gradients
+
+
 @needs_command
 def test_without_python_caffes_own_layers_run(files):
     said = command("train", f"--solver={files}/own.prototxt", replace="all", CLGRAFT_PYTHON="/no/such/python")
@@ -317,14 +365,10 @@ def test_a_program_of_the_users(tmp_path):
     """Linked by CMake: float and double against Caffe's own layers, and nets in several threads."""
     folder = process.find().parent
     (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
-    options = " ".join(build.find_caffe().options)
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(program CXX)\nset(CMAKE_CXX_STANDARD 11)\n"
-        "find_package(clgraft_caffe REQUIRED)\nfind_package(Threads REQUIRED)\n"
-        f"add_executable(program {HERE / 'program.cpp'})\ntarget_compile_options(program PRIVATE {options})\n"
-        f"target_include_directories(program PRIVATE {build.SOURCES})\n"
-        "target_compile_options(program PRIVATE -include caffe_types.hpp)\n"  # Debian 11's protobuf
-        f"target_link_libraries(program clgraft::caffe {build.find_caffe().library} glog protobuf Threads::Threads)\n"
+        "find_package(clgraft_caffe REQUIRED)\n"
+        f"add_executable(program {HERE / 'program.cpp'})\ntarget_link_libraries(program clgraft::caffe)\n"
     )
     for words in (["cmake", ".", f"-Dclgraft_caffe_DIR={folder}"], ["cmake", "--build", "."]):
         done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -359,17 +403,15 @@ def test_no_regions_form_in_nets_of_recurrent_layers(tmp_path):
 
 @needs_library
 @pytest.mark.skipif(not shutil.which("pkg-config"), reason="needs pkg-config")
-def test_pkg_config_knows_the_library(tmp_path):
-    environment = {**os.environ, "PKG_CONFIG_PATH": str(process.find().parent)}
-    question = ["pkg-config", "--cflags", "--libs", "clgraft_caffe"]
-    words = subprocess.run(question, capture_output=True, text=True, check=True, env=environment).stdout.split()
-    (tmp_path / "program.cpp").write_text(
-        '#include <cstdio>\n#include "clgraft_caffe.h"\nint main() { std::puts(clgraft_caffe_types()); }\n'
-    )
-    command_line = [*build.compiler(), "program.cpp", *words, str(build.find_caffe().library), "-o", "program"]
-    done = subprocess.run(command_line, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert ",Pooling," in subprocess.run(["./program"], capture_output=True, text=True, cwd=tmp_path).stdout
+def test_the_documented_line_compiles_a_program_with_nets(tmp_path):
+    page = (HERE.parents[1] / "docs" / "caffe.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^c\+\+ program\.cpp .*$", page, re.M)
+    shutil.copy(HERE / "program.cpp", tmp_path)
+    (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
+    os.symlink(process.find().parent, tmp_path / "FOLDER")
+    done = subprocess.run(["bash", "-ec", f"{line}; ./program net.prototxt"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "served" in done.stdout
 
 
 @needs_library
@@ -428,6 +470,52 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
         build.compiler()
     monkeypatch.setenv("CLGRAFT_CAFFE_LIBRARY", "/no/such/library")
     with pytest.raises(BuildError, match=r"got CLGRAFT_CAFFE_LIBRARY=/no/such/library, expected a file"):
+        process.find()
+
+
+@pytest.fixture
+def fake_library(monkeypatch, tmp_path):
+    """A cache of this test's own; what makes the library writes two files, as whatever umask there is wants it."""
+    made = []
+
+    def make(folder, root):
+        made.append(folder)
+        for name in (build.NAME, build.embed.NAME):
+            (folder / name).write_text("library")
+
+    monkeypatch.setattr(build, "make", make)
+    monkeypatch.setattr(build, "find_caffe", lambda root: build.Caffe(Path(__file__), (), ()))
+    monkeypatch.delenv(process.VARIABLE, raising=False)
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    before = os.umask(0)
+    yield made
+    os.umask(before)
+
+
+def test_the_library_in_the_cache_is_this_users_alone(fake_library):
+    found = process.find()
+    assert fake_library == [found.parent]
+    for path in (*found.parent.iterdir(), *list(found.parents)[:3]):
+        assert not path.stat().st_mode & 0o022, path
+    assert process.find() == found and len(fake_library) == 1
+
+
+@pytest.mark.parametrize("name", [build.NAME, build.embed.NAME])
+@pytest.mark.parametrize("fault", ["writable", "missing"])
+def test_a_library_that_others_could_have_written_is_made_anew(fake_library, name, fault):
+    path = process.find().parent / name
+    if fault == "writable":
+        path.chmod(0o666)
+    else:
+        path.unlink()
+    process.find()
+    assert len(fake_library) == 2 and not path.stat().st_mode & 0o022
+
+
+def test_a_folder_of_the_library_that_others_may_write_to_is_refused(fake_library):
+    folder = process.find().parent
+    folder.chmod(0o777)
+    with pytest.raises(BuildError, match=r"\[native\] got no cache \(CLGRAFT_CACHE\), expected CLGRAFT_CAFFE_LIBRARY"):
         process.find()
 
 

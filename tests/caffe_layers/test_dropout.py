@@ -9,6 +9,7 @@ import pytest
 
 caffe = pytest.importorskip("caffe")
 
+from clgraft.caffe_layers.swap import swap_net
 from tests.caffe_layers.caffe_nets import TEST, TRAIN, compare, gradients, inputs, layer, load
 
 SHAPE = (8, 16, 17, 19)
@@ -89,8 +90,25 @@ def test_a_new_shape_and_no_images():
         assert np.isin(net.blobs["y"].data, (0, 2)).all()
 
 
+@pytest.mark.parametrize("tops", ["y", "x"])
+def test_a_ratio_of_0_is_the_identity_as_in_caffe(tops):
+    """Caffe's own layer draws random numbers, of which none drops an element."""
+    compare("Dropout", RATIO % 0, {"x": (2, 3, 5, 7)}, tops=[tops], phase=TRAIN)
+
+
 @pytest.mark.python_layers
-@pytest.mark.parametrize("ratio", [0, 1, -0.5])
+def test_a_ratio_of_0_in_a_region():
+    text = inputs({"x": (2, 3)}) + layer("Dropout", RATIO % 0, ours=False)
+    text += layer("Power", "power_param { scale: 2 }", ours=False, name="twice", bottoms=["y"], tops=["z"])
+    swapped, report = swap_net(text + "force_backward: true", regions=True)
+    assert report.regions
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = gradients(load(swapped), {"x": x}, {"z": x + 1})
+    assert np.array_equal(found["z data"], 2 * x) and np.array_equal(found["x diff"], 2 * (x + 1))
+
+
+@pytest.mark.python_layers
+@pytest.mark.parametrize("ratio", [1, -0.5])
 def test_impossible_ratios_are_refused(ratio):
-    with pytest.raises(Exception, match=r"\[dropout\] got dropout_ratio .*, expected a number between 0 and 1"):
+    with pytest.raises(Exception, match=r"\[dropout\] got dropout_ratio .*, expected a number from 0 to below 1"):
         make(RATIO % ratio)

@@ -117,6 +117,84 @@ def test_finding_the_binary(tmp_path, monkeypatch):
     assert run.find_binary() == str(binary)
 
 
+def test_without_words_it_says_what_caffe_can_do(capsys):
+    for words in ([], ["--replace", "none"]):
+        with pytest.raises(SystemExit) as caught:
+            parse(*words)
+        assert caught.value.code == 2
+        out, err = capsys.readouterr()
+        assert not out and err.startswith("usage: clgraft caffe") and "clgraft caffe: error: the following" in err
+        for action in ("train  ", "test  ", "time  ", "device_query  ", "--replace", "clgraft caffe test -model"):
+            assert action in err
+
+
+ECHO = "#!/bin/sh\n# {said}\nfor word; do case $word in *prototxt|*/fd/*) cat ${{word#*=}};; esac; done\n"
+
+
+@pytest.fixture
+def caffe_command(tmp_path, monkeypatch, capfd):
+    """A caffe that prints the files that it is called with; return what it prints, and what clgraft does."""
+    monkeypatch.chdir(tmp_path)
+    binary = tmp_path / "caffe"
+
+    def call(*words, said: str = "Cannot use GPU in CPU-only Caffe: check mode.", **environment):
+        binary.write_text(ECHO.format(said=said))
+        binary.chmod(0o755)
+        code = (
+            "import argparse; from clgraft.plugins.caffe import run; parser = argparse.ArgumentParser();"
+            "run.add_command(parser.add_subparsers()); options = parser.parse_args(); options.run(options)"
+        )
+        line = [sys.executable, "-c", code, "caffe", "--binary", str(binary), *words]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+
+    return call
+
+
+@pytest.mark.parametrize("words", [("-solver", "a/s.prototxt"), ("--solver=a/s.prototxt",), ("-solver=a/s.prototxt",)])
+@pytest.mark.parametrize("mode", ["GPU", "1"])
+def test_a_solver_for_a_gpu_runs_on_a_cpu_where_caffe_has_no_gpu(caffe_command, tmp_path, words, mode):
+    text = f'net: "net.prototxt"\nsolver_mode: {mode} # fast\nsnapshot_prefix: "made/by"\n'
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "s.prototxt").write_text(text)
+    seen, said = caffe_command("train", *words)
+    assert seen == text.replace(mode, "CPU")
+    assert "clgraft: a/s.prototxt says solver_mode: GPU, and this Caffe has no GPU: its copy in this run says CPU" in said
+    assert (tmp_path / "a" / "s.prototxt").read_text() == text and os.listdir(tmp_path / "a") == ["s.prototxt"]
+    seen, said = caffe_command("train", *words, said="nothing about it")
+    assert seen == text and "solver_mode" not in said
+
+
+@pytest.mark.parametrize(
+    "prefix, made", [("", 'snapshot_prefix: "a/s"'), ('snapshot_prefix: "a"', 'snapshot_prefix: "a/s"')]
+)
+def test_the_copy_of_a_solver_keeps_the_names_of_its_snapshots(caffe_command, tmp_path, prefix, made):
+    """Caffe names them after the solver's file if the solver names a folder or nothing."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "s.prototxt").write_text(f"base_lr: 0.1 solver_mode: GPU {prefix}")
+    seen, _ = caffe_command("train", "-solver", "a/s.prototxt")
+    assert "solver_mode: CPU" in seen and made in seen and seen.count("snapshot_prefix") == 1
+
+
+def test_solvers_that_stay_as_they_are(caffe_command, tmp_path):
+    for text in ("base_lr: 0.1 solver_mode: CPU", "base_lr: 0.1", "solver_mode: {", "layer { name: 'GPU' }"):
+        (tmp_path / "s.prototxt").write_text(text)
+        seen, said = caffe_command("train", "-solver", "s.prototxt")
+        assert seen == text and "solver_mode" not in said
+
+
+@pytest.mark.parametrize("kind", ["OclConvolution", "OclReLU"])
+def test_types_that_caffe_will_not_know_are_hinted_at(caffe_command, tmp_path, kind):
+    (tmp_path / "net.prototxt").write_text(f'layer {{ name: "a" type: "{kind}" bottom: "x" top: "y" }}')
+    (tmp_path / "s.prototxt").write_text('train_net: "net.prototxt" base_lr: 0.1')
+    for words in (("time", "-model", "net.prototxt"), ("train", "-solver", "s.prototxt")):
+        _, said = caffe_command(*words)
+        assert f"clgraft: net.prototxt names the type {kind}, which only C++ layers have" in said
+    (tmp_path / "net.prototxt").write_text('layer { name: "a" type: "Convolution" bottom: "x" top: "y" }')
+    assert "names the type" not in caffe_command("time", "-model", "net.prototxt")[1]
+
+
 def test_the_binary_takes_the_place_of_clgraft(tmp_path):
     """Its output and status are caffe's own."""
     binary = tmp_path / "caffe"

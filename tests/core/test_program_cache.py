@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -362,3 +363,40 @@ def test_a_refused_folder_is_one_warning_with_the_remedy(context, tmp_path, monk
     with logged(rf"{place} is not used, so kernels are compiled anew in every process: .*({reason})") as texts:
         assert [answer(context, 95), answer(context, 95)] == [95, 95]
         assert len(texts) == 1
+
+
+@pytest.fixture
+def reachable():
+    """A folder that others get to, which those of tests are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize(
+    "above, below, used", [(0o777, 0o755, False), (0o1777, 0o755, True), (0o700, 0o777, True), (0o755, 0o777, False)]
+)
+def test_folders_above_that_others_may_write_to(context, reachable, monkeypatch, above, below, used):
+    """There they could put a folder of theirs in the cache's place."""
+    place = reachable / "above" / "below" / "cache"
+    place.parent.mkdir(parents=True)
+    place.parent.chmod(below)
+    place.parents[1].chmod(above)
+    monkeypatch.setenv("CLGRAFT_CACHE", str(place))
+    expected = r"lies below (.*), which others may write to; run `chmod go-w \1`"
+    with logged("" if used else expected) as texts:
+        assert answer(context, 96) == 96
+        assert len(texts) == (not used)
+    assert (place / program_cache.FOLDER).is_dir() == used
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a folder to another user")
+def test_a_folder_above_that_belongs_to_another_user(context, reachable, monkeypatch):
+    above = reachable / "theirs"
+    above.mkdir(mode=0o755)
+    os.chown(above, 12345, -1)
+    monkeypatch.setenv("CLGRAFT_CACHE", str(above / "cache"))
+    with logged(f"lies below {above}, which belongs to user 12345; set CLGRAFT_CACHE to another folder") as texts:
+        assert answer(context, 97) == 97
+        assert len(texts) == 1
+    assert not (above / "cache" / program_cache.FOLDER).exists()

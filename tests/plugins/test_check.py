@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -159,6 +160,90 @@ def test_regions_in_caffe_pass(net, phase, capfd):
     out = capfd.readouterr().out
     assert ": blob " in out
     assert ": gradient of parameter 0 of conv1" in out
+    assert "FAIL" not in out
+
+
+SMALL = """
+layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 4 bias_term: false } }
+layer { name: "more" type: "TanH" bottom: "ip" top: "more" include { stage: "more" } }
+layer { name: "relu" type: "ReLU" bottom: "ip" top: "relu" %s }
+layer { name: "tanh" type: "TanH" bottom: "relu" top: "tanh" }
+"""
+
+
+@pytest.fixture
+def solver(tmp_path, monkeypatch):
+    """Write a solver, and in the folder below it nets that only their layers' types tell apart."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "net.prototxt").write_text(SMALL % "include { phase: TRAIN }")
+    (tmp_path / "nets" / "other.prototxt").write_text(SMALL.replace("ReLU", "ELU") % "")
+
+    def write(text: str) -> Path:
+        (tmp_path / "nets" / "solver.prototxt").write_text(f"{text}\nbase_lr: 0.1\n")
+        return Path("nets/solver.prototxt")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "text, trained, tested",
+    [
+        ('net: "nets/net.prototxt"', "ReLU", "ReLU"),
+        ('train_net: "nets/net.prototxt" test_net: "nets/other.prototxt"', "ReLU", "ELU"),
+        ('train_net: "nets/other.prototxt" test_net: "nets/net.prototxt"', "ELU", "ReLU"),
+        (f"net_param {{ {SMALL % ''} }}", "ReLU", "ReLU"),
+        (f"train_net_param < {SMALL % ''} > test_net: 'nets/other.prototxt'", "ReLU", "ELU"),
+        ('net: "nets/net.prototxt" train_state { stage: "more" }', "stage: \"more\" }", "ReLU"),
+    ],
+)
+def test_the_net_of_a_solver(solver, text, trained, tested):
+    from clgraft.caffe_layers.prototxt import schema
+    from clgraft.caffe_layers.swap import net_of
+
+    path = solver(text)
+    for training, expected in ((True, trained), (False, tested)):
+        found, _ = net_of(path, training)
+        assert schema.parse("NetParameter", found).layer[1].name == "ip"
+        assert expected in found
+    assert net_of(Path("nets/net.prototxt")) == (SMALL % "include { phase: TRAIN }", Path("nets/net.prototxt"))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ('net: "net.prototxt"', 'line 1, column 6: got "net.prototxt", which is not in'),
+        ("max_iter: 3", "solver.prototxt with 0 of train_net_param, train_net, net_param, net, expected one"),
+        ('net: "nets/net.prototxt" train_net: "nets/other.prototxt"', "solver.prototxt with 2 of"),
+        ('net: "nets/solver.prototxt"', "nets/solver.prototxt: got a solver, expected a net"),
+    ],
+)
+def test_a_solver_without_a_net_is_refused(solver, text, words):
+    from clgraft.caffe_layers.swap import net_of
+    from clgraft.core.errors import ClgraftError
+
+    with pytest.raises(ClgraftError, match=re.escape(words)):
+        net_of(solver(text))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("caffe") is None, reason="Caffe is not installed for this Python")
+@pytest.mark.parametrize(
+    "command, shown",
+    [
+        (["check", "--repeats", "1"], "relu (ELU): gradient"),
+        (["check", "--repeats", "1", "--regions"], "gradient of parameter 0 of ip"),
+        (["profile", "--passes", "1"], "pointwise"),
+        (["warm", "--train"], "problems on"),
+        (["tune", "--budget", "20"], "problems"),
+    ],
+)
+def test_commands_take_a_solver(solver, command, shown, capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
+    path = solver('net: "nets/other.prototxt"')
+    assert main([command[0], str(path), *command[1:]]) in (0, 3)
+    out = capfd.readouterr().out
+    assert shown in out, out
     assert "FAIL" not in out
 
 

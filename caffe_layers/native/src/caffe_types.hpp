@@ -2,21 +2,11 @@
 #ifndef CLGRAFT_CAFFE_TYPES_HPP
 #define CLGRAFT_CAFFE_TYPES_HPP
 
-#include <google/protobuf/stubs/common.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
-#if GOOGLE_PROTOBUF_VERSION == 3012004
-// Debian 11's caffe.pb.h was made by protobuf 3.12.3, which has two names that 3.12.4, its libprotobuf-dev, has not.
-namespace google {
-namespace protobuf {
-typedef const std::string &ConstStringParam;
-}
-}  // namespace google
-#define AuxiliaryParseTableField AuxillaryParseTableField
-#endif
+#include "caffe_names.h"  // in front of Caffe's own
 
 #include "caffe/blob.hpp"
 #include "caffe/layer.hpp"
