@@ -25,6 +25,11 @@ class Peaks:
     flops: float
     bandwidth: float
 
+    def change(self, other: Peaks) -> float:
+        """Return by how much the other peaks differ, the larger change of both: 0.25 for a quarter more or less."""
+        pairs = ((self.flops, other.flops), (self.bandwidth, other.bandwidth))
+        return max(max(pair) / min(pair) - 1 for pair in pairs)
+
     def __str__(self) -> str:
         return f"{self.flops / 1e9:.0f} GFLOPS float32, copy {self.bandwidth / 1e9:.1f} GB/s"
 

@@ -127,3 +127,9 @@ def test_runs_are_counted_wherever_they_come_from(context, rng):
     with context.watched() as work, pytest.raises(core.ArgumentError):
         plan.run(**{**arrays, "x": arrays["x"][:1]})
     assert work == []
+
+
+def test_peaks_that_change_during_a_run_are_told() -> None:
+    start = Peaks(2e11, 2e10)
+    assert start.change(start) == 0
+    assert start.change(Peaks(1e11, 2e10)) == start.change(Peaks(4e11, 1.5e10)) == 1

@@ -169,6 +169,7 @@ def _measure(options: argparse.Namespace) -> Results:
         for name, cases, own in jobs:
             served |= run.against(known[name], cases, own)
         run.alone([case for case in work if case.text not in served])
+    results.drift = found.change(peaks.measure(context))
     report.print_sums(results, sys.stdout)
     return results
 

@@ -17,6 +17,7 @@ from clgraft.plugins.command_line.bench.timing import geometric_mean
 from clgraft.plugins.plugin import PluginError
 
 NO_PEER = "-"  # the peer of rows that measure ours alone
+STEADY = 0.1  # the change of peaks during a run that is no more than noise
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ class Results:
     peers : dict of str to str
         Versions by name.
     peak_flops, peak_bandwidth : float
-        Measured in the same run.
+        Measured at the start of the same run; floors follow from them.
+    drift : float
+        How much higher or lower one of the peaks was at the end, 0.25 for a quarter: on a machine whose speed changed
+        shares of the floor are rough.
     threads : int
         Cores of the process.
     command : str
@@ -115,6 +119,7 @@ class Results:
     peers: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     processor: str = ""
+    drift: float = 0.0
     modes: dict[str, str] = field(default_factory=dict)
     peer_threads: dict[str, Threads] = field(default_factory=dict)
 
@@ -131,6 +136,8 @@ class Results:
     def conditions(self) -> str:
         """Return where and how it was measured: what every table of its figures says."""
         where = f"{self.processor or 'processor not recorded'}, {self.cores}; {self.runtime}; float32"
+        if self.drift > STEADY:
+            where += f"; peaks changed by {self.drift:.0%} during the run, so shares of the floor are rough"
         peers = (", ".join(filter(None, (self.threads_of(peer), self.modes.get(peer)))) for peer in self.peers)
         return "; ".join([where, *(f"{peer}: {words}" for peer, words in zip(self.peers, peers))])
 
