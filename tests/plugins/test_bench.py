@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +18,19 @@ from clgraft import core
 from clgraft.core import parse
 from clgraft.core.planning.floor import floor
 from clgraft.core.tuning import problem_sets, rows
-from clgraft.plugins.command_line.bench import core_operators, operators, peaks, peers, report, threads, timing
+from clgraft.plugins.command_line.bench import (
+    core_operators,
+    operators,
+    peaks,
+    peer_threads,
+    peers,
+    report,
+    threads,
+    timing,
+)
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS, cases, group_of, set_names
 from clgraft.plugins.command_line.bench.named import LoneCase, named
+from clgraft.plugins.command_line.bench.peer_threads import Threads, Trial
 from clgraft.plugins.command_line.bench.results import Results, Row, summaries
 from clgraft.plugins.command_line.bench.timing import compare
 from clgraft.plugins.command_line.main import main
@@ -88,8 +101,8 @@ def test_a_side_that_computes_something_else_is_not_measured(monkeypatch):
     sides = peers.sides("numpy", case)
     wrong = peers.Side(sides["clgraft"].forward, None, lambda: [1.001 * sides["clgraft"].results()[0]])
     monkeypatch.setattr(peers, "sides", lambda peer, case: {**sides, "clgraft": wrong})
-    (only,) = operators.measure([case], ["numpy"], 0.01)
-    assert isinstance(only, str) and "differ" in only
+    (only,) = operators.measure(case, "numpy", 0.01)
+    assert isinstance(only, operators.Missing) and "differ" in str(only) and only.served
 
 
 def test_timing_is_interleaved():
@@ -118,7 +131,7 @@ def test_the_faster_layout_of_a_peer_is_taken(monkeypatch):
     monkeypatch.setattr(
         operators, "compare", lambda calls, seconds: {n: timing.Timing(median[n], 0.5, 0.1) for n in calls}
     )
-    (only,) = operators.measure([case], ["numpy"], 0.01)
+    (only,) = operators.measure(case, "numpy", 0.01)
     assert (only.native, only.ours, only.layout) == (2.0, 1.0, "other")
     assert report.line(only).endswith("other")
     both = [replace(only, peer="mxnet", layout=layout) for layout in ("one", "other")]
@@ -158,8 +171,10 @@ def test_problems_in_channels_last(peer):
 
 
 def test_what_no_peer_serves_is_measured_alone():
-    said, *rows = operators.measure([*named(["conv n2 ic5 iw9 oc3 kw3 layout=nhwc"])], ["numpy"], 0.001)
-    assert "the NumPy peer has no" in said
+    (case,) = named(["conv n2 ic5 iw9 oc3 kw3 layout=nhwc"])
+    (said,) = operators.measure(case, "numpy", 0.001)
+    assert "the NumPy peer has no" in str(said) and not said.served
+    rows = list(operators.alone(case, 0.001))
     assert [(one.peer, one.direction) for one in rows] == [("-", "forward"), ("-", "backward")]
     assert all(one.ours > 0 and one.native == 0 for one in rows)
 
@@ -222,8 +237,12 @@ def test_every_table_says_where_and_how(capfd):
         device="0:0 A runtime / a device",
         processor="A processor",
         modes={"mxnet": "in an executor"},
+        peer_threads={
+            "mxnet": Threads(2, "all processors", {"default": Trial(1, 2.0), "all processors": Trial(2, 1.0)})
+        },
     )
-    said = "easured on A processor, 2 cores; A runtime; float32; mxnet: in an executor"
+    threads = "2 threads (all processors; slower: default 1)"
+    said = f"easured on A processor, 2 cores; A runtime; float32; mxnet: {threads}, in an executor"
     assert report.markdown([run]).count(f"M{said}.") == 2  # operators and nets
     report.print_sums(run, sys.stdout)
     assert f"m{said}\n" in capfd.readouterr().out
@@ -362,12 +381,47 @@ def test_floors_are_kept(tmp_path, capfd):
     assert found.to_json() == figures.read_text()
 
 
-def test_progress_counts_pairs():
-    work = [*cases(["elements"], batch=1, only="tanh-64-56"), *named(["softmax forward n9 c37"])]
-    assert operators.pairs(work, ["numpy"]) == 2
-    said = []
-    list(operators.measure(work, ["numpy"], 0.001, lambda what, done: said.append((what, done))))
-    assert said == [("tanh-64-56 against numpy", 0), ("softmax forward n9 c37", 1)]
+@pytest.mark.parametrize(("seconds", "chosen"), [((2.0, 1.0), "all processors"), ((1.0, 2.0), "default")])
+def test_the_faster_number_of_threads_is_taken(monkeypatch, seconds, chosen):
+    monkeypatch.setattr(peer_threads, "processors", lambda: 8)
+    peer = replace(peers.NUMPY, thread_variables=("SOME_THREADS",))
+    tried = []
+
+    def trial(more):
+        tried.append(more)
+        return Trial(8 if more else 4, seconds[bool(more)])
+
+    choice = peer_threads.choose(peer, {}, trial)
+    assert tried == [{}, {"SOME_THREADS": "8"}]
+    assert choice.chosen == chosen and choice.environment == ({"SOME_THREADS": "8"} if chosen != "default" else {})
+    other = "default 4" if chosen != "default" else "all processors 8"
+    assert str(choice) == f"{8 if chosen != 'default' else 4} threads ({chosen}; slower: {other})"
+
+
+def test_threads_that_the_user_has_set_stay():
+    peer = replace(peers.NUMPY, thread_variables=("SOME_THREADS",))
+    choice = peer_threads.choose(peer, {"SOME_THREADS": "3"}, lambda more: pytest.fail("a trial"))
+    assert (choice.environment, choice.chosen) == ({}, "SOME_THREADS=3")
+
+
+def test_busy_threads_are_counted():
+    """The interpreter's lock is free while a hash is computed."""
+    work = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"", 100_000)
+    assert peer_threads.busy(work, 0.2) == 1
+    other = threading.Thread(target=lambda: [work() for _ in range(60)])
+    other.start()
+    assert peer_threads.busy(work, 0.5) == 2
+    other.join()
+
+
+def test_a_peer_has_a_process_of_its_own_and_says_its_threads(tmp_path, capfd):
+    path = tmp_path / "figures.json"
+    words = ["bench", "elements", "--only", "relu-64-56", "--peers", "numpy", "--batch", "1", "--seconds", "0.01"]
+    assert main([*words, "--json", str(path)]) == 0
+    found = Results.read(path)
+    assert found.peer_threads["numpy"].count >= 1
+    assert f"numpy {np.__version__}: {found.peer_threads['numpy']}" in capfd.readouterr().out
+    assert f"numpy: {found.peer_threads['numpy']}" in report.markdown([found])
 
 
 @pytest.mark.parametrize("words", [["--seconds", "soon"], ["--seconds", "0"], ["--batch", "1,x"], ["--peers", ","]])
