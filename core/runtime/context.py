@@ -204,9 +204,7 @@ class DeviceContext:
     def problem_planned(self, problem: Problem, name: str, began: float, ended: float) -> None:
         """Print the line of a problem of a graph if it is asked for."""
         if began:
-            self.lib.clg_verbose_line(
-                self.lib.CLG_VERBOSE_PROBLEM, label(problem, name).encode(), began, ended - began
-            )
+            self.lib.clg_verbose_line(self.lib.CLG_VERBOSE_PROBLEM, label(problem, name).encode(), began, ended - began)
 
     def plan_ended(self, problem: Problem, name: str, began: float) -> None:
         """Print the line of a plan if it is asked for."""
