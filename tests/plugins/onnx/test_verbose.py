@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("onnx", reason="needs onnx")
-from tests.plugins.verbose_graphs import expect_problems  # noqa: E402
+from tests.plugins.verbose_graphs import expect_problems
 
 PROGRAM = """
 import numpy as np
