@@ -119,7 +119,7 @@ class Region:
         return found
 
     def _reshape_rest(self) -> None:
-        """Give the layers after the one that runs the region the shapes of this pass."""
+        """Set the shapes of this pass in the layers after the one that runs the region."""
         rest = self.members[self.runs + 1 :]
         if not rest:
             return

@@ -118,13 +118,14 @@ clg_status clg_context_finish(clg_context context);
 typedef struct clg_graph_options {
     uint32_t size;
     uint32_t reserved;
-    const char *gradients; /* inputs NAME whose gradients d.NAME are outputs too; each output Y of the graph has an input d.Y then */
+    const char *gradients; /* inputs NAME whose gradients d.NAME are outputs too; each output Y of the graph has an input d.Y then,
+                              or d.Y.out where Y is one of these NAMEs */
     const char *outputs;   /* what a run computes, NAME or NAME+, which is added to; NULL: all outputs, overwritten */
     const char *passes;    /* switches of passes, such as "-fold"; NULL: what CLGRAFT_GRAPH holds */
 } clg_graph_options;
 
 /* Plans a graph, given as text (docs/graphs.md). Its arguments are inputs, states and outputs in this order, each output
- * with the mode that the options say. clg_plan_describe tells what a run needs, then each problem with its algorithm. */
+ * with the mode that the options say; an input that is an output is two arguments of one name. clg_plan_describe tells what a run needs, then each problem with its algorithm. */
 clg_status clg_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 
 /* The whole name of an argument, cut to bytes (with the final zero): names of a graph may not fit clg_argument. */

@@ -145,6 +145,7 @@ class CompiledGraph:
                 raise ArgumentError(f"[graph] got constant {name!r}, expected one of the inputs {sorted(inputs)}")
         self._inputs = inputs - set(self.constants)
         self._copies = names_of_copies(graph)
+        self._tells = True
         self._known = self._inputs | {value.name for value in graph.states} | set(graph.outputs)
         self._context = context
         self.copies = Copies(context)
@@ -362,7 +363,7 @@ class CompiledGraph:
         )
         signature = replace(signature, details="\n".join([str(report), *map(" | ".join, report.algorithms)]))
         handle = self._context.hand_over(signature, launches, "graph")
-        for problem, times in placed.assembly.times.items():
+        for problem, times in placed.assembly.times.items() if self._tells else ():
             self._context.problem_planned(problem, *times)
         return handle, signature, report, kept
 
@@ -383,7 +384,9 @@ class CompiledGraph:
                 for v in [early.values[name]]
             }
             given = {name: sent[name] for name in needed}
-            results = CompiledGraph(early, self._context, "-all").run({**given, **made})
+            once = CompiledGraph(early, self._context, "-all")
+            once._tells = False  # nobody tunes what runs once
+            results = once.run({**given, **made})
         return {**{name: array for name, array in sent.items() if name in read}, **results}
 
     def _on_device(self, array: Any) -> Any:

@@ -88,11 +88,11 @@ class _Tape:
             self.parts[name] = [given]
         for i in reversed(range(len(self.forward))):
             self._differentiate(i)
-        inputs = {value.name for value in self.inputs}
+        incoming = {value.name for value in self.inputs}
         found: dict[str, str] = {}  # what is a gradient that was asked for -> its name
         for name, result in self.results.items():
             value = self._sum(name) or self._zeros(name)
-            found[self._copy(name, value) if value in inputs else value] = result
+            found[self._copy(name, value) if value in incoming else value] = result
         backward = [
             replace(node, arguments=tuple(found.get(value, value) for value in node.arguments))
             for node in self.backward

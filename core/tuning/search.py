@@ -147,7 +147,7 @@ class Search:
             return self.context.launches(self.problem, choice)
         for implementation in implementations(self.problem):
             try:
-                return implementation.plan(self.problem, self.context)
+                return implementation.plan(self.problem, self.context.planner)
             except Declined:
                 continue
         raise Declined("no implementation serves it")

@@ -26,7 +26,7 @@ _EXAMPLES = (
     "clgraft bench classic --json figures.json --plots figures",
     "clgraft bench --nets resnet18,mobilenet",
     "clgraft tune resnet50 --budget 600",
-    "CLGRAFT_VERBOSE=run python train.py 2> lines.txt; clgraft tune lines.txt",
+    "CLGRAFT_VERBOSE=plan python train.py 2> lines.txt; clgraft tune lines.txt",
     "clgraft warm model-symbol.json --shape data=1,3,224,224",
     "clgraft profile 'conv forward n8 ic64 ih56 iw56 oc64 kh3 kw3 ph1 pw1'",
 )

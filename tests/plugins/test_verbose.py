@@ -15,6 +15,7 @@ from clgraft.core import parse
 from clgraft.plugins.command_line import events, problem_text
 from clgraft.plugins.command_line.main import main
 from clgraft.plugins.command_line.profile import summary
+from tests.plugins.verbose_graphs import expect_problems
 
 POOL = "pool forward max n1 c2 ih4 iw4 kh2 kw2"
 RUN = f"""
@@ -217,3 +218,21 @@ def test_profile_of_a_symbol(tmp_path, capfd):
     rows = {row["problem"]: row for row in json.loads(capfd.readouterr().out)["rows"]}
     twice = [row for text, row in rows.items() if " ic4 " in text]
     assert len(twice) == 3 and all(row["calls"] == 2 for row in twice)  # three directions
+
+
+MXNET_REGIONS = """
+import mxnet as mx
+import clgraft.mxnet_ops
+net = mx.gluon.nn.HybridSequential()
+net.add(mx.gluon.nn.Conv2D(4, 3, in_channels=2), mx.gluon.nn.MaxPool2D(), mx.gluon.nn.Dense(3, in_units=36))
+net.initialize()
+clgraft.mxnet_ops.swap_block(net)
+net.hybridize()
+net(mx.nd.ones((2, 2, 8, 8))).wait_to_read()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="MXNet is not installed for this Python")
+def test_problems_of_regions_reach_tune_and_bench(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path))
+    expect_problems(MXNET_REGIONS, {"conv", "pool", "dense"}, tmp_path, capfd)
