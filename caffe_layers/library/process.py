@@ -69,7 +69,7 @@ def find(root: str | None = None) -> Path:
 
 
 def _is_made(folder: Path) -> bool:
-    """Return whether the library is there with the one that it needs, and both are this user's alone, as programs are."""
+    """Return whether the library and the one that it needs are there, and this user's alone, as programs are."""
     return all(drivers.owned(folder / name) for name in (build.NAME, build.embed.NAME))
 
 

@@ -197,7 +197,9 @@ def exposure(folder: Path) -> str:
         if found.st_uid == own and not found.st_mode & 0o077:
             reason = ""  # others do not get to what is below
         elif found.st_uid not in trusted:
-            reason = f"it lies below {parent}, which belongs to user {found.st_uid}; set CLGRAFT_CACHE to another folder"
+            reason = (
+                f"it lies below {parent}, which belongs to user {found.st_uid}; set CLGRAFT_CACHE to another folder"
+            )
         elif not found.st_mode & stat.S_ISVTX and (
             found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != os.getgid())
         ):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+
+LEARNT = 0.97  # test accuracy that the net reaches
 
 
 def nudged(weights: np.ndarray, size: float) -> np.ndarray:
@@ -79,12 +82,20 @@ class Comparison:
             ]
         )
 
+    @property
+    def learnt(self) -> bool:
+        """Whether the original net has learnt to tell the digits apart."""
+        return self.original.accuracy > LEARNT
+
     def failures(self) -> list[str]:
-        """Return what differs from the demo's promises."""
+        """Return in what the swapped nets differ from the original one by more than rounding."""
         found = []
-        for name, run in (("original", self.original), ("swapped", self.swapped), ("regions", self.regions)):
-            if not run.accuracy > 0.97:
-                found.append(f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above 97%")
+        for name, run in (("swapped", self.swapped), ("regions", self.regions)):
+            if self.learnt and not run.accuracy > LEARNT:
+                found.append(
+                    f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above {LEARNT:.0%} as of "
+                    f"the original net ({self.original.accuracy:.2%})"
+                )
         # compare with float64 if the framework has it: its own sums over large planes lose digits in float32
         error = self.gradient_difference if self.swapped_error is None else self.swapped_error
         if not error < 1e-4:
@@ -105,6 +116,20 @@ class Comparison:
                     " ten times the growth of a difference as large as that of the first gradients"
                 )
         return found
+
+
+def verdict(comparisons: Sequence[Comparison]) -> tuple[list[str], int]:
+    """Return the demo's last lines and its exit status."""
+    failures = [text for comparison in comparisons for text in comparison.failures()]
+    lines = [f"FAILED {text}" for text in failures]
+    lines.append("original and swapped nets do not agree" if failures else "original and swapped nets agree")
+    poor = [f"{each.framework} {each.original.accuracy:.2%}" for each in comparisons if not each.learnt]
+    if poor:
+        lines.append(
+            f"the original net has learnt too little: got test accuracy {', '.join(poor)}, expected above {LEARNT:.0%}; "
+            "--epochs trains longer"
+        )
+    return lines, 1 if failures or poor else 0
 
 
 def draw(comparisons: list[Comparison], path: Path) -> None:

@@ -409,7 +409,9 @@ def test_the_documented_line_compiles_a_program_with_nets(tmp_path):
     shutil.copy(HERE / "program.cpp", tmp_path)
     (tmp_path / "net.prototxt").write_text(PROGRAM_NET)
     os.symlink(process.find().parent, tmp_path / "FOLDER")
-    done = subprocess.run(["bash", "-ec", f"{line}; ./program net.prototxt"], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        ["bash", "-ec", f"{line}; ./program net.prototxt"], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert "served" in done.stdout
 

@@ -160,7 +160,9 @@ def test_a_solver_for_a_gpu_runs_on_a_cpu_where_caffe_has_no_gpu(caffe_command, 
     (tmp_path / "a" / "s.prototxt").write_text(text)
     seen, said = caffe_command("train", *words)
     assert seen == text.replace(mode, "CPU")
-    assert "clgraft: a/s.prototxt says solver_mode: GPU, and this Caffe has no GPU: its copy in this run says CPU" in said
+    assert (
+        "clgraft: a/s.prototxt says solver_mode: GPU, and this Caffe has no GPU: its copy in this run says CPU" in said
+    )
     assert (tmp_path / "a" / "s.prototxt").read_text() == text and os.listdir(tmp_path / "a") == ["s.prototxt"]
     seen, said = caffe_command("train", *words, said="nothing about it")
     assert seen == text and "solver_mode" not in said

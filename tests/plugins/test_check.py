@@ -195,7 +195,7 @@ def solver(tmp_path, monkeypatch):
         ('train_net: "nets/other.prototxt" test_net: "nets/net.prototxt"', "ELU", "ReLU"),
         (f"net_param {{ {SMALL % ''} }}", "ReLU", "ReLU"),
         (f"train_net_param < {SMALL % ''} > test_net: 'nets/other.prototxt'", "ReLU", "ELU"),
-        ('net: "nets/net.prototxt" train_state { stage: "more" }', "stage: \"more\" }", "ReLU"),
+        ('net: "nets/net.prototxt" train_state { stage: "more" }', 'stage: "more" }', "ReLU"),
     ],
 )
 def test_the_net_of_a_solver(solver, text, trained, tested):
