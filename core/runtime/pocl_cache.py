@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import mmap
 import os
 import shutil
 import struct
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Union
 
 from clgraft.core.errors import BuildError
 from clgraft.core.log import log
@@ -34,6 +35,8 @@ ROOM_OF_A_KERNEL = 2**18
 BITCODE, ELF = b"BC\xc0\xde", b"\x7fELF"
 ENTER_BLOCK = 1  # the code that starts each outermost block of LLVM's bitcode
 STRING_TABLE = 3  # the type of the section that holds an ELF file's names of sections
+
+Content = Union[bytes, mmap.mmap]
 
 _lock = threading.Lock()
 _held: list[IO[bytes]] = []
@@ -101,7 +104,7 @@ def repair() -> int:
     folder, removed = drivers.pocl_cache(), 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.suffix in (".so", ".bc") and path.is_file() and not path.is_symlink() and is_cut(path.read_bytes()):
+            if path.suffix in (".so", ".bc") and path.is_file() and not path.is_symlink() and _is_cut_file(path):
                 path.unlink()
                 removed += 1
     if removed:
@@ -110,20 +113,28 @@ def repair() -> int:
     return removed
 
 
-def is_cut(content: bytes) -> bool:
+def _is_cut_file(path: Path) -> bool:
+    """Return whether a file is cut; only the pages that say so are read."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return True
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return is_cut(content)
+
+
+def is_cut(content: Content) -> bool:
     """Return whether a library or LLVM's bitcode is empty, ends early or ends in zeros; other formats pass."""
-    if not content.strip(b"\0"):
-        return True
-    with contextlib.suppress(struct.error):
-        if content.startswith(ELF):
+    magic = bytes(content[:4])
+    with contextlib.suppress(struct.error, IndexError):
+        if magic == ELF:
             return _is_cut_library(content)
-        if content.startswith(BITCODE):
+        if magic == BITCODE:
             return _is_cut_bitcode(content)
-        return False
+        return not any(magic)
     return True
 
 
-def _is_cut_library(content: bytes) -> bool:
+def _is_cut_library(content: Content) -> bool:
     """Return whether the table of sections, which linkers write last, is not all there."""
     order = "<" if content[5] == 1 else ">"
     wide = content[4] == 2
@@ -134,7 +145,7 @@ def _is_cut_library(content: bytes) -> bool:
     return count > 0 and struct.unpack_from(order + "I", content, start + names * size + 4) != (STRING_TABLE,)
 
 
-def _is_cut_bitcode(content: bytes) -> bool:
+def _is_cut_bitcode(content: Content) -> bool:
     """Return whether the outermost blocks, each with its number of words, do not fill the file."""
     place = len(BITCODE)
     while place < len(content):
