@@ -145,9 +145,9 @@ typedef struct clg_copy {
     uint64_t version;
 } clg_copy;
 
-/* Starts a run: as clg_plan_run, but may return before it is done. Runs of a context, and reads and writes of its arrays,
- * take place in the order of their calls, whichever threads make them. copies is NULL, or has one for each buffer. Host
- * memory must stay valid until the event is done; event NULL waits for the run. */
+/* Starts a run: as clg_plan_run, but may return before it is done. Runs of a context, and reads and writes of its
+ * arrays, take place in the order of their calls, whichever threads make them. copies is NULL, or has one for each
+ * buffer. Host memory must stay valid until the event is done; event NULL waits for the run. */
 clg_status clg_plan_start(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                           uint32_t scalar_count, const clg_copy *copies, clg_event *event);
 
