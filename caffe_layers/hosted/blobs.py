@@ -16,8 +16,8 @@ LETTERS = "btp"  # letters of what a blob is to its layer; a gradient has the ca
 
 # What C++ hands over: a function that returns a blob's memory (layer, side, index, whether the gradient is meant); one
 # that gives a blob a shape, unless the number of sizes is negative, then writes its sizes and returns their number
-# (layer, side, index, sizes, their number); and one that fills memory as Caffe's own filler does (filler as text, sizes,
-# their number, memory, bytes of an element).
+# (layer, side, index, sizes, their number); and one that fills memory as Caffe's own filler does (filler as text,
+# sizes, their number, memory, bytes of an element).
 # They keep the interpreter's lock, because they may be called from within it.
 _Pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
 _Shape = ctypes.PYFUNCTYPE(
