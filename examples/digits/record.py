@@ -93,8 +93,8 @@ class Comparison:
         for name, run in (("swapped", self.swapped), ("regions", self.regions)):
             if self.learnt and not run.accuracy > LEARNT:
                 found.append(
-                    f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above {LEARNT:.0%} as of "
-                    f"the original net ({self.original.accuracy:.2%})"
+                    f"{self.framework}, {name}: got test accuracy {run.accuracy:.2%}, expected above {LEARNT:.0%} as "
+                    f"of the original net ({self.original.accuracy:.2%})"
                 )
         # compare with float64 if the framework has it: its own sums over large planes lose digits in float32
         error = self.gradient_difference if self.swapped_error is None else self.swapped_error
@@ -126,8 +126,8 @@ def verdict(comparisons: Sequence[Comparison]) -> tuple[list[str], int]:
     poor = [f"{each.framework} {each.original.accuracy:.2%}" for each in comparisons if not each.learnt]
     if poor:
         lines.append(
-            f"the original net has learnt too little: got test accuracy {', '.join(poor)}, expected above {LEARNT:.0%}; "
-            "--epochs trains longer"
+            f"the original net has learnt too little: got test accuracy {', '.join(poor)}, expected above "
+            f"{LEARNT:.0%}; --epochs trains longer"
         )
     return lines, 1 if failures or poor else 0
 

@@ -13,7 +13,7 @@ import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from clgraft.caffe_layers.library import build, process
 from clgraft.core.errors import BuildError, ClgraftError
@@ -68,7 +68,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of caffe's own")
     parser.set_defaults(run=run)
 
-    def error(message: str) -> NoReturn:
+    def error(message: str) -> None:
         parser.print_help(sys.stderr)
         parser.exit(2, f"\n{parser.prog}: error: {message}\n")
 
