@@ -89,7 +89,7 @@ def _place(arguments: Sequence[str], flag: str) -> tuple[int, str, str] | None:
 
 
 def _nets(arguments: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the text, in today's form, and the file of each net that can be read; Caffe tells what is wrong with others."""
+    """Yield the text, in today's form, and the file of each net that can be read; others are left to Caffe."""
     for flag in ("solver", "model"):
         place = _place(arguments, flag)
         if place is not None:
