@@ -111,8 +111,24 @@ def nbytes(text: str) -> int | None:
     return int(found[1]) * UNITS[found[2]]
 
 
+def amounts_of(names: Sequence[str]) -> Callable[[str], dict[str, int]]:
+    """Return a parser of amounts by name such as ``nodes=1e6,bytes=8e9``, each name at most once."""
+
+    def parse(text: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for part in text.split(",") if text else ():
+            match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d{1,20}(?:\.\d{1,20})?(?:[eE]\d{1,2})?)\s*", part)
+            if match is None or match[1] not in names or match[1] in found or float(match[2]) > 2**62:
+                raise ValueError(text)
+            found[match[1]] = int(float(match[2]))
+        return found
+
+    return parse
+
+
 POLICIES = ("off", "cached", "full")
 PRECISIONS = ("float32", "tf32")
+ONNX_AMOUNTS = ("nodes", "bytes", "operations", "turns")
 WINOGRAD_TILES = ("on", "off", "2", "4", "0")
 
 DEVICE = Setting("CLGRAFT_DEVICE", "device", "'cpu', 'gpu', part of a name, or numbers such as 0:1", "device to use")
@@ -162,6 +178,13 @@ UPDATE_THREADS = Setting(
 CAFFE_REPLACE = Setting("CLGRAFT_CAFFE_REPLACE", "caffe", "all, or types of Caffe", "types that C++ layers serve")
 CAFFE_REGIONS = Setting("CLGRAFT_CAFFE_REGIONS", "caffe", "none, or blobs to keep", "regions of C++ layers")
 CAFFE_LIBRARY = Setting("CLGRAFT_CAFFE_LIBRARY", "native", "a file", "library of C++ layers")
+ONNX_LIMITS = Setting(
+    "CLGRAFT_ONNX_LIMITS",
+    "onnx",
+    f"numbers for some of {ONNX_AMOUNTS}, such as nodes=1e6,bytes=8e9",
+    "what a model may need of the host",
+    amounts_of(ONNX_AMOUNTS),
+)
 PYTHON = Setting("CLGRAFT_PYTHON", "python", "an interpreter", "Python that libclgraft.so starts")
 CAFFE_PYTHON = Setting(
     "CLGRAFT_CAFFE_PYTHON", "caffe", "a version", "Python that Caffe's command contains", documented=False

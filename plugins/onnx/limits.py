@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from clgraft.core import settings
+from clgraft.core.errors import ArgumentError
 from clgraft.plugins.onnx.errors import OnnxError
 
-VARIABLE = "CLGRAFT_ONNX_LIMITS"
-ENTRY = re.compile(r"\s*(\w+)\s*=\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*", re.IGNORECASE)
+VARIABLE = settings.ONNX_LIMITS.name
 MEANING = {
     "nodes": "nodes after functions and loops are expanded",
     "bytes": "bytes of values that are computed on the host",
@@ -48,15 +47,10 @@ def limits() -> Limits:
     OnnxError
         If the variable holds something else.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    names = [field.name for field in fields(Limits)]
-    found: dict[str, int] = {}
-    for part in text.split(",") if text else ():
-        match = ENTRY.fullmatch(part)
-        if match is None or match[1] not in names or float(match[2]) > 2**62:
-            raise OnnxError(f"[onnx] got {VARIABLE}={text!r}, expected numbers for some of {names}, such as nodes=1e6")
-        found[match[1]] = int(float(match[2]))
-    return Limits(**found)
+    try:
+        return Limits(**settings.ONNX_LIMITS.value())
+    except ArgumentError as error:
+        raise OnnxError(str(error)) from None
 
 
 class Budget:

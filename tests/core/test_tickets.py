@@ -35,6 +35,7 @@ class Counted:
     details = ""
     dtype = "int32"
     kind = "count"
+    operations = nbytes = 0
 
     def __init__(self, items: int) -> None:
         self.items = items
