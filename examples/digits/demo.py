@@ -50,11 +50,18 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     from record import draw, verdict
 
+    from clgraft.plugins import registry
+    from clgraft.plugins.command_line.bench import peer_process
+
+    environment = registry.environment()
     comparisons, absent = [], []
     for framework, module in (("mxnet", "train_mxnet"), ("caffe", "train_caffe")):
         if importlib.util.find_spec(framework) is None:
             absent.append(framework)
             continue
+        threads = peer_process.best(framework, environment)
+        os.environ.update(threads.environment)  # the framework reads it when it is imported
+        print(f"{framework} computes with {threads}")
         trainer = importlib.import_module(module)
         comparison, report = trainer.compare(options.epochs, progress(framework), options.output)
         print(report)
