@@ -226,6 +226,12 @@ def elu(build: Builder, x: Operand, alpha: float = 1, scale: float = 1, input_sc
     return evaluate(build, text, x=x, scale=scale, least=scale * alpha, slope=input_scale)
 
 
+@lowers(aten.celu.default)
+def celu(build: Builder, x: Operand, alpha: float = 1) -> Operand:
+    """Return x above 0 and alpha (exp(x / alpha) - 1) below; its gradient is that of `elu`."""
+    return elu(build, x, alpha, input_scale=1 / alpha)
+
+
 @lowers(aten.elu_backward.default)
 def elu_backward(
     build: Builder, dy: Operand, alpha: float, scale: float, input_scale: float, is_result: bool, x: Operand
