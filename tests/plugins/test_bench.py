@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
-import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,6 @@ from clgraft.plugins.command_line.bench import (
     core_operators,
     operators,
     peaks,
-    peer_threads,
     peers,
     report,
     threads,
@@ -379,49 +375,6 @@ def test_floors_are_kept(tmp_path, capfd):
     assert kept["floor"] == pytest.approx(floor(core.context().plan(parse(text)).work, here))
     assert kept["share"] == pytest.approx(kept["floor"] / kept["ours"])
     assert found.to_json() == figures.read_text()
-
-
-@pytest.mark.parametrize(("seconds", "chosen"), [((2.0, 1.0), "all processors"), ((1.0, 2.0), "default")])
-def test_the_faster_number_of_threads_is_taken(monkeypatch, seconds, chosen):
-    monkeypatch.setattr(peer_threads, "processors", lambda: 8)
-    peer = replace(peers.NUMPY, thread_variables=("SOME_THREADS",))
-    tried = []
-
-    def trial(more):
-        tried.append(more)
-        return Trial(8 if more else 4, seconds[bool(more)])
-
-    choice = peer_threads.choose(peer, {}, trial)
-    assert tried == [{}, {"SOME_THREADS": "8"}]
-    assert choice.chosen == chosen and choice.environment == ({"SOME_THREADS": "8"} if chosen != "default" else {})
-    other = "default 4" if chosen != "default" else "all processors 8"
-    assert str(choice) == f"{8 if chosen != 'default' else 4} threads ({chosen}; slower: {other})"
-
-
-def test_threads_that_the_user_has_set_stay():
-    peer = replace(peers.NUMPY, thread_variables=("SOME_THREADS",))
-    choice = peer_threads.choose(peer, {"SOME_THREADS": "3"}, lambda more: pytest.fail("a trial"))
-    assert (choice.environment, choice.chosen) == ({}, "SOME_THREADS=3")
-
-
-def test_busy_threads_are_counted():
-    """The interpreter's lock is free while a hash is computed."""
-    work = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"", 100_000)
-    assert peer_threads.busy(work, 0.2) == 1
-    other = threading.Thread(target=lambda: [work() for _ in range(60)])
-    other.start()
-    assert peer_threads.busy(work, 0.5) == 2
-    other.join()
-
-
-def test_a_peer_has_a_process_of_its_own_and_says_its_threads(tmp_path, capfd):
-    path = tmp_path / "figures.json"
-    words = ["bench", "elements", "--only", "relu-64-56", "--peers", "numpy", "--batch", "1", "--seconds", "0.01"]
-    assert main([*words, "--json", str(path)]) == 0
-    found = Results.read(path)
-    assert found.peer_threads["numpy"].count >= 1
-    assert f"numpy {np.__version__}: {found.peer_threads['numpy']}" in capfd.readouterr().out
-    assert f"numpy: {found.peer_threads['numpy']}" in report.markdown([found])
 
 
 @pytest.mark.parametrize("words", [["--seconds", "soon"], ["--seconds", "0"], ["--batch", "1,x"], ["--peers", ","]])

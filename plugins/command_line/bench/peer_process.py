@@ -94,14 +94,14 @@ def restarted(peer: str) -> Threads:
 
 
 def job(
-    peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float, ceilings: Peaks
+    peer: str, cases: Sequence[Case], nets: Sequence[tuple[str, int]], seconds: float, ceilings: Peaks | None = None
 ) -> dict[str, Any]:
     """Return a job that measures cases and whole nets, which are pairs of a name and a batch size.
 
-    Without a peer the cases are measured alone. The peaks are those of the whole run: floors follow from them.
+    Without a peer the cases are measured alone. Floors follow from the peaks of the whole run, if they are given.
     """
     written = [(one.set, one.name, one.text, isinstance(one, LoneCase)) for one in cases]
-    given = (ceilings.flops, ceilings.bandwidth)
+    given = (ceilings.flops, ceilings.bandwidth) if ceilings else ()
     return {"peer": peer, "cases": written, "nets": list(nets), "seconds": seconds, "ceilings": given}
 
 

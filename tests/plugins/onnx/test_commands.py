@@ -115,6 +115,6 @@ def test_bench_measures_a_net(peer: str, monkeypatch) -> None:
     (row,) = module.measure(["squeezenet"], [2], 0.01, 2)
     assert (row.name, row.peer, row.direction) == ("squeezenet batch 2", peer, "inference")
     assert row.native > 0 and row.ours > 0
-    assert 0 < row.floor and row.share == pytest.approx(row.floor / row.ours)
+    assert row.floor > 0 and row.share == pytest.approx(row.floor / row.ours)
     with pytest.raises(PluginError, match="got net 'none', expected one of"):
         next(module.measure(["none"], [2]))
