@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -172,13 +173,23 @@ def test_an_error_of_an_attribute_is_mxnets_too():
         assert "[ocl_conv] got attribute 'strde'" in str(error.value)
 
 
+@contextlib.contextmanager
+def sigint_raises():
+    """Have SIGINT raise KeyboardInterrupt, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_while_an_operator_is_made_stays_one(monkeypatch):
     def interrupted(*_):
         signal.raise_signal(signal.SIGINT)
 
     x = mx.nd.ones(X)
     keys = {"op_type": "ocl_activation", "act_type": "softrelu"}
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, sigint_raises():
         patch.setattr(clgraft.mxnet_ops.Activation, "infer", interrupted)
         for run in (
             lambda: mx.nd.Custom(x, **keys),
@@ -198,6 +209,7 @@ import clgraft.mxnet_ops
 import mxnet as mx
 from clgraft.core.session.context import Context
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 swapped = sys.argv[1] == "region"
 net = mx.gluon.nn.HybridSequential()
 net.add(mx.gluon.nn.Conv2D(3, 3, in_channels=2), mx.gluon.nn.Activation("relu"))
