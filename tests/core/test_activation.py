@@ -168,7 +168,9 @@ def test_single_precision_gradients(name: str) -> None:
     narrow = both_ways(name, x)[1]
     scale = np.maximum(np.abs(wide), 1 if name == "selu" else 0.05)  # selu's is a difference of numbers about 1.7
     finite = np.abs(wide) < np.finfo("float32").max
-    assert (np.abs(narrow - wide) / scale)[finite].max() < 64 * ROUNDING["float32"]
+    # OpenCL allows tanh an error of 5 units in the last place, which 1 - y^2 doubles, and the scale is at least 0.05
+    most = 2 * 5 / 0.05 if name == "tanh" else 64
+    assert (np.abs(narrow - wide) / scale)[finite].max() < most * ROUNDING["float32"]
 
 
 def test_conventions_at_zero_and_at_bounds() -> None:
