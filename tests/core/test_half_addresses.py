@@ -19,6 +19,7 @@ PROBLEMS = (
     "dropout forward f16 x[1000]",
     "softmax forward f16 n3 c40",
     "softmax backward f16 n1 c3 s100",
+    "softmax backward f16 n5 c70 log",
     "lrn forward f16 n1 c3 s100 size3 beta0.75",
     "conv f16 backward_data n1 ic1 ih20 iw40 oc2 kh1 kw1 sh2 sw2",
 )
