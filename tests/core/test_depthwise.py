@@ -233,7 +233,10 @@ def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
 def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
     names = ("planes-5", "planes-7") if algorithm in SHORT else ("planes-17", "planes-56")
     problems = [core.parse(LINES[name]).with_direction(direction) for name in names]
-    problem = [one for one in problems if serves(core.context(), one, algorithm)][-1]  # vectors may be too short
+    problems = [one for one in problems if serves(core.context(), one, algorithm)]  # vectors may be too short
+    if not problems:
+        pytest.skip(f"{algorithm} serves none on this processor")
+    problem = problems[-1]
     first, second = (check(core.context(), problem, algorithm) for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
@@ -242,6 +245,8 @@ def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
 def test_what_is_not_finite_stays_in_its_channel(algorithm: str, direction: str) -> None:
     width = 5 if algorithm in SHORT else 21
     problem = core.parse(f"conv g4 n2 ic4 ih9 iw{width} oc4 kh3 kw3 ph1 pw1").with_direction(direction)
+    if algorithm == "depthwise_gradients" and not serves(core.context(), problem, algorithm):
+        pytest.skip("depthwise_gradients serves none on this processor")
     arrays = random_arrays(problem)
     plan = core.context().plan(problem, algorithm=algorithm)
     for source in (argument.name for argument in plan.arguments if argument.name in ("x", "dy")):
