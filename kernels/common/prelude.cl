@@ -51,12 +51,12 @@ typedef CAT(float, VL) realv;
 #define kernel __kernel __attribute__((vec_type_hint(realv)))
 #endif
 #if STORAGE == 16
-#ifdef POCL_DEVICE_ADDRESS_BITS
-// As whole numbers, because PoCL 3.1 may load 8 halves as if their address were aligned.
+// As whole numbers, because PoCL 3.1 may load a vector of halves as if its address were aligned.
 realv load_halves(global const half *p) {
     const CAT(ushort, VL) bits = CAT(vload, VL)(0, (global const ushort *)p);
     return CAT(vload_half, VL)(0, (const half *)&bits);
 }
+#ifdef POCL_DEVICE_ADDRESS_BITS
 #define VLOAD(p, i) load_halves((p) + (i))
 #else
 #define VLOAD(p, i) CAT(vload_half, VL)(0, (p) + (i))

@@ -203,11 +203,7 @@ void finish_run(local real *values, const int length, const long channel, const 
         store(y, last_, end_);                                                                         \
     }
 #if STORAGE == 16
-// As whole numbers, because PoCL 3.1 loads a vector of halves that may not be needed as if its address were aligned.
-realv load_halves(global const half *p) {
-    CAT(ushort, VL) bits = CAT(vload, VL)(0, (global const ushort *)p);
-    return CAT(vload_half, VL)(0, (half *)&bits);
-}
+// Not by the compiler's own load: the vector may not be needed, and PoCL 3.1 then takes its address for aligned.
 #define LOAD_OLD(p, i) load_halves((p) + (i))
 #else
 #define LOAD_OLD(p, i) VLOAD(p, i)
