@@ -261,8 +261,8 @@ class Reader:
         """Return an entry's value, and take out what was said of it."""
         if isinstance(entry, Choice):
             if entry.field not in said and entry.default is None:
-                expected = f"one of {tuple(entry.meanings)} in it, {entry.described}"
-                raise ProblemError(f"[{self.kind}] got {text!r}, expected {expected}")
+                expected = f"one of {tuple(entry.meanings)}"
+                raise ProblemError(f"[{self.kind}] got {entry.field} '', expected {expected}")
             return said.pop(entry.field, entry.default)
         if isinstance(entry, Flag):
             return said.pop(entry.word, not entry.value)
