@@ -125,7 +125,8 @@ typedef struct clg_graph_options {
 } clg_graph_options;
 
 /* Plans a graph, given as text (docs/graphs.md). Its arguments are inputs, states and outputs in this order, each output
- * with the mode that the options say; an input that is an output is two arguments of one name. clg_plan_describe tells what a run needs, then each problem with its algorithm. */
+ * with the mode that the options say; an input that is an output is two arguments of one name. clg_plan_describe tells what
+ * a run needs, then each problem with its algorithm. */
 clg_status clg_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 
 /* The whole name of an argument, cut to bytes (with the final zero): names of a graph may not fit clg_argument. */

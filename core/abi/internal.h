@@ -36,7 +36,7 @@ void clg_affinity_restore(const clg_affinity *kept);
 /* verbose.c: what CLGRAFT_VERBOSE asked for when the library was loaded; usually 0 */
 extern uint32_t clg_verbose_flags;
 
-/* turns.c: a turn is taken by its number and awaited, or begun at once; whoever has begun one ends it */
+/* turns.c: a turn is taken by its number and awaited, or begun at once; the thread that has begun one ends it */
 typedef struct clg_turns {
     pthread_mutex_t mutex;
     pthread_cond_t changed;

@@ -28,15 +28,24 @@ bool clg_turn_begin_if_free(clg_turns *t) {
     return is_free;
 }
 
-void clg_turn_await(clg_turns *t, uint64_t turn) {
-    pthread_mutex_lock(&t->mutex);
+/* With the mutex locked. */
+static void await_locked(clg_turns *t, uint64_t turn) {
     t->waiting++;
     while (t->served != turn) pthread_cond_wait(&t->changed, &t->mutex);
     t->waiting--;
+}
+
+void clg_turn_await(clg_turns *t, uint64_t turn) {
+    pthread_mutex_lock(&t->mutex);
+    await_locked(t, turn);
     pthread_mutex_unlock(&t->mutex);
 }
 
-void clg_turn_begin(clg_turns *t) { clg_turn_await(t, clg_turn_take(t)); }
+void clg_turn_begin(clg_turns *t) {
+    pthread_mutex_lock(&t->mutex);
+    await_locked(t, t->next++);
+    pthread_mutex_unlock(&t->mutex);
+}
 
 void clg_turn_end(clg_turns *t) {
     pthread_mutex_lock(&t->mutex);
