@@ -63,7 +63,10 @@ def notes_on_times(arguments: Sequence[str], regions: bool) -> list[str]:
     for net, place in _nets(arguments):
         if not regions and REGION not in net:
             continue
-        notes.append("a region's time is shown at its last layer, forward and backward; its other layers run nothing")
+        notes.append(
+            "a region's time is shown forward at its first loss, or else at its last layer, and backward at its last "
+            "layer; its other layers run nothing"
+        )
         root = Document(net).root
         layers = root.messages("layer")
         has_loss = any(layer.text("type").endswith("Loss") or layer.values("loss_weight") for layer in layers)
