@@ -271,8 +271,8 @@ def test_time_with_regions_runs_them_and_says_where(files, kind):
         CLGRAFT_CAFFE_REGIONS="none",
         CLGRAFT_VERBOSE="run",
     )
-    note = "a region's time is shown forward at its first loss, or else at its last layer, and backward at its last layer"
-    assert f"clgraft: {note}; its other layers run nothing" in said
+    where = "forward at its first loss, or else at its last layer, and backward at its last layer"
+    assert f"clgraft: a region's time is shown {where}; its other layers run nothing" in said
     assert ("net.prototxt has no loss, so no gradient reaches a region" in said) == (kind == "no loss")
     runs = [line.split(",") for line in said.splitlines() if line.startswith("clgraft,run,")]
     assert {run[2] for run in runs} == {"graph"}

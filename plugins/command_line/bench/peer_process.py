@@ -11,13 +11,13 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
+from clgraft.plugins.command_line import child
 from clgraft.plugins.command_line.bench import peaks, peer_threads, peers
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
@@ -43,28 +43,11 @@ def messages(job: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator
     PluginError
         If the job cannot be done, or the process ends before it is.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environment)
-    )
-    assert child.stdin is not None and child.stdout is not None
-    done = False
     try:
-        with child.stdin:
-            child.stdin.write(json.dumps(job))
-        for line in child.stdout:
-            message = json.loads(line)
-            if "reason" in message:
-                raise PluginError(message["reason"])
-            done = done or "done" in message
-            yield message
-    except BaseException:
-        child.kill()
-        raise
-    finally:
-        child.stdout.close()
-        status = child.wait()
-    if not done:
-        raise PluginError(f"[bench] got exit status {status} of the process of {job['peer'] or 'clgraft'}, expected 0")
+        yield from child.messages([sys.executable, "-c", CODE], environment, PluginError, json.dumps(job))
+    except child.Ended as end:
+        peer = job["peer"] or "clgraft"
+        raise PluginError(f"[bench] got exit status {end.status} of the process of {peer}, expected 0") from None
 
 
 def trial(peer: str, environment: Mapping[str, str]) -> Trial:

@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any
 
 from clgraft.core.errors import ClgraftError
 from clgraft.plugins import registry
+from clgraft.plugins.command_line import child
 from clgraft.plugins.plugin import REPORTED
 
 
@@ -103,32 +103,18 @@ def run(
         environment["CLGRAFT_DEVICE"] = device
     command = [sys.executable, "-m", "clgraft.plugins.command_line.check.runner", module, json.dumps(arguments)]
     with tempfile.TemporaryFile(mode="w+", errors="replace") as words:
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True, env=environment)
-        assert child.stdout is not None
-        done = False
         try:
-            for line in child.stdout:
-                message = json.loads(line)
-                if "reason" in message:
-                    raise CheckError(message["reason"])
-                if "done" in message:
-                    done = True
-                elif "count" in message:
+            for message in child.messages(command, environment, CheckError, stderr=words):
+                if "count" in message:
                     counted(message["count"])
-                else:
+                elif "done" not in message:
                     yield CheckRow(**message)
-        except BaseException:
-            child.kill()
-            raise
-        finally:
-            child.stdout.close()
-            status = child.wait()
-        if not done:
+        except child.Ended as end:
             words.seek(0)
             lines = [line.rstrip() for line in words if line.strip()]
             reason = _explain(module, lines, arguments)
-            heading = f"[check] the process ended with status {status}; its last lines:"
-            raise CheckError(reason or "\n".join([heading, *lines[-8:]]))
+            heading = f"[check] the process ended with status {end.status}; its last lines:"
+            raise CheckError(reason or "\n".join([heading, *lines[-8:]])) from None
 
 
 def _explain(module: str, lines: list[str], arguments: dict[str, Any]) -> str:
