@@ -8,6 +8,7 @@ import mmap
 import numpy as np
 
 from clgraft import core
+from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, random_arrays
 
 
@@ -26,11 +27,11 @@ def guarded(array: np.ndarray, at_end: bool) -> tuple[np.ndarray, mmap.mmap]:
     return copy, memory
 
 
-def check_within_pages(problem: core.ConvProblem, algorithm: str, at_end: bool) -> None:
+def check_within_pages(problem: core.ConvProblem, algorithm: str, at_end: bool, context: Context | None = None) -> None:
     """Run with every array at the end (or the beginning) of its pages; the result is that of ordinary memory."""
     output = OUTPUTS[problem.direction]
     arrays = random_arrays(problem)
-    plan = core.context().plan(problem, algorithm=algorithm)
+    plan = (context or core.context()).plan(problem, algorithm=algorithm)
     ordinary = {argument.name: arrays[argument.name] for argument in plan.arguments if argument.role == "in"}
     ordinary[output] = np.full(plan.arguments[-1].shape, np.nan, problem.dtype)
     at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}

@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written_does_not_hide_the_runtime_from_pip(tmp_p
     cache = tmp_path / "cache"
     monkeypatch.setenv("CLGRAFT_CACHE", str(cache))
     monkeypatch.setattr(runtimes, "problems", [])
-    module = os if call == "mkdir" else tempfile
+    module = Path if call == "mkdir" else tempfile
     real = getattr(module, call)
 
     def refused(*arguments, **options):

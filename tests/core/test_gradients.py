@@ -15,13 +15,14 @@ from clgraft.core.session.context import Context
 from tests.core.conv_checks import ARITHMETIC, ROUNDING
 from tests.core.graphs import sample
 from tests.core.guarded_memory import guarded
+from tests.core.wide_vectors import wide_context
 from tests.problem_sets import problem_lines
 
 LINES = problem_lines("gradients")
 IN_TURN = ("5x5-apart", "dilate-2", "multiplier-2", "one-group", "channels-last")
 IN_KERNEL = [name for name in LINES if name not in (*IN_TURN, "batch-0")]
 SERVES = core.context().serves(core.parse(LINES["planes-56"]), "in_kernel")
-only_in_kernel = pytest.mark.skipif(not SERVES, reason="the kernel is for CPU devices with 32 registers")
+only_in_kernel = pytest.mark.skipif(not core.context().device.is_cpu, reason="the kernel is for CPU devices")
 
 
 def arrays_of(problem: core.GradientsProblem) -> dict[str, np.ndarray]:
@@ -62,11 +63,20 @@ def test_matches_float64(name: str) -> None:
     assert all(arrays[name].tobytes() == bits[name].tobytes() for name in bits)
 
 
+@only_in_kernel
+@pytest.mark.parametrize("name", IN_KERNEL)
+def test_the_kernel_matches_float64(name: str) -> None:
+    problem = served(core.context(), name)
+    arrays = arrays_of(problem)
+    wide_context().plan(problem, algorithm="in_kernel").run(**arrays)
+    expect_near(problem, arrays, {name: arrays[name] for name in ("dx", "dw")})
+
+
 @pytest.mark.parametrize("name", ["planes-7", "stride-2-31", "planes-17", "f16", "dilate-2"])
 def test_adds_and_skips(name: str) -> None:
     """Each result can be overwritten, added to or left out, whatever happens to the other one."""
     problem = served(core.context(), name)
-    plan = core.context().plan(problem)
+    plan = wide_context().plan(problem)
     arrays = arrays_of(problem)
     rng = np.random.default_rng(6)
     for added in ("dx", "dw"):
@@ -95,7 +105,7 @@ def test_no_images() -> None:
 def test_touches_nothing_beside_its_arrays(name: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     problem = core.parse(LINES[name])
-    plan = core.context().plan(problem, algorithm="in_kernel")
+    plan = wide_context().plan(problem, algorithm="in_kernel")
     ordinary = arrays_of(problem)
     at_edge = {key: guarded(array, at_end)[0] for key, array in ordinary.items()}
     plan.run(**ordinary)
@@ -109,7 +119,7 @@ def test_plans_for_other_machines(name: str) -> None:
     """Splits of images, and sums of fewer filters at a time."""
     context = Context.on(None)
     for changes in ({"compute_units": 3, "local_memory": 16 * 1024}, {"compute_units": 1}):
-        context.device = replace(context.device, **changes)
+        context.device = replace(wide_context().device, **changes)
         problem = core.parse(LINES[name])
         arrays = arrays_of(problem)
         context.plan(problem, algorithm="in_kernel").run(**arrays)
@@ -125,7 +135,7 @@ def test_what_is_not_finite_stays_in_its_channel(source: str) -> None:
         arrays[source][0, 1, 4, 3] = np.nan
         arrays[source][1, 2, 0, 0] = np.inf
         arrays[source][1, 2, 8, width - 1] = -np.inf
-        core.context().plan(problem, algorithm="in_kernel").run(**arrays)
+        wide_context().plan(problem, algorithm="in_kernel").run(**arrays)
         assert np.isnan(arrays["dw"][1]).all()
         assert np.isfinite(arrays["dw"][[0, 3]]).all()
         broken = np.zeros(arrays["dx"].shape, bool)

@@ -16,6 +16,7 @@ from clgraft.core.planning.choice import Choice
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, check, random_arrays
 from tests.core.guarded_memory import check_within_pages
+from tests.core.wide_vectors import wide_context
 from tests.problem_sets import problem_lines
 
 pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="made for CPU devices")
@@ -36,24 +37,25 @@ def cases(names=LINES) -> list[tuple[str, str]]:
     ]
 
 
-def skip_long_rows(problem: core.ConvProblem) -> None:
-    """Skip a test whose rows are longer than the device's vectors serve."""
+def fitting(problem: core.ConvProblem) -> Context:
+    """Return the session's context, or one with longer vectors if the rows need them."""
     try:
         grouped_planes.plan(problem, core.context().planner)
     except Declined as reason:
         assert "rows that with their padding fit" in str(reason) and core.context().device.vector_width < 16
-        pytest.skip(f"the device's vectors are too short: {reason}")
+        return wide_context()
+    return core.context()
 
 
 @pytest.mark.parametrize(("name", "direction"), cases())
 def test_matches_float64(name: str, direction: str) -> None:
     problem = core.parse(LINES[name]).with_direction(direction)
-    skip_long_rows(problem)
+    context = fitting(problem)
     one_channel = problem.depthwise and direction == "forward"  # another implementation stands first for usual sizes
     first = one_channel and not cpu_fixed.reserved(problem)
-    assert core.context().plan(problem).algorithm == ("depthwise_fixed" if first else NAME)
-    check(core.context(), problem, NAME)
-    check(core.context(), problem, NAME, accumulate=True, seed=7)
+    assert context.plan(problem).algorithm == ("depthwise_fixed" if first else NAME)
+    check(context, problem, NAME)
+    check(context, problem, NAME, accumulate=True, seed=7)
 
 
 def test_a_batch_of_nothing() -> None:
@@ -166,5 +168,4 @@ def test_what_is_not_finite_stays_in_its_group(direction: str) -> None:
 def test_touches_nothing_beside_its_arrays(name: str, direction: str, at_end: bool) -> None:
     """Each array ends where a page without access begins; a single step over it ends the process."""
     problem = core.parse(LINES[name]).with_direction(direction)
-    skip_long_rows(problem)
-    check_within_pages(problem, NAME, at_end)
+    check_within_pages(problem, NAME, at_end, fitting(problem))
