@@ -38,9 +38,11 @@ def threads_kept() -> Iterator[None]:
     Each OpenMP library has a number for each thread, and a default for new threads, which MXNet leaves alone.
     """
     before = {path: library.omp_get_max_threads() for path, library in _libraries().items()}
-    yield
-    for path, library in _libraries().items():
-        library.omp_set_num_threads(before[path] if path in before else _default(library))
+    try:
+        yield
+    finally:
+        for path, library in _libraries().items():
+            library.omp_set_num_threads(before[path] if path in before else _default(library))
 
 
 def _libraries() -> dict[str, ctypes.CDLL]:
