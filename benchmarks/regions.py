@@ -13,6 +13,7 @@ floor is the time that the device's measured peaks allow for what clgraft runs, 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import time
@@ -147,6 +148,8 @@ def main() -> None:
                     reached = least / statistics.median(wall for wall, _ in times[kind])
                     print(f"  {kind} {least:8.1f} ms ({reached:.0%})", end="")
                 print(flush=True)
+        del models
+        gc.collect()  # before the next net takes as much memory
 
 
 if __name__ == "__main__":
