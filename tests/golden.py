@@ -100,12 +100,12 @@ def caffe() -> Named:
         for way, options in (("layers", {}), ("regions", {"regions": True}), ("C++", {"native": True})):
             framework.set_random_seed(1)
             try:
-                net = load(swap_net(text, **options)[0])
+                if way == "C++":
+                    import clgraft.caffe_layers.native  # noqa: F401
             except ClgraftError as error:
-                if way != "C++":
-                    raise
                 print(f"no C++ layers: {error}", file=sys.stderr)
                 continue
+            net = load(swap_net(text, **options)[0])
             rng = np.random.default_rng(0)
             for blob in (net.blobs["data"], *(blob for blobs in net.params.values() for blob in blobs)):
                 if blob.data.size > 1:
