@@ -1,11 +1,11 @@
-/* Where the calling thread may run, kept over a driver's calls: Intel's CPU runtime, told to keep its threads on cores of
- * their own, does the same to every thread that enters it, and all that such a thread starts later (a framework's own
- * OpenMP threads, child processes) would share that one core. */
+/* Where the calling thread may run, kept over a driver's calls: Intel's CPU runtime, told to keep its threads on cores
+ * of their own, does the same to every thread that enters it, and all that such a thread starts later (a framework's
+ * own OpenMP threads, child processes) would share that one core. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>
-#include "internal.h"
+#include "affinity.h"
 
 _Static_assert(sizeof(cpu_set_t) <= sizeof(clg_affinity), "clg_affinity is too small");
 
@@ -19,7 +19,7 @@ void clg_affinity_restore(const clg_affinity *kept) {
     if (memcmp(&now, kept->cores, sizeof now)) sched_setaffinity(0, sizeof now, (const cpu_set_t *)kept->cores);
 }
 #else
-#include "internal.h"
+#include "affinity.h"
 
 void clg_affinity_keep(clg_affinity *kept) { kept->known = false; }
 void clg_affinity_restore(const clg_affinity *kept) { (void)kept; }

@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "affinity.h"
+#include "arrays.h"
+#include "errors.h"
+#include "handles.h"
 
 static void array_free(void *object) {
     struct clg_array_s *a = object;

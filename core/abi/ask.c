@@ -1,5 +1,8 @@
-/* Questions of libraries that are built on this one to Python modules of theirs. */
-#include "internal.h"
+/* Libraries that are built on this one call functions of their Python modules. */
+#include <stdbool.h>
+
+#include "errors.h"
+#include "planner.h"
 
 typedef struct clg_asked {
     clg_receive receive;

@@ -23,9 +23,11 @@ SOURCES = (
     "ask.c",
     "context.c",
     "copy.c",
+    "device.c",
     "errors.c",
     "events.c",
     "handles.c",
+    "job.c",
     "overlap.c",
     "plan.c",
     "run.c",
@@ -76,7 +78,7 @@ def options() -> dict[str, Any]:
         "include_dirs": [folder],
         "depends": [
             os.path.relpath(PACKAGE),
-            *(f"{folder}/{name}" for name in ("clgraft.h", "planner.h", "internal.h", "opencl.h")),
+            *(f"{folder}/{path.name}" for path in sorted(HERE.glob("*.h"))),
         ],
         "define_macros": [("CLG_VERSION", str(version_number()))],
         # Hidden and bound to themselves: the extension and libclgraft.so may share a process, each with handles.

@@ -1,6 +1,7 @@
 /* Copies between ordinary and pinned memory by several threads: one reaches a sixth of what the bus moves.
  * CLGRAFT_COPY_THREADS sets their number, the caller's thread included; by default half of the cores, at most 8. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include <emmintrin.h>
 #endif
 
-#include "internal.h"
+#include "copy.h"
+#include "handles.h"
 
 enum { MOST_THREADS = 16, DEFAULT_THREADS = 8, PART = 256 << 10 }; /* PART: bytes of one task */
 

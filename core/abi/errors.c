@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "planner.h"
 
 static __thread char message[2048];
 

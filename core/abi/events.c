@@ -1,11 +1,14 @@
-/* Runs that were started: a thread of each context makes those that move host arrays, each in its turn. Runs on device memory
- * alone need no thread where nobody is at work: the driver's queue holds them. */
+/* Runs that were started (clg_plan_start). A thread of each context, the runner, makes those that move host
+ * arrays, each in its turn. Runs on device memory alone need no thread while the context is idle: the
+ * driver's queue holds them. */
 #include <signal.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "events.h"
+#include "handles.h"
 
 struct clg_event_s {
     pthread_mutex_t mutex;

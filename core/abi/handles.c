@@ -1,10 +1,12 @@
 /* Handles as numbers: (generation, slot, kind) packed into a pointer-sized value that is looked up, never followed.
  * A slot's generation changes when its object goes, so old handles are recognised. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "handles.h"
 
 typedef struct slot {
     void *object;

@@ -1,5 +1,6 @@
 /* Arguments that share memory although their problem does not allow it. */
-#include "internal.h"
+#include "errors.h"
+#include "overlap.h"
 
 static bool overlap(const clg_buffer *a, uint64_t a_bytes, const clg_buffer *b, uint64_t b_bytes) {
     if (a->kind != b->kind || (a->kind != CLG_HOST && a->handle != b->handle)) return false;

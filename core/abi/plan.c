@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "handles.h"
+#include "plan.h"
 
 uint32_t clg_dtype_bytes(uint32_t dtype) {
     switch (dtype) {
@@ -123,7 +125,8 @@ static void find_uses(struct clg_plan_s *p) {
     sort_by(p->by_last, p->argument_count, p->last_use);
 }
 
-/* Planners give each plan kernels of its own, so the caller's reference is the only one; searches plan launches again. */
+/* Planners give each plan kernels of its own, so the caller's reference is the only one;
+ * searches plan launches again. */
 static bool has_shared_kernels(const struct clg_plan_s *p) {
     for (uint32_t l = 0; l < p->launch_count; l++) {
         uint32_t references = 0;

@@ -1,12 +1,16 @@
-/* Transfers of a run on a device with memory of its own. Host arrays travel through slots of pinned memory, since drivers
- * move ordinary memory at a sixth of the bus's speed, and a registration of it goes stale when its pages are replaced.
- * The arrays of a direction form one stream: down in the order in which launches first use them, up in that of their last
- * use; a slot's worth of it is one transfer. Streams of more than a slot have queues of their own, so that they move while
- * kernels run: a launch waits for the slots that hold its inputs, and a slot travels up after the last launch that uses it. */
+/* Transfers of a run on a device with memory of its own. Host arrays travel through slots of pinned memory, since
+ * drivers move ordinary memory at a sixth of the bus's speed, and a registration of it goes stale when its pages are
+ * replaced. The arrays of a direction form one stream: down in the order in which launches first use them, up in that
+ * of their last use; a slot's worth of it is one transfer. Streams of more than a slot have queues of their own, so
+ * that they move while kernels run: a launch waits for the slots that hold its inputs, and a slot travels up after the
+ * last launch that uses it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "copy.h"
+#include "errors.h"
+#include "handles.h"
+#include "transfer.h"
 
 #ifndef CLG_SLOT_BYTES
 #define CLG_SLOT_BYTES (2 << 20) /* tests take less; a multiple of ALIGNMENT */
@@ -136,7 +140,8 @@ static void choose_queue(struct clg_context_s *c, stream *s) {
     s->on = s->slot_count > 1 && s->queue ? s->queue : c->queue;
 }
 
-/* Small arrays come first on the way down and last on the way up, each direction's in one place of the device's memory. */
+/* Small arrays come first on the way down and last on the way up, each direction's in one place
+ * of the device's memory. */
 clg_status clg_transfers_begin(struct clg_plan_s *p, const clg_buffer *buffers) {
     struct clg_context_s *c = p->context;
     if (c->host_access != CLG_STAGED) return CLG_OK;
@@ -211,8 +216,8 @@ static void copy_slot(struct clg_transfers *t, stream *s, uint32_t number, bool 
     while (s->copied < s->piece_count && s->pieces[s->copied].position + aligned(s->pieces[s->copied].bytes) <= end) s->copied++;
 }
 
-/* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's memory that
- * it covers. */
+/* Hands a slot to the driver, on the way up after an event or NULL: one command for each range of the device's
+ * memory that it covers. */
 static clg_status send_slot(struct clg_context_s *c, stream *s, uint32_t number, cl_object *after, bool up) {
     slot *k = &s->slots[number % SLOTS];
     const uint64_t begin = (uint64_t)number * SLOT, end = begin + SLOT;
@@ -297,7 +302,8 @@ clg_status clg_transfers_before(struct clg_plan_s *p, uint32_t launch, cl_object
     return status;
 }
 
-/* Copies what has arrived in a slot to the host's arrays. No array is written before all have been read: they may overlap. */
+/* Copies what has arrived in a slot to the host's arrays. No array is written before all have been
+ * read: they may overlap. */
 static clg_status empty_slot(struct clg_context_s *c) {
     struct clg_transfers *t = c->transfers;
     stream *s = &t->up;
@@ -311,8 +317,8 @@ static clg_status empty_slot(struct clg_context_s *c) {
     return CLG_OK;
 }
 
-/* Sends slots up, the first `count`. Where no slot is free and the oldest has not arrived, the rest waits for a later call,
- * unless all must go: launches come first. */
+/* Sends slots up, the first `count`. Where no slot is free and the oldest has not arrived, the rest waits for a later
+ * call, unless all must go: launches come first. */
 static clg_status send_up(struct clg_plan_s *p, uint32_t count, bool all) {
     struct clg_context_s *c = p->context;
     struct clg_transfers *t = c->transfers;
@@ -336,8 +342,8 @@ static clg_status send_up(struct clg_plan_s *p, uint32_t count, bool all) {
     return status;
 }
 
-/* Drivers let a transfer and kernels overlap where the kernels were queued first. So a slot travels after the launch that
- * follows the one that completes it; a marker between them is what it waits for. */
+/* Drivers let a transfer and kernels overlap where the kernels were queued first. So a slot travels after the launch
+ * that follows the one that completes it; a marker between them is what it waits for. */
 clg_status clg_transfers_after(struct clg_plan_s *p, uint32_t launch, bool last) {
     struct clg_context_s *c = p->context;
     struct clg_transfers *t = c->transfers;

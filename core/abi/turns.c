@@ -1,6 +1,6 @@
-/* Whose turn it is on a context: whatever uses its queue does so in the order of the calls. Each call takes a number; the
- * numbers are served one after the other, so no call is overtaken by later ones, as it may be at a mutex. */
-#include "internal.h"
+/* Turns on a context: what uses its queue does so in the order of the calls. Each call takes a number, and the numbers
+ * are served one after the other. So no call is overtaken by a later one, which a mutex does not guarantee. */
+#include "turns.h"
 
 void clg_turns_init(clg_turns *t) {
     *t = (clg_turns){0};

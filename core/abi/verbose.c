@@ -1,8 +1,10 @@
-/* CLGRAFT_VERBOSE=plan,run: a line for every plan and every run, on stderr or appended to the file CLGRAFT_VERBOSE_FILE:
+/* CLGRAFT_VERBOSE=plan,run: a line for every plan and every run, on stderr or appended to the
+ * file CLGRAFT_VERBOSE_FILE:
  *     clgraft,run,IMPLEMENTATION,PROBLEM,MILLISECONDS
  * A graph is one run; each of its problems has the line of a plan when the graph is planned, with either word.
- * The word `start` adds two fields: when it began, in milliseconds of the monotonic clock, and the thread. The variables
- * are read when the library is loaded; where they are not set a run reads one flag. */
+ * The word `start` adds two fields: when it began, in milliseconds of the monotonic clock, and the thread. The
+ * variables are read when the library is loaded; where they are not set a run reads one flag. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "planner.h"
+#include "verbose.h"
 
 uint32_t clg_verbose_flags;
 static FILE *output;

@@ -71,12 +71,12 @@ def test_random_calls_break_nothing(tmp_path, corpus):
 
 def test_the_corpus_finds_planted_faults(tmp_path, corpus):
     plants = {
-        "run.c": ("if (r->wrapped) cl_release_mem(r->mem);", ""),
+        "job.c": ("if (r->wrapped) cl_release_mem(r->mem);", ""),
         "plan.c": ("if (context) clg_handle_drop(context);", ""),
         "arrays.c": ("if (a->mem) cl_release_mem(a->mem);", ""),
         "events.c": ("clg_handle_return(s->handle);", ""),
         "transfer.c": ("if (k->mem) cl_release_mem(k->mem);", ""),
-        "context.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
+        "device.c": ("if (c->pool[i].mem) cl_release_mem(c->pool[i].mem);", ";"),
     }
     for file, (text, instead) in plants.items():
         folder = tmp_path / file[:-2]

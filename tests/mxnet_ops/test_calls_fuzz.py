@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang and its sanit
 PLANTS = {
     "an array's handle is kept": ("execution.c", "        mx.free_array(handles[i]);\n", ""),
     "a call is kept": (
-        "execution.c",
+        "operator.c",
         "    clg_mx_release(execution->call);\n    free(execution);",
         "    free(execution);",
     ),

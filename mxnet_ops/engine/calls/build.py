@@ -12,7 +12,18 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 ABI = HERE.parents[2] / "core" / "abi"
-SOURCES = ("table.c", "properties.c", "execution.c", "region.c", "forks.c", "threads.c", "update.c")
+SOURCES = (
+    "execution.c",
+    "failures.c",
+    "forks.c",
+    "mxnet.c",
+    "operator.c",
+    "properties.c",
+    "region.c",
+    "table.c",
+    "threads.c",
+    "update.c",
+)
 
 
 def _declarations(header: str) -> str:
@@ -34,13 +45,13 @@ def _near(path: Path) -> str:
 def extension() -> cffi.FFI:
     """Return the builder."""
     builder = cffi.FFI()
-    builder.cdef(_declarations("calls.h") + 'extern "Python+C" {' + _declarations("internal.h") + "}")
+    builder.cdef(_declarations("calls.h") + 'extern "Python+C" {' + _declarations("questions.h") + "}")
     builder.set_source(
         "clgraft.mxnet_ops.engine.calls._calls",
-        '#include "internal.h"\n',
+        '#include "questions.h"\n',
         sources=[_near(HERE / name) for name in SOURCES],
         include_dirs=[_near(HERE), _near(ABI)],
-        depends=[*(_near(HERE / name) for name in ("calls.h", "internal.h", "rules.h")), _near(ABI / "clgraft.h")],
+        depends=[*map(_near, sorted(HERE.glob("*.h"))), _near(ABI / "clgraft.h")],
         extra_link_args=["-Wl,-Bsymbolic"],
         # the last four are for the loops of rules.h: vectors, and MXNet's bits
         extra_compile_args=[

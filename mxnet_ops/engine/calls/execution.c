@@ -1,19 +1,18 @@
 /* An operator at work: MXNet's arrays in, one call of the runtime per problem. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "execution.h"
+#include "failures.h"
+#include "forks.h"
+#include "operator.h"
+#include "questions.h"
+#include "region.h"
 
-enum { ALIGNMENT = 128, ATTEMPTS = 4 };
+enum { ATTEMPTS = 4 };
 
-int clg_mx_fail(const char *op_type, const char *what) {
-    fprintf(stderr, "clgraft: [%s] %s\n", op_type, what);
-    fflush(stderr);
-    return 0;
-}
-
-/* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their memory ends the process. */
+/* Frees MXNet's handles, which were made for this call. Arrays that are absent hold nothing: asking for their
+ * memory ends the process. */
 static bool take(const clg_mx_execution *execution, int count, void **handles, const int *tags, int absent,
                  uint64_t unread, arrays *found) {
     int counts[CLG_MX_GROUPS] = {0}, next[CLG_MX_GROUPS];
@@ -35,25 +34,8 @@ static bool take(const clg_mx_execution *execution, int count, void **handles, c
     return whole || clg_mx_fail(execution->call->text, mx.last_failure());
 }
 
-void *clg_mx_address(const clg_mx_execution *execution, const arrays *given, const clg_mx_argument *argument) {
-    if (argument->group == CLG_MX_STATE) return execution->state[argument->place];
-    return given->addresses[given->first[argument->group] + argument->place];
-}
-
-/* Runs the step of a region, whose buffers are set, with copies for them or NULL. */
-bool clg_mx_run_step(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
-    const clg_buffer *buffers = execution->buffers;
-    clg_status status =
-        copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
-               : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
-    if (!status) return true;
-    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
-    fflush(stderr);
-    return false;
-}
-
-/* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient, and
- * again if it was destroyed meanwhile, as plans of many shapes are. */
+/* Runs a step's plan. Python makes it when it is first needed, so that a net that only predicts never plans a gradient,
+ * and again if it was destroyed meanwhile, as plans of many shapes are. */
 static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
     void **place = (void **)&step->plan; /* the steps are this library's own copy */
     for (int attempt = 0;; attempt++) {
@@ -65,9 +47,7 @@ static bool run_plan(const clg_mx_step *step, const clg_buffer *buffers) {
         if (!clg_mx_py_plan(step->problem, step->context, &plan)) return false;
         __atomic_store_n(place, plan, __ATOMIC_RELEASE);
     }
-    fprintf(stderr, "clgraft: %s (problem: %s)\n", mx.last_error(), step->problem);
-    fflush(stderr);
-    return false;
+    return clg_mx_fail_step(step);
 }
 
 static bool run_step(const clg_mx_execution *execution, const clg_mx_step *step, const arrays *given, const int *requests) {
@@ -99,7 +79,7 @@ static bool overlapping(const arrays *given) {
     return false;
 }
 
-/* For an operator whose outputs must not be the memory of its inputs, and are: into copies first. */
+/* For an operator that cannot run in place and was given outputs that are inputs: computes into copies first. */
 static bool run_through_copies(clg_mx_execution *execution, int which, arrays *given, const int *requests) {
     const clg_mx_work *work = execution->work;
     int count = given->first[CLG_MX_OUT + 1] - given->first[CLG_MX_OUT];
@@ -165,15 +145,6 @@ static int backward(int count, void **handles, const int *tags, const int *reque
     return good;
 }
 
-void clg_mx_end(clg_mx_execution *execution) {
-    if (execution->work->draws && !execution->work->is_region) clg_mx_py_end_numbers(execution);
-    if (execution->work->is_region) clg_mx_py_end_region(execution);
-    for (uint32_t i = 0; i < execution->work->state_count; i++) free(execution->state[i]);
-    free(execution->buffers);
-    clg_mx_release(execution->call);
-    free(execution);
-}
-
 static int delete_execution(void *state) {
     clg_mx_execution *execution = state;
     bool asks = execution->work->draws || execution->work->is_region;
@@ -184,39 +155,6 @@ static int delete_execution(void *state) {
 }
 
 static int (*const RUNNING[3])(void) = {(int (*)(void))delete_execution, (int (*)(void))forward, (int (*)(void))backward};
-
-/* The largest number of arguments among a work's steps. */
-static uint32_t most_arguments(const clg_mx_work *work) {
-    uint32_t most = 0;
-    const clg_mx_step *step = work->steps;
-    for (int part = 0; part < 4; part++)
-        for (uint32_t i = 0; i < work->step_counts[part]; i++, step++)
-            if (step->argument_count > most) most = step->argument_count;
-    return most;
-}
-
-static clg_mx_execution *new_execution(clg_mx_call *call, const clg_mx_work *work) {
-    clg_mx_execution *execution = calloc(1, sizeof *execution + (work->state_count + 1) * sizeof(void *));
-    uint32_t room = most_arguments(work) + 1;
-    clg_buffer *buffers = malloc(room * sizeof *buffers);
-    if (!execution || !buffers) {
-        free(execution);
-        free(buffers);
-        return NULL;
-    }
-    *execution = (clg_mx_execution){.call = call, .work = work, .buffers = buffers, .room = room};
-    for (int i = 0; i < 3; i++) execution->contexts[i] = execution;
-    for (uint32_t i = 0; i < work->state_count; i++) {
-        if (posix_memalign(&execution->state[i], ALIGNMENT, work->state[i].bytes + 1)) {
-            while (i--) free(execution->state[i]);
-            free(execution->buffers);
-            free(execution);
-            return NULL;
-        }
-        memcpy(execution->state[i], work->state[i].content, work->state[i].bytes);
-    }
-    return execution;
-}
 
 int clg_mx_create_operator(const char *where, int count, unsigned **shapes, const int *ndims, const int *types,
                            callback_list *made, clg_mx_call *call) {
@@ -239,7 +177,7 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
         found = clg_mx_find_work(call, key, length, device);
         if (!found) return clg_mx_fail(call->text, "got no memory for an operator");
     }
-    clg_mx_execution *execution = new_execution(call, &found->work);
+    clg_mx_execution *execution = clg_mx_make(call, &found->work);
     if (!execution) return clg_mx_fail(call->text, "got no memory for an operator");
     clg_mx_retain(call);
     if (found->work.is_region ? !clg_mx_py_start_region(execution, found->work.number)
@@ -251,5 +189,3 @@ int clg_mx_create_operator(const char *where, int count, unsigned **shapes, cons
     *made = (callback_list){3, (int (**)(void))RUNNING, execution->contexts};
     return 1;
 }
-
-void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place) { return execution->state[place]; }

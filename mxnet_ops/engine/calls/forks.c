@@ -1,10 +1,15 @@
 /* Waits for MXNet's operators before the process forks.
  *
- * MXNet joins its engine's threads in front of a fork. A thread that runs an operator for the first time asks Python for
- * plans, one that ends an operator lets Python free what it holds; both need the interpreter's lock, which a Python that
- * forks has: all would wait for ever. Handlers run in the opposite order of their registration, so this one, which lets
- * the lock go while it waits, runs before MXNet's. Operators that end between the two handlers are freed after the fork. */
-#include "internal.h"
+ * MXNet joins its engine's threads in front of a fork. A thread that runs an operator for the first time asks
+ * Python for plans, one that ends an operator lets Python free what it holds; both need the interpreter's lock,
+ * which a Python that forks has: all would wait for ever. Handlers run in the opposite order of their registration,
+ * so this one, which lets the lock go while it waits, runs before MXNet's. Operators that end between the two
+ * handlers are freed after the fork. */
+#include <pthread.h>
+
+#include "forks.h"
+#include "questions.h"
+#include "threads.h"
 
 __thread int clg_mx_running;
 static __thread bool holding; /* whether this thread made others wait */

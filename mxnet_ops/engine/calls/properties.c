@@ -1,7 +1,10 @@
 /* What MXNet asks of a call before an operator is made: names, shapes, types, what backward reads. */
 #include <stdlib.h>
 
-#include "internal.h"
+#include "execution.h"
+#include "mxnet.h"
+#include "questions.h"
+#include "table.h"
 
 static int delete_call(void *state) {
     clg_mx_release(state);

@@ -1,8 +1,11 @@
-/* A region at work: one call of the runtime per pass, with the pass that Python made for the write requests at hand. */
+/* A region at work: one call of the runtime per pass, with the pass that Python made for these write requests. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "failures.h"
+#include "mxnet.h"
+#include "questions.h"
+#include "region.h"
 
 static uint64_t versions;
 
@@ -47,6 +50,15 @@ static clg_buffer bind(const clg_mx_execution *execution, const clg_mx_pass *pas
                         .handle = memory.handle, .bytes = memory.handle ? a->bytes : 0};
 }
 
+/* Runs a pass whose buffers are set, with copies for them or NULL. */
+static bool run_plan(const clg_mx_execution *execution, const clg_mx_step *step, const clg_copy *copies) {
+    const clg_buffer *buffers = execution->buffers;
+    clg_status status =
+        copies ? mx.plan_start(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count, copies, NULL)
+               : mx.plan_run(step->plan, buffers, step->argument_count, step->scalars, step->scalar_count);
+    return !status || clg_mx_fail_step(step);
+}
+
 static bool run_with_copies(const clg_mx_execution *execution, const clg_mx_pass *pass) {
     uint32_t count = pass->step.argument_count;
     clg_copy copies[count + 1];
@@ -54,7 +66,7 @@ static bool run_with_copies(const clg_mx_execution *execution, const clg_mx_pass
         int32_t place = pass->copies[i];
         copies[i] = place < 0 ? (clg_copy){NULL, 0} : (clg_copy){execution->own[place].handle, execution->version};
     }
-    return clg_mx_run_step(execution, &pass->step, copies);
+    return run_plan(execution, &pass->step, copies);
 }
 
 bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *given, const int *requests) {
@@ -77,7 +89,7 @@ bool clg_mx_run_region(clg_mx_execution *execution, int which, const arrays *giv
     for (uint32_t i = 0; i < step->argument_count; i++)
         execution->buffers[i] = bind(execution, pass, given, &step->arguments[i]);
     if (which == 1) execution->version = __atomic_add_fetch(&versions, 1, __ATOMIC_RELAXED);
-    if (step->plan && !(pass->copies ? run_with_copies(execution, pass) : clg_mx_run_step(execution, step, NULL))) return false;
+    if (step->plan && !(pass->copies ? run_with_copies(execution, pass) : run_plan(execution, step, NULL))) return false;
     for (uint32_t i = 0; i < pass->zero_count; i++) {
         const clg_mx_zero *zero = &pass->zeros[i];
         if (modes[zero->place] == CLG_OVERWRITE) memset(given->addresses[given->first[group] + zero->place], 0, zero->bytes);

@@ -1,39 +1,29 @@
 /* Calls by their attributes, with everything that was ever found out about them. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "mxnet.h"
+#include "questions.h"
+#include "table.h"
 
 enum { BUCKETS = 512, LIMIT = 4096 };
 
-pthread_mutex_t clg_mx_mutex = PTHREAD_MUTEX_INITIALIZER;
-functions mx;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static clg_mx_call *buckets[BUCKETS];
 static int64_t kept, held;
 
 /* OpenCL does not survive fork(): Python has to be asked again, and says so. The mutex is not held over the fork, as it
  * often is: MXNet stops its threads first, and they may need it to finish. Nobody else is left in the child. */
 static void after_fork_in_child(void) {
-    pthread_mutex_init(&clg_mx_mutex, NULL);
+    pthread_mutex_init(&mutex, NULL);
     for (int b = 0; b < BUCKETS; b++)
         for (clg_mx_call *call = buckets[b]; call; call = call->next)
             for (known_work *work = call->works; work; work = work->next) work->stale = true;
 }
 
 void clg_mx_start(const clg_mx_functions *found) {
-    mx.get_data = found->get_data;
-    mx.free_array = found->free_array;
-    mx.last_failure = found->last_failure;
-    mx.plan_run = found->plan_run;
-    mx.plan_start = found->plan_start;
-    mx.last_error = found->last_error;
-    mx.get_dtype = found->get_dtype;
-    mx.get_storage_type = found->get_storage_type;
-    mx.get_context = found->get_context;
-    mx.get_shape = found->get_shape;
-    mx.copy_array = found->copy_array;
-    mx.push = found->push;
-    mx.reorder = found->reorder;
+    clg_mx_use(found);
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
@@ -132,7 +122,7 @@ clg_mx_call *clg_mx_take(const char *op_type, int count, const char **keys, cons
     }
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     clg_mx_call *call = buckets[hash % BUCKETS];
     while (call && (call->hash != hash || call->text_bytes != bytes || memcmp(call->text, text, bytes))) call = call->next;
     if (!call) {
@@ -148,23 +138,23 @@ clg_mx_call *clg_mx_take(const char *op_type, int count, const char **keys, cons
         call->users++;
         held++;
     }
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     if (text != small) free(text);
     return call;
 }
 
 void clg_mx_retain(clg_mx_call *call) {
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     call->users++;
     held++;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
 }
 
 void clg_mx_release(clg_mx_call *call) {
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     call->users--;
     held--;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
 }
 
 bool clg_mx_describe(clg_mx_call *call) {
@@ -185,7 +175,7 @@ static char **copy_names(const char *const *names, int count) {
 }
 
 int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signature) {
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     if (!call->described) {
         call->argument_count = signature->argument_count;
         call->output_count = signature->output_count;
@@ -202,7 +192,7 @@ int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signatur
         __atomic_store_n(&call->described, whole, __ATOMIC_RELEASE);
     }
     bool described = call->described;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     return described;
 }
 
@@ -211,10 +201,10 @@ static bool same_key(const int32_t *a, uint32_t a_count, const int32_t *b, uint3
 }
 
 known_shapes *clg_mx_find_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count) {
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     known_shapes *known = call->shapes;
     while (known && !same_key(known->key, known->key_count, key, key_count)) known = known->next;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     return known;
 }
 
@@ -233,19 +223,19 @@ int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_co
         free_shapes(known);
         return 0;
     }
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     known->next = call->shapes;
     call->shapes = known;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     return 1;
 }
 
 known_work *clg_mx_find_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device) {
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     known_work *known = call->works;
     while (known && (known->stale || strcmp(known->device, device) || !same_key(known->key, known->key_count, key, key_count)))
         known = known->next;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     return known;
 }
 
@@ -286,10 +276,10 @@ int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_coun
         free_work(known);
         return 0;
     }
-    pthread_mutex_lock(&clg_mx_mutex);
+    pthread_mutex_lock(&mutex);
     known->next = call->works;
     call->works = known;
-    pthread_mutex_unlock(&clg_mx_mutex);
+    pthread_mutex_unlock(&mutex);
     return 1;
 }
 

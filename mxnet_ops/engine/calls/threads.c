@@ -1,11 +1,13 @@
 /* Threads that share the parts of a loop. One thread does not reach what the memory moves.
  * CLGRAFT_UPDATE_THREADS sets their number, the caller's thread included; by default the cores, at most 12. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
-#include "internal.h"
+#include "threads.h"
 
 enum { MOST_THREADS = 64, DEFAULT_THREADS = 12 };
 
@@ -80,7 +82,7 @@ void clg_mx_parallel(void (*body)(void *with, uint32_t part), void *with, uint32
     pthread_mutex_unlock(&mutex);
     run_parts(&l);
     pthread_mutex_lock(&mutex);
-    wanted = 0; /* who has not come need not */
+    wanted = 0; /* threads that have not joined by now are not needed */
     while (inside) pthread_cond_wait(&left, &mutex);
     pthread_mutex_unlock(&mutex);
     pthread_mutex_unlock(&turn);

@@ -3,11 +3,12 @@
  * MXNet's oneDNN operators leave gradients, and weights after inference, in layouts of their own. Such an array is
  * reordered first, as MXNet does it; the operation may, because it writes everything that it is given. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "failures.h"
+#include "mxnet.h"
+#include "threads.h"
 
 enum { PART = 64 << 10, BLOCK = 512 }; /* elements of a part of the loop, and of a conversion of float16 */
 enum { CPU = 1, PINNED = 3, SHARED = 5, DENSE = 0, FLOAT = 0, DOUBLE = 1, HALF = 2 }; /* of MXNet */
@@ -155,8 +156,8 @@ static void run_part(void *given, uint32_t part) {
                      AT(float, CLG_MX_VARIANCE), n);
 }
 
-/* The memory of an MXNet array, and the engine's variable that guards it, are its first member's: arrays share a variable
- * if they share this address. */
+/* The memory of an MXNet array, and the engine's variable that guards it, are its first member's: arrays share a
+ * variable if they share this address. */
 static void *chunk(uintptr_t array) { return *(void **)array; }
 
 /* On a thread of MXNet's engine. */
@@ -187,7 +188,8 @@ static int by_chunk(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Fills `found` with an array of each variable, `count` times CLG_MX_ARRAYS at most, and tells whether some share one. */
+/* Fills `found` with an array of each variable, `count` times CLG_MX_ARRAYS at most, and tells
+ * whether some share one. */
 static uint32_t list_variables(const clg_mx_parameter *parameters, uint32_t count, variable *found, void **arrays, bool *shared) {
     uint32_t listed = 0, kept = 0;
     for (uint32_t i = 0; i < count; i++)

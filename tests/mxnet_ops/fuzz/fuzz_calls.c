@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "mxnet.h"
+#include "operator.h"
+#include "questions.h"
 
 enum { SLOTS = 6, MOST = 4, TYPES = 3, STATES = 3 };
 static const uint64_t ITEM_BYTES[TYPES] = {4, 8, 2};
@@ -155,7 +157,8 @@ int clg_mx_py_refuse_types(const char *op_type, int count, const char **attribut
     return 0;
 }
 
-/* The bytes of an array: inputs by the key, auxiliary states and the operator's own by their place, others like input 0. */
+/* The bytes of an array: inputs by the key, auxiliary states and the operator's own by their
+ * place, others like input 0. */
 static uint64_t bytes_of(const facts *f, const int32_t *key, int group, int place) {
     if (group == CLG_MX_AUX) return 8;
     if (group == CLG_MX_STATE) return 16 * (uint64_t)place + 16;
@@ -253,7 +256,8 @@ int clg_mx_py_start_numbers(clg_mx_execution *execution, const char *op_type, in
     return 1;
 }
 
-/* Regions at work: a key of random numbers; a value that lives from forward to backward and a copy, once they are asked for. */
+/* Regions at work: a key of random numbers; a value that lives from forward to backward and a copy,
+ * once they are asked for. */
 enum { KEY, KEPT, COPY, OWN, KEPT_BYTES = 24 };
 typedef struct region_at_work {
     clg_mx_execution *execution;
