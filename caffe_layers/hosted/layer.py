@@ -24,12 +24,12 @@ from clgraft.core.problem import ceil_div
 
 
 class Scribe(Recorder):
-    """A recorder of problems whose numbers have one type.
+    """A recorder that a layer plans with in place of a context: it notes problems, and C++ runs them.
 
     Parameters
     ----------
     dtype : str
-        In place of float32.
+        The type of Caffe's numbers, in place of a problem's float32.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -18,7 +18,7 @@ class Joining(OclLayer):
         """Return the axis: `axis`, or the older field, which takes no negative numbers."""
         if not given.HasField(old):
             return self.canonical_axis(given.axis, ndim)
-        self.expect(not given.HasField("axis"), f"axis beside {old}", "one of the two")
+        self.expect(not given.HasField("axis"), f"axis together with {old}", "one of the two")
         number = getattr(given, old)
         self.expect(number < ndim, f"{old} {number}", f"an axis of {ndim} dimensions")
         return number

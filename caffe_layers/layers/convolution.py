@@ -62,7 +62,7 @@ class OclConvolution(OclLayer):
         given = self.parameters.convolution_param
         values = tuple(getattr(given, name))
         if short and (given.HasField(f"{short}_h") or given.HasField(f"{short}_w")):
-            self.expect(not values, f"{name} beside {short}_h and {short}_w", "one of the two forms")
+            self.expect(not values, f"{name} together with {short}_h and {short}_w", "one of the two forms")
             self.expect(self.spatial == 2, f"{short}_h and {short}_w", f"{name}: there are {self.spatial} spatial axes")
             return getattr(given, f"{short}_h"), getattr(given, f"{short}_w")
         if not values and default is not None:

@@ -44,8 +44,9 @@ class OclPooling(OclLayer):
         self.pad = self.per_axis("pad", 0)
         if self.whole:
             sizes = [name for name in ("kernel_size", "kernel_h", "kernel_w") if given.HasField(name)]
-            self.expect(not sizes, f"{' and '.join(sizes)} beside global_pooling", "one of the two")
-            self.expect(self.stride == (1, 1) and self.pad == (0, 0), "stride or pad beside global_pooling", "neither")
+            self.expect(not sizes, f"{' and '.join(sizes)} together with global_pooling", "one of the two")
+            plain = self.stride == (1, 1) and self.pad == (0, 0)
+            self.expect(plain, "stride or pad together with global_pooling", "neither")
         else:
             self.kernel = self.per_axis("kernel_size", None)
             self.expect(min(self.kernel) > 0, f"kernel_size {self.kernel}", "numbers of at least 1")
@@ -59,7 +60,7 @@ class OclPooling(OclLayer):
         if not (given.HasField(high) or given.HasField(wide)):
             self.expect(default is not None or given.HasField(name), f"no {name}", f"{name}, or {high} and {wide}")
             return (getattr(given, name),) * 2
-        self.expect(not given.HasField(name), f"{name} beside {high} or {wide}", "one of the two forms")
+        self.expect(not given.HasField(name), f"{name} together with {high} or {wide}", "one of the two forms")
         both = given.HasField(high) and given.HasField(wide)
         self.expect(both, f"{high} or {wide} alone", "both")
         return getattr(given, high), getattr(given, wide)

@@ -31,7 +31,7 @@ enum {
     CLG_OK = 0,
     CLG_INVALID_HANDLE = 1,   /* NULL, destroyed, or not made by this library */
     CLG_INVALID_ARGUMENT = 2, /* an argument's value, count or struct size */
-    CLG_INVALID_PROBLEM = 3,  /* the problem text, or a shape that cannot be */
+    CLG_INVALID_PROBLEM = 3,  /* the problem text or one of its shapes is invalid */
     CLG_BUFFER_TOO_SMALL = 4,
     CLG_WRONG_DTYPE = 5,
     CLG_OPENCL_ERROR = 6,  /* the driver refused; the message holds its code */
@@ -48,7 +48,7 @@ enum { CLG_OVERWRITE = 0, CLG_ACCUMULATE = 1, CLG_SKIP = 2 };  /* how an output 
 /* One argument of a run. Set size to sizeof(clg_buffer). */
 typedef struct clg_buffer {
     uint32_t size;
-    uint32_t kind;   /* CLG_HOST: handle is a host pointer; CLG_DEVICE: a cl_mem, CLG_ARRAY: a clg_array of the plan's context */
+    uint32_t kind;   /* of handle: CLG_HOST host pointer, CLG_DEVICE cl_mem, CLG_ARRAY clg_array of the plan's context */
     uint32_t dtype;
     uint32_t mode;   /* outputs only; CLG_SKIP: this output is not wanted and handle may be NULL */
     void *handle;
@@ -67,7 +67,7 @@ typedef struct clg_argument {
     char name[32];
 } clg_argument;
 
-/* A convolution as a struct, for callers that would rather not write text. Set size to sizeof(clg_conv). */
+/* A convolution as a struct, as an alternative to its text. Set size to sizeof(clg_conv). */
 typedef struct clg_conv {
     uint32_t size;
     uint32_t direction; /* CLG_FORWARD ... */
@@ -83,19 +83,21 @@ enum { CLG_FORWARD = 1, CLG_BACKWARD_DATA = 2, CLG_BACKWARD_FILTER = 3, CLG_BACK
 /* The version as major * 10000 + minor * 100 + patch. */
 uint32_t clg_version(void);
 
-/* This thread's last error as text: what came and what was expected. Never NULL; valid until the thread's next call. */
+/* This thread's last error as text: what was passed and what was expected. Never NULL; valid until the thread's next
+ * call. */
 const char *clg_last_error(void);
 
-/* A context on the device that selector names ("cpu", "gpu", part of a name, "0:1"; NULL or "" for CLGRAFT_DEVICE or the best). */
+/* Creates a context on the device that selector names: "cpu", "gpu", part of a name or "0:1" (platform:device).
+ * NULL and "" stand for CLGRAFT_DEVICE, or for the best device if that is not set. */
 clg_status clg_context_create(const char *selector, clg_context *context);
 
-/* A context on OpenCL objects of the caller (cl_context, cl_device_id, cl_command_queue), which are retained. */
+/* Creates a context on a cl_context, cl_device_id and cl_command_queue of the caller, which are retained. */
 clg_status clg_context_create_from_cl(void *cl_context, void *cl_device, void *cl_queue, clg_context *context);
 
-/* Gives up a context. Its plans are destroyed with it. */
+/* Destroys a context, with its plans and arrays. */
 clg_status clg_context_destroy(clg_context context);
 
-/* Plans a problem; the same text again gives an equal plan at little cost. */
+/* Creates the plan of a problem. Planning the same text again costs little. */
 clg_status clg_plan_create(clg_context context, const char *problem, clg_plan *plan);
 clg_status clg_plan_create_conv(clg_context context, const clg_conv *problem, clg_plan *plan);
 clg_status clg_plan_destroy(clg_plan plan);
@@ -107,7 +109,8 @@ clg_status clg_plan_describe(clg_plan plan, char *text, size_t bytes);
 clg_status clg_plan_counts(clg_plan plan, uint32_t *buffers, uint32_t *scalars);
 clg_status clg_plan_argument(clg_plan plan, uint32_t index, clg_argument *argument);
 
-/* Runs the plan. Returns when every host buffer holds its result; with device buffers alone the work may still be queued. */
+/* Runs the plan. Returns when every host buffer holds its result. If all buffers are on the device, the work may still
+ * be queued. */
 clg_status clg_plan_run(clg_plan plan, const clg_buffer *buffers, uint32_t buffer_count, const double *scalars,
                         uint32_t scalar_count);
 
@@ -118,29 +121,30 @@ clg_status clg_context_finish(clg_context context);
 typedef struct clg_graph_options {
     uint32_t size;
     uint32_t reserved;
-    const char *gradients; /* inputs NAME whose gradients d.NAME are outputs too; each output Y of the graph has an input d.Y then,
-                              or d.Y.out where Y is one of these NAMEs */
+    const char *gradients; /* inputs NAME whose gradients d.NAME are outputs too; each output Y of the graph then has an
+                              input d.Y, or d.Y.out if Y is one of these NAMEs */
     const char *outputs;   /* what a run computes, NAME or NAME+, which is added to; NULL: all outputs, overwritten */
     const char *passes;    /* switches of passes, such as "-fold"; NULL: what CLGRAFT_GRAPH holds */
 } clg_graph_options;
 
-/* Plans a graph, given as text (docs/graphs.md). Its arguments are inputs, states and outputs in this order, each output
- * with the mode that the options say; an input that is an output is two arguments of one name. clg_plan_describe tells what
- * a run needs, then each problem with its algorithm. */
+/* Creates the plan of a graph, given as text (docs/graphs.md). Its arguments are the inputs, states and outputs in this
+ * order. The options set the mode of each output. An input that is also an output is two arguments of the same name.
+ * clg_plan_describe returns what a run needs, then each problem with its algorithm. */
 clg_status clg_graph_create(clg_context context, const char *text, const clg_graph_options *options, clg_plan *plan);
 
 /* The whole name of an argument, cut to bytes (with the final zero): names of a graph may not fit clg_argument. */
 clg_status clg_plan_argument_name(clg_plan plan, uint32_t index, char *text, size_t bytes);
 
 /* Memory of the device, for buffers of the kind CLG_ARRAY. Writing and reading wait for runs that were started before.
- * An array goes with its context. */
+ * An array is destroyed with its context. */
 clg_status clg_array_create(clg_context context, uint64_t bytes, clg_array *array);
 clg_status clg_array_write(clg_array array, uint64_t offset, const void *data, uint64_t bytes);
 clg_status clg_array_read(clg_array array, uint64_t offset, void *data, uint64_t bytes);
 clg_status clg_array_destroy(clg_array array);
 
-/* For a host input that may be unchanged since an earlier run: its copy on the device, and a number that says what it
- * holds. It is sent only if the copy has another version; 0 is always sent. Without an array nothing is kept. */
+/* For a host input that may be unchanged since an earlier run: its copy on the device, and a number for its
+ * content. The input is sent only if the copy has another version; version 0 is always sent. Without an
+ * array no copy is kept. */
 typedef struct clg_copy {
     clg_array array;
     uint64_t version;
@@ -157,8 +161,8 @@ clg_status clg_event_wait(clg_event event);
 clg_status clg_event_done(clg_event event, uint32_t *done);
 clg_status clg_event_destroy(clg_event event);
 
-/* Asks a Python module, by its whole name, for libraries that are built on this one: its answer(bytes) returns bytes, which
- * receive gets once, before this returns. They are gone afterwards. */
+/* For libraries that are built on this one: calls the function answer(bytes) of a Python module, named in full, and
+ * passes the bytes that it returns to receive, once, before clg_ask returns. They are valid only during that call. */
 typedef void (*clg_receive)(void *with, const void *answer, uint64_t bytes);
 clg_status clg_ask(const char *module, const void *question, uint64_t bytes, clg_receive receive, void *with);
 /*cdef-end*/

@@ -1,5 +1,6 @@
-/* The few OpenCL calls of the runtime, taken from the dispatch table that every ICD object points to with its first word.
- * So the runtime links against no loader and works with objects of any loader. Indices: the Khronos ICD specification. */
+/* The OpenCL calls of the runtime, from the dispatch table that the first word of every ICD object points to. So the
+ * runtime links against no loader and works with objects of any loader. The Khronos ICD
+ * specification has the indices. */
 #ifndef CLGRAFT_OPENCL_H
 #define CLGRAFT_OPENCL_H
 

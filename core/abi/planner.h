@@ -1,4 +1,4 @@
-/* What the Python planner and the C runtime say to each other. Not part of the product's contract: it may change at any time. */
+/* The interface between the Python planner and the C runtime. It is private and may change at any time. */
 #ifndef CLGRAFT_PLANNER_H
 #define CLGRAFT_PLANNER_H
 
@@ -10,8 +10,8 @@ enum { CLG_RAW_POINTER = 1, CLG_USE_HOST_PTR = 2, CLG_STAGED = 3 };
 
 /* Where a kernel argument's value comes from. */
 enum {
-    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base and its ulong offset in elements; value = further bytes */
-    CLG_BIND_WORKSPACE = 2,  /* the same pair, value = offset in bytes, index = element size */
+    CLG_BIND_BUFFER = 1,     /* two kernel arguments: the buffer's base, its ulong offset in elements; value: more bytes */
+    CLG_BIND_WORKSPACE = 2,  /* the same pair; value: offset in bytes, index: bytes of an element */
     CLG_BIND_CONSTANT = 3,   /* bytes of value (at most 8) */
     CLG_BIND_SCALAR = 4,     /* scalar number index, as float (bytes 4) or double (bytes 8) */
     CLG_BIND_ACCUMULATE = 5, /* int: 1 if buffer number index is to be accumulated into */
@@ -29,7 +29,8 @@ typedef struct clg_launch {
     void *kernel; /* cl_kernel, retained; used by this plan alone */
     uint32_t dims, has_local, first_binding, binding_count;
     uint64_t global_size[3], local_size[3];
-    uint32_t first_write, write_count; /* of the plan's writes; a launch whose outputs are all skipped is left out. 0: always runs */
+    /* Of the plan's writes. A launch is left out if all of its outputs are skipped; one without writes always runs. */
+    uint32_t first_write, write_count;
 } clg_launch;
 
 typedef struct clg_plan_spec {
@@ -50,8 +51,9 @@ typedef struct clg_plan_spec {
 clg_status clg_context_adopt(void *cl_context, void *cl_device, void *cl_queue, uint32_t host_access, clg_context *context);
 clg_status clg_plan_assemble(clg_context context, const clg_plan_spec *spec, clg_plan *plan);
 uint64_t clg_plan_runs(clg_plan plan); /* how many have succeeded */
-/* What CLGRAFT_VERBOSE asks for (verbose.c). Begin returns the clock, or 0 where it does not ask; end prints the line, or line
- * does, for what took so many milliseconds. A problem of a graph has the line of a plan, also where only runs are asked for. */
+/* What CLGRAFT_VERBOSE asks for (verbose.c). clg_verbose_begin returns the time in milliseconds, or 0 if no line is
+ * wanted. clg_verbose_end prints the line of what began then; clg_verbose_line does so for a time that is given.
+ * Each problem of a graph has the line of a plan, with CLG_VERBOSE_RUN too. */
 enum { CLG_VERBOSE_PLAN = 1, CLG_VERBOSE_RUN = 2, CLG_VERBOSE_START = 4, CLG_VERBOSE_PROBLEM = 8 };
 double clg_verbose_begin(uint32_t what);
 void clg_verbose_end(uint32_t what, const char *label, double begin);

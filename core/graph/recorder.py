@@ -26,7 +26,7 @@ COPY = "kept."  # what the names of copies for the backward pass begin with
 
 @dataclass(frozen=True, eq=False)
 class Late:
-    """A scalar whose number is asked for in every run."""
+    """A scalar that is known only when a run starts: `value` is called for it in every run."""
 
     value: Callable[[], float]
 

@@ -1,9 +1,10 @@
 /* A small net in C: a convolution with a ReLU and a dense layer, trained on random data, then used for inference.
  *
- *     python -m clgraft.core.abi.embed build && cc net.c -Ibuild -Lbuild -Wl,-rpath,$PWD/build -lclgraft -o net && ./net [DEVICE]
+ *     python -m clgraft.core.abi.embed build
+ *     cc net.c -Ibuild -Lbuild -Wl,-rpath,$PWD/build -lclgraft -o net && ./net [DEVICE]
  *
- * It compiles as C++ too. The images lie in arrays of the device. Parameters stay in host memory; with a version each, they
- * travel to the device only after they changed. */
+ * It compiles as C++ too. The images lie in arrays of the device. Parameters stay in host memory; with a version each,
+ * they travel to the device only after they changed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -60,7 +60,7 @@ ANY power_of(const ANY level, const real beta) {
     const real share = alpha / (2 * HALF + 1);                                                        \
     for (long tile = ITEM * item_tiles; tile < min((long)(ITEM + 1) * item_tiles, images * tiles); tile++)
 
-// Nothing stands beside the first and the last channel.
+// Sets to zero what lies before the first channel and after the last one.
 void clear_sides(global real *tile, const long channels) {
     for (long i = 0; i < HALF * WIDE; i++) tile[i] = tile[ROW(channels) + i] = 0;
 }

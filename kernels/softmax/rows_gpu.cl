@@ -32,7 +32,7 @@
 #define EACH for (int i = 0; i < ITEM; i++)
 #define CHANNEL (first + (lane + i / WIDE * LANES) * WIDE + i % WIDE)
 
-// What is subtracted from powers whose greatest is `top`: nothing where there is no number at all.
+// The number that is subtracted from exponents whose maximum is `top`: 0 if all of them are -infinity.
 #define BASE(top) ((top) == -INFINITY ? 0 : (top))
 
 // The lanes of a row first make FAN numbers one, then all of what is left.
@@ -75,6 +75,7 @@ DEFINE_SHARE(share_sum, SUM)
     } else {                                                                                      \
         _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;                \
     }
+// clang-format off
 #define WRITE_QUADS(p, VALUE)                                                                     \
     else if (QUADS(p)) {                                                                          \
         real made[ITEM];                                                                          \
@@ -82,6 +83,7 @@ DEFINE_SHARE(share_sum, SUM)
         _Pragma("unroll") for (int i = 0; i < ITEM; i += WIDE)                                    \
             if (CHANNEL < end) WRITE_QUAD_stored((p) + CHANNEL, made + i)                         \
     }
+// clang-format on
 #else
 #define READ_EACH(to, p, MISSING) _Pragma("unroll") EACH to[i] = CHANNEL < end ? LOAD(p, CHANNEL) : MISSING;
 #define WRITE_QUADS(p, VALUE)

@@ -134,7 +134,7 @@ class Operator:
         raise NotImplementedError
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        """Return what is run for these input shapes."""
+        """Return the calls of the core that stand in for MXNet's operator (its graft) at these input shapes."""
         raise NotImplementedError
 
     def error(self, name: str, got: Any, expected: str) -> core.ProblemError:

@@ -33,8 +33,8 @@ static void start(caffe::Net<T> *net) {
     for (const auto &blob : net->params()) fill(blob.get(), seed++);
 }
 
-// Returns the largest relative difference of the outputs and of the gradients of inputs and parameters, over some steps, and
-// sets where it is.
+// Returns the largest relative difference of the outputs and of the gradients of inputs and parameters, over some
+// steps, and sets where it is.
 template <typename T>
 static double compare(const char *path, std::string *where) {
     clgraft_caffe_replace("");

@@ -1,4 +1,5 @@
-// Runs recurrent layers that no net holds, and prints their outputs and gradients: Caffe makes an unrolled net for each.
+// Runs recurrent layers that no net holds, and prints their outputs and gradients: Caffe makes
+// an unrolled net for each.
 #include <cstdio>
 #include <vector>
 

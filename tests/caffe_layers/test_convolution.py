@@ -197,7 +197,7 @@ WRONG = {
     "convolution_param { num_output: 4 }": "kernel_size ()",
     "convolution_param { num_output: 4 kernel_size: 0 }": "kernel_size (0, 0)",
     "convolution_param { num_output: 4 kernel_size: 3 stride: 0 }": "stride (0, 0)",
-    "convolution_param { num_output: 4 kernel_size: 3 kernel_h: 3 }": "kernel_size beside",
+    "convolution_param { num_output: 4 kernel_size: 3 kernel_h: 3 }": "kernel_size together with",
     "convolution_param { num_output: 4 kernel_size: 3 group: 2 }": "3 input channels",
     "convolution_param { num_output: 4 kernel_size: 3 group: 3 }": "4 num_output",
     "convolution_param { num_output: 4 kernel_size: 3 stride: 1 stride: 1 stride: 1 }": "stride (1, 1, 1)",

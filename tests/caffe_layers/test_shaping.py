@@ -164,7 +164,7 @@ def test_threshold_equals_native(parameters):
     ("kind", "parameters", "shapes", "tops", "message"),
     [
         ("Concat", "concat_param { axis: 4 }", [X], 1, r"\[concat\] got axis 4"),
-        ("Concat", "concat_param { axis: 1 concat_dim: 1 }", [X], 1, "got axis beside concat_dim"),
+        ("Concat", "concat_param { axis: 1 concat_dim: 1 }", [X], 1, "got axis together with concat_dim"),
         ("Concat", "", [X, (3, 4, 5, 7)], 1, r"got shape \(3, 4, 5, 7\) of bottom 1"),
         ("Slice", "", [X], 3, "got 3 top blobs, expected a divisor of 4"),
         ("Slice", "slice_param { slice_point: 1 }", [X], 3, "got 1 values of slice_point, expected 2"),

@@ -20,7 +20,7 @@ OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "float64": 2.0**-53}
 ARITHMETIC = {"float32": 2.0**-24, "float16": 2.0**-24, "float64": 2.0**-53}
 
-# 5 x 5 kernels with stride 1, which suites of Winograd's method run beside the named problems
+# 5 x 5 kernels with stride 1, which suites of Winograd's method run in addition to the named problems
 FIVES = {
     "plain": "conv n2 ic3 ih9 iw8 oc5 kh5 kw5 ph2 pw2",
     "bias": "conv n2 ic70 ih13 iw15 oc67 kh5 kw5 ph2 pw2 b1",

@@ -1,4 +1,4 @@
-"""Chains of formulas: values and gradients as one program, beside those of the derivative that needs no formulas."""
+"""Chains of formulas: values and gradients as one program, compared with the derivative that needs no formulas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 /* libclgraft_caffe.so: clgraft's layers in Caffe, without a change of Caffe.
  *
- * Loading the library adds the layer types OclConvolution, OclReLU, ... and, where CLGRAFT_CAFFE_REPLACE names some of Caffe's
- * own types (or `all`), lets clgraft serve those. */
+ * Loading the library adds the layer types OclConvolution, OclReLU, ... and, where CLGRAFT_CAFFE_REPLACE names some of
+ * Caffe's own types (or `all`), lets clgraft serve those. */
 #ifndef CLGRAFT_CAFFE_H
 #define CLGRAFT_CAFFE_H
 
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Lets clgraft serve Caffe's own types in layers that are made from now on: names between commas, or `all`; "" restores
- * Caffe's own. Returns 0, or -1 if a name is none that clgraft serves; nothing is changed then. Not while another thread makes
- * layers. */
+ * Caffe's own. Returns 0, or -1 if a name is none that clgraft serves; nothing is changed then. Not while
+ * another thread makes layers. */
 int clgraft_caffe_replace(const char *types);
 
 /* Caffe's types that clgraft serves, between commas. */

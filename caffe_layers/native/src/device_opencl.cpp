@@ -63,8 +63,8 @@ void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place place, cl
     buffer->bytes = static_cast<uint64_t>(blob->count()) * sizeof(Dtype);
 }
 
-// The branch pools over any number of axes, gave a number that is stock Caffe's `round_mode` to its `dilation`, and divides
-// a Euclidean loss by the elements of all examples.
+// The branch pools over any number of axes, gave a number that is stock Caffe's `round_mode` to its `dilation`, and
+// divides a Euclidean loss by the elements of all examples.
 void adapt(caffe::LayerParameter *parameters) {
     if (parameters->has_pooling_param()) {
         caffe::PoolingParameter *pooling = parameters->mutable_pooling_param();

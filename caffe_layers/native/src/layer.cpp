@@ -74,7 +74,8 @@ std::string ServedLayer<Dtype>::title() const {
     return "layer '" + this->layer_param_.name() + "' (" + this->layer_param_.type() + ")";
 }
 
-// Lets Caffe's own layer take over, on the blobs that there are; without one there is nothing left to do but to say why.
+// Lets Caffe's own layer take over, on the blobs that there are; without one there is nothing
+// left to do but to say why.
 template <typename Dtype>
 void ServedLayer<Dtype>::hand_over(const Refusal &reason, const Blobs<Dtype> &bottom, const Blobs<Dtype> &top) {
     // the other layers of a region have recorded themselves, and wait for this one

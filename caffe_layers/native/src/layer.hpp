@@ -18,14 +18,15 @@ struct Served {
 };
 Served &served();
 
-// Puts parameters that only a fork of Caffe's has into the form that the core reads. Throws Refusal where they ask for more.
+// Puts parameters that only a fork of Caffe's has into the form that the core reads. Throws
+// Refusal where they ask for more.
 void adapt(caffe::LayerParameter *parameters);
 
 template <typename Dtype>
 class ServedLayer : public Layer<Dtype> {
   public:
-    // `own` is Caffe's own layer for the same parameters, or null: it answers questions about its kind, and takes over what
-    // clgraft does not serve.
+    // `own` is Caffe's own layer for the same parameters, or null: it answers questions about its kind, and takes over
+    // what clgraft does not serve.
     ServedLayer(const caffe::LayerParameter &parameters, const LayerPointer<Dtype> &own);
     ~ServedLayer() override;
 

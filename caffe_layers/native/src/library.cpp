@@ -59,7 +59,8 @@ LayerPointer<Dtype> create(const caffe::LayerParameter &parameters) {
     return LayerPointer<Dtype>(new ServedLayer<Dtype>(parameters, layer));
 }
 
-// Caffe's Python layers expect that their thread holds the interpreter's lock: they do not know that clgraft has started it.
+// Caffe's Python layers expect that their thread holds the interpreter's lock: they do not know
+// that clgraft has started it.
 template <typename Dtype>
 LayerPointer<Dtype> create_python(const caffe::LayerParameter &parameters) {
     typedef int (*Question)();

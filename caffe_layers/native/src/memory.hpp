@@ -1,4 +1,5 @@
-// Where the values of blobs lie, as plans take them: on the host (memory_host.cpp), or on Caffe's device (device_*.cpp).
+// Where the values of blobs lie, as plans take them: on the host (memory_host.cpp), or on
+// Caffe's device (device_*.cpp).
 #ifndef CLGRAFT_CAFFE_MEMORY_HPP
 #define CLGRAFT_CAFFE_MEMORY_HPP
 
@@ -14,7 +15,8 @@ enum class Place { host, device };
 clg_context context_for(Place place, Device *device);
 clg_context context_on_host();
 
-// Sets kind, handle, offset and bytes of a buffer to a blob's values or to their gradient; they are written unless `reads`.
+// Sets kind, handle, offset and bytes of a buffer to a blob's values or to their gradient; they
+// are written unless `reads`.
 template <typename Dtype>
 void locate(caffe::Blob<Dtype> *blob, bool gradient, bool reads, Place place, clg_buffer *buffer);
 template <typename Dtype>

@@ -1,6 +1,7 @@
-// Regions in nets that nobody has swapped: where CLGRAFT_CAFFE_REGIONS asks for them, each net that is made is marked first.
-// A net that a layer makes for itself gets none: the layer reads and writes blobs inside of it, as Caffe's recurrent layers
-// do with their unrolled nets. The library must be preloaded: its functions then take the place of Caffe's, which they call.
+// Regions in nets that were not swapped: if CLGRAFT_CAFFE_REGIONS asks for them, each net that is made is marked first.
+// A net that a layer makes for itself gets none: the layer reads and writes blobs inside of it, as Caffe's
+// recurrent layers do with their unrolled nets. The library must be preloaded: its functions then take the place of
+// Caffe's, which they call.
 #include <dlfcn.h>
 #include <google/protobuf/text_format.h>
 

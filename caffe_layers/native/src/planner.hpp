@@ -24,7 +24,7 @@ std::string ask(const std::string &question);
 // Whether the core can be asked at all. Where it cannot, the reason is logged once.
 bool planner_runs();
 
-// Layers that are gone; the core hears of them with a later question, because it may be gone itself by then.
+// Notes that a layer is destroyed. The core is told with a later question: it may not run any more at this time.
 void forget_layer(const std::string &number);
 
 std::vector<std::string> lines_of(const std::string &text);

@@ -43,7 +43,8 @@ class Program {
         std::vector<Buffer> names;
         std::vector<clg_buffer> buffers;  // the constant parts are set
         std::vector<double> scalars;
-        std::vector<std::pair<std::size_t, std::string> > late;  // scalars that the core is asked for, with its question
+        // Scalars that are known only when the step runs: their places, and the question for the core.
+        std::vector<std::pair<std::size_t, std::string> > late;
     };
     struct Quotient {  // of a parameter and another one's number, on the host in front of each run
         Dtype *result;

@@ -1,9 +1,9 @@
-/* MXNet's calls of grafted operators, answered in C. Private to mxnet_ops.
+/* MXNet's calls of clgraft's operators (ocl_*), answered in C. Private to mxnet_ops.
  *
- * MXNet asks a Custom operator for names, shapes, types and dependencies at every imperative call, and runs it on a thread
- * of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, and never
- * when an operator runs (random numbers excepted: they need a new key). A region asks once more for each set of write
- * requests that it meets. */
+ * MXNet asks a Custom operator for names, shapes, types and dependencies at every imperative call, and runs it on a
+ * thread of its own. All of that is a look-up here: Python is asked once per set of attributes, once per shapes, and
+ * never when an operator runs (random numbers excepted: they need a new key). A region asks once more for each set of
+ * write requests that it meets. */
 #ifndef CLGRAFT_MXNET_CALLS_H
 #define CLGRAFT_MXNET_CALLS_H
 
@@ -20,7 +20,7 @@ typedef struct clg_mx_call clg_mx_call;
 /* One operator at work. */
 typedef struct clg_mx_execution clg_mx_execution;
 
-/* What an operator is called with and gives: set once its attributes have been found right. */
+/* The names and numbers of an operator's arrays, known once its attributes are valid. */
 typedef struct clg_mx_signature {
     const char *const *arguments, *const *outputs, *const *auxiliary;
     int32_t argument_count, output_count, auxiliary_count;
@@ -31,7 +31,7 @@ typedef struct clg_mx_signature {
 /* An argument of a problem. group -1: no array fills it, the output is left out. */
 typedef struct clg_mx_argument {
     int32_t group, place;
-    int32_t requested; /* MXNet's write request rules it */
+    int32_t requested; /* written as MXNet's write request says */
     uint32_t dtype;
     uint64_t bytes;
 } clg_mx_argument;
@@ -43,7 +43,7 @@ typedef struct clg_mx_step {
     const clg_mx_argument *arguments;
     const double *scalars;
     uint32_t argument_count, scalar_count;
-    int32_t always;  /* it writes something that no request rules */
+    int32_t always;  /* it also writes what has no write request, and so always runs */
     int32_t context; /* Python's number of the context that plans it */
 } clg_mx_step;
 
@@ -57,7 +57,7 @@ typedef struct clg_mx_zero {
     uint64_t bytes;
 } clg_mx_zero;
 
-/* What an operator does for given shapes. Steps: forward not training, forward training, then backward likewise. */
+/* What an operator does for given shapes. Steps: forward in inference, forward in training, then backward for both. */
 typedef struct clg_mx_work {
     const clg_mx_step *steps;
     uint32_t step_counts[4];
@@ -70,17 +70,17 @@ typedef struct clg_mx_work {
     int32_t absent;   /* bit t: backward does not get the arrays of tag t */
     int32_t is_region; /* it has no steps: passes are made when they are needed */
     uint64_t unread_gradients; /* as of its signature */
-    int64_t number; /* by which Python knows a region */
+    int64_t number; /* of the region, in Python */
 } clg_mx_work;
 
-/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants, and
- * clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
+/* Memory of a region's own, on the host or the device: keys of random numbers, values that backward reads, constants,
+ * and clg_arrays that keep what a training forward sent to the device, so that its backward does not send it again. */
 typedef struct clg_mx_memory {
     void *handle;
     uint32_t kind, reserved; /* as of clg_buffer */
 } clg_mx_memory;
 
-/* A pass of a region for one set of write requests. Like its region it is Python's, and stays while an operator runs it. */
+/* A pass of a region for one set of write requests. Python owns it and its region, and keeps both while they run. */
 typedef struct clg_mx_pass {
     struct clg_mx_pass *next;
     const int32_t *requests; /* of its outputs, as modes of clg_buffer */
@@ -88,7 +88,7 @@ typedef struct clg_mx_pass {
     const clg_mx_zero *zeros;
     const int32_t *copies; /* for each argument its copy's place among the region's own memory, or -1; NULL: no copies */
     clg_mx_step step; /* without a plan: there is nothing to run */
-    int32_t which;    /* as of a work's steps: forward not training, ... */
+    int32_t which;    /* the part of a work's steps: 0 forward in inference, 1 forward in training, ... */
     int32_t keeps;    /* it reads or writes the values that live from forward to backward */
     uint32_t request_count, zero_count;
 } clg_mx_pass;
@@ -98,7 +98,7 @@ typedef struct clg_mx_region {
     clg_mx_pass *passes; /* newest first */
 } clg_mx_region;
 
-/* How an optimizer computes: rules.h. SGD without and with momentum; NAG, and what MXNet's NAG is without momentum; Adam. */
+/* The formula of an optimizer (rules.h). CLG_MX_DECAY is MXNet's NAG without momentum. */
 enum { CLG_MX_SGD, CLG_MX_SGD_MOMENTUM, CLG_MX_NAG, CLG_MX_DECAY, CLG_MX_ADAM };
 
 typedef struct clg_mx_rule {
@@ -109,7 +109,8 @@ typedef struct clg_mx_rule {
     float beta2, epsilon; /* Adam's */
 } clg_mx_rule;
 
-/* A parameter's arrays, as MXNet's handles or 0: MASTER is the copy in float32, MEAN the momentum or Adam's first state. */
+/* A parameter's arrays, as MXNet's handles or 0: MASTER is the copy in float32, MEAN the momentum
+ * or Adam's first state. */
 enum { CLG_MX_WEIGHT, CLG_MX_GRADIENT, CLG_MX_MASTER, CLG_MX_MEAN, CLG_MX_VARIANCE, CLG_MX_ARRAYS };
 
 typedef struct clg_mx_parameter {
@@ -125,25 +126,25 @@ typedef struct clg_mx_functions {
 } clg_mx_functions;
 
 void clg_mx_start(const clg_mx_functions *functions);
-/* What MXNet is given to make a call with. */
+/* The function that MXNet calls to create a Custom operator (CustomOpPropCreator). */
 void *clg_mx_creator(void);
 /* Python's answers; all of them copy what they are given. */
 int32_t clg_mx_set_signature(clg_mx_call *call, const clg_mx_signature *signature);
 int32_t clg_mx_add_shapes(clg_mx_call *call, const int32_t *key, uint32_t key_count, const int32_t *ndims,
                           const int32_t *sizes, uint32_t shape_count);
 int32_t clg_mx_add_work(clg_mx_call *call, const int32_t *key, uint32_t key_count, const char *device, const clg_mx_work *work);
-/* What a region at work runs with. own: keys of random numbers, then kept values, which Python fills in when asked. */
+/* Sets what a region runs with. own: keys of random numbers, then kept values, which Python fills in when asked. */
 void clg_mx_set_region(clg_mx_execution *execution, const clg_mx_region *region, const clg_mx_memory *own);
 void clg_mx_add_pass(clg_mx_region *region, clg_mx_pass *pass);
 void *clg_mx_state_of(clg_mx_execution *execution, uint32_t place);
 /* Whether to wait for MXNet's operators before this process forks; returns 0, or the system's error. */
 int32_t clg_mx_watch_forks(int32_t on);
-/* Waits for operators that are ending; others end after the fork that this thread goes on to. Not with Python's lock held. */
+/* Waits for operators that are ending; others end after this thread has forked. Python's lock must not be held. */
 void clg_mx_hold_ends(void);
-/* Optimizers. Whether the update of a parameter can be made here: dense arrays in host memory, of the same shape, and in float32 or
- * float64; if mixed in float16 with states in float32. */
+/* Optimizers. Whether the update of a parameter can be made here: its arrays are dense, in host memory, of one shape
+ * and in float32 or float64; if mixed, in float16 with states in float32. */
 int32_t clg_mx_serves(const clg_mx_rule *rule, const clg_mx_parameter *parameter);
-/* Hands an update of parameters that are served to MXNet's engine; -1 if that fails (MXGetLastError). */
+/* Hands MXNet's engine an update of parameters that can be made here; -1 if that fails (MXGetLastError). */
 int32_t clg_mx_push_update(const clg_mx_rule *rule, const clg_mx_parameter *parameters, uint32_t count);
 /* For tests: calls and operators that MXNet holds, and those that are kept for reuse. */
 int64_t clg_mx_held(void);

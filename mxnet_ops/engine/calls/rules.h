@@ -5,7 +5,8 @@
  *   ROOT(x)     its square root
  *
  * The operations and their order are those of MXNet's kernels, and none are contracted (build.py), so that results have
- * MXNet's bits. w: weights, g: their gradients. All loops are elementwise: bits do not depend on who computes which part.
+ * MXNet's bits. w: weights, g: their gradients. All loops are elementwise: bits do not depend
+ * on who computes which part.
  */
 
 /* Before a loop: the numbers that are the same for all elements, as MXNet's kernels round them. */

@@ -36,7 +36,7 @@ def ints(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
 
 
 def pads(node: Node, size: Sequence[int], reach: Sequence[int], stride: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the padding before and behind each axis.
+    """Return the padding before and after the elements of each axis.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _trimmed(
     before: Sequence[int],
     behind: Sequence[int],
 ) -> tuple[Value, tuple[int, ...]]:
-    """Return x and its padding without what only a window that starts behind the image would see: it does not count."""
+    """Return x and its padding, without what is read only by windows that start after the image: these do not count."""
     ends = []
     for i, k, s, p, q in zip(x.shape[2:], kernel, stride, before, behind):
         count = ceil_div(i + p + q - k, s) + 1

@@ -2,11 +2,11 @@
 //
 //   net cpu|gpu NET OUTPUT [TIMES]
 //
-// Inputs and parameters hold random numbers, the same in every run; inputs whose names begin with "label" hold 0, 1 or 2.
-// What must be overwritten is poisoned first, and gradients of parameters begin with numbers that are to be added to.
-// OUTPUT gets records: a line "NAME COUNT", then COUNT floats. With TIMES, it prints the CPU time of a forward and
-// backward pass in ms, the least of that many. A library that was loaded before this one may replace layers; what its runs copied is
-// printed then.
+// Inputs and parameters hold random numbers, the same in every run; inputs whose names begin with "label" hold 0, 1 or
+// 2. What must be overwritten is poisoned first, and gradients of parameters begin with numbers that are to be added
+// to. OUTPUT gets records: a line "NAME COUNT", then COUNT floats. With TIMES, it prints the CPU time of a forward and
+// backward pass in ms, the least of that many. A library that was loaded before this one may replace layers; what its
+// runs copied is printed then.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -108,7 +108,7 @@ def grid_argument(batch: int, height: PlaneAxis, width: PlaneAxis) -> StructCons
 
 
 def sums_argument(problem: ConvProblem) -> StructConstant:
-    """Return the kernels' PlaneSums, for forward and for backward data with the weights turned round."""
+    """Return the kernels' PlaneSums, for forward and for backward data with flipped weights."""
     forward, multiplier = problem.direction == "forward", problem.out_channels // problem.in_channels
     channels = problem.out_channels if forward else problem.in_channels
     sums, shared = (1, multiplier) if forward else (multiplier, 1)
