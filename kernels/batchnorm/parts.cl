@@ -5,18 +5,19 @@
 // partial[channel][part]. Groups go from the first images to the last, and those of the second launch go back, so that
 // they begin with what caches still hold.
 //
-//   batchnorm_parts_statistics      shift, the mean of the part's first round; the mean of x - shift; the sum of squares
-//                                   of what is left. Parts are joined by differences of shifts, which keeps digits
+//   batchnorm_parts_statistics      shift, the mean of the part's first round; the mean of x - shift; the
+//                                   sum of squares of what is left. Parts are joined by differences of
+//                                   shifts, which keeps digits
 //   batchnorm_parts_forward         y = ACTIVATE of norm, mean and var
 //   batchnorm_parts_products        the sums of the gradient of the norm, and of its product with x - mean
 //   batchnorm_parts_backward        dx, dgamma, dbeta, through the statistics
 //
-// The work-groups of batchnorm_teams_forward and batchnorm_teams_backward do both in one launch, and keep their part, one
-// round, in registers: memory is read once. TEAM of them, the parts of a channel, leave their sums and wait for each other.
-// They take their numbers as they begin (`tickets`), so all groups of earlier numbers run or are done: the last team that
-// has begun waits for groups that begin as soon as others end, and the others wait for nobody that has not begun. So the
-// device must be able to run a team at once.
-// `tickets`, and after it a counter for each channel, are 0 before and after. With EMULATED a team is one work-group.
+// The work-groups of batchnorm_teams_forward and batchnorm_teams_backward do both in one launch, and keep their part,
+// one round, in registers: memory is read once. TEAM of them, the parts of a channel, leave their sums and wait for
+// each other. They take their numbers as they begin (`tickets`), so all groups of earlier numbers run or are done: the
+// last team that has begun waits for groups that begin as soon as others end, and the others wait for nobody that has
+// not begun. So the device must be able to run a team at once. `tickets`, and after it a counter for each channel, are
+// 0 before and after. With EMULATED a team is one work-group.
 #ifndef EMULATED
 #define EMULATED 0
 #endif
@@ -82,8 +83,8 @@
         to[2] = second - first * d;                                                        \
     }
 
-// Who joins the sums of a channel's parts: the work-group, or, where shuffles do it without a barrier and a lane has one
-// part at most, every warp for itself.
+// Who joins the sums of a channel's parts: the work-group, or, where shuffles do it without a barrier and a lane has
+// one part at most, every warp for itself.
 #if WARPS && MAKES >= 5 && TEAM <= WARP
 #define JOIN_LANE (LANE % WARP)
 #define JOIN_LANES WARP

@@ -4,8 +4,9 @@
 // The channels are whole vectors. Three launches: sums of parts of the rows, one vector of results from the parts in
 // their order, and the rows of the result, which may take the place of x or dy.
 //
-//   partial   real, [part][3][channels]: forward the shift, and the sums of x - shift and of its square, where the shift
-//             is the mean of the part's first rows; backward (the first is unused) the sums of dy and of dy (x - mean)
+//   partial   real, [part][3][channels]: forward the shift, and the sums of x - shift and of its square,
+//             where the shift is the mean of the part's first rows; backward (the first is unused) the sums
+//             of dy and of dy (x - mean)
 //   vectors   real, [3][channels]: what the last launch computes with
 //
 // The parts are joined by the formula of Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for

@@ -45,6 +45,7 @@
         column -= (uint)pixels;                                                           \
         place += next_row;                                                                \
     }
+// clang-format off
 #define READ_ROUND(to, tensor, start, end)                                                \
     {                                                                                     \
         FIRST_PLACE(start)                                                                \
@@ -54,6 +55,7 @@
             NEXT_PLACE                                                                    \
         }                                                                                 \
     }
+// clang-format on
 
 // A round that stays in registers: x less its mean, dy the gradient of the norm, and their sums; then dx from both.
 #define SUM_PRODUCTS(start, end)                                                           \

@@ -1,5 +1,5 @@
-// Conversion of x (count) to y of another type, or added to y. Real numbers are rounded to the nearest one; whole numbers are
-// saturated and lose the fraction, NaN becomes 0.
+// Conversion of x (count) to y of another type, or added to y. Real numbers are rounded to the nearest one; whole
+// numbers are saturated and lose the fraction, NaN becomes 0.
 //
 // SOURCE, TARGET  0 float, 1 half, 2 double, 3 int, 4 uchar
 

@@ -1,5 +1,5 @@
-// What follows the depthwise convolution inside of a product's kernel: y0 from x0, the element, and extra inputs x1, x2,
-// ... with one element for each channel. As common/epilogue.cl, for a kernel that may have both.
+// What follows the depthwise convolution inside of a product's kernel: y0 from x0, the element, and extra inputs x1,
+// x2, ... with one element for each channel. As common/epilogue.cl, for a kernel that may have both.
 //
 // PROLOGUE             the program's text; without it, all of this is nothing
 // PROLOGUE_EXTRAS(F)   F(n) for each extra input

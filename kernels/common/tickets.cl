@@ -1,10 +1,10 @@
-// Sharing the items of a launch among its work-items, of which each takes what it finds: those on slow or busy cores take
-// less. The work-items take tickets, numbers from 0 on; the first tickets stand for many items in a row, the last ones for
-// one: half of the items that are left is cut into a ticket for each work-item, again and again (factoring: Hummel,
-// Schonberg and Flynn 1992).
+// Sharing the items of a launch among its work-items, of which each takes what it finds: those on slow or busy cores
+// take less. The work-items take tickets, numbers from 0 on; the first tickets stand for many items in a row, the last
+// ones for one: half of the items that are left is cut into a ticket for each work-item, again and again (factoring:
+// Hummel, Schonberg and Flynn 1992).
 //
-// tickets   0 before a launch and after it; all of its work-items share it, and each of them takes tickets until no items
-//           are left for one
+// tickets   0 before a launch and after it; all of its work-items share it, and each of them takes tickets until
+//           no items are left for one
 // items     the number of items; workers: of work-items
 
 typedef struct {

@@ -107,6 +107,7 @@
 #endif
 
 // Reads a work-item's share of a step, from output channel `next` on, and later leaves it in one half of the tiles.
+// clang-format off
 #define FETCH(next)                                                                                                    \
     _Pragma("unroll") for (int s = 0; s < STEP; s++) {                                                                 \
         const bool there = (next) + s < out_channels;                                                                  \
@@ -126,6 +127,7 @@
     _Pragma("unroll") for (int i = 0; i < WEIGHT_FETCHES; i++)                                                         \
         if (id + i * THREADS < STEP_WEIGHTS)                                                                           \
             ((local real *)quads)[(half) * STEP_WEIGHTS + id + i * THREADS] = fetched_weights[i];
+// clang-format on
 
 // The first tap of a phase along the columns; KH if it has none.
 int first_tap(const int phase) {

@@ -3,10 +3,12 @@
 // The box has 5 outer axes, outermost first, and rows of `length` elements; x and y have a step per axis, in elements.
 //   copy_rows      CPUs: rows that are contiguous in both, VL lanes at a time
 //   copy_strided   CPUs: rows with steps
-//   copy_tiles     CPUs: the fifth outer axis is contiguous in x, the row in y: VL x VL elements at a time change places in registers
+//   copy_tiles     CPUs: the fifth outer axis is contiguous in x, the row in y: VL x VL elements at a time
+//                  change places in registers
 //   copy_elements  GPUs: a work-item takes ELEMENTS elements, a work-group apart
 //   copy_turned    GPUs: as copy_tiles, through local memory
-// A work-item of copy_tiles takes `rows_per_item` times VL positions of the fifth axis and whole rows, any other of a CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
+// A work-item of copy_tiles takes `rows_per_item` times VL positions of the fifth axis and whole rows, any other of a
+// CPU takes one of `pieces` of a row, or `rows_per_item` whole rows.
 //
 // FILL  1: there is no x, `value` goes to the whole box.
 
@@ -19,8 +21,8 @@
 #define VALUE_PARAMETER
 #define READ(i) LOAD(xs, i)
 #endif
-// The box: its fields are the table in core/operators/copying/boxes.py, sizes of the outer axes but the first, and steps
-// of all axes in x and y.
+// The box: its fields are the table in core/operators/copying/boxes.py, sizes of the outer axes but the first, and
+// steps of all axes in x and y.
 #ifdef STEPPED_BOX_FIELDS
 typedef struct {
     STEPPED_BOX_FIELDS
@@ -97,8 +99,8 @@ SINGLE void copy_strided(SOURCE TENSOR(y), const int accumulate, const SteppedBo
 }
 
 #if !FILL
-// After the steps 1, 2, ..., VL / 2 rows are columns: a step swaps the lanes with this bit of the rows without it for those
-// without it of the rows with it.
+// After the steps 1, 2, ..., VL / 2 rows are columns: a step swaps the lanes with this bit of the rows without it for
+// those without it of the rows with it.
 #define LOW(step, lane) ((lane) & (step) ? VL + (lane) - (step) : (lane))
 #define HIGH(step, lane) ((lane) & (step) ? VL + (lane) : (lane) + (step))
 #define LANES_2(F, s, l) F(s, l), F(s, l + 1)
@@ -154,7 +156,8 @@ SINGLE void copy_tiles(SOURCE TENSOR(y), const int accumulate, const SteppedBox 
 }
 #endif
 #else
-// ELEMENTS elements a work-item, `counter` the least type that counts all elements: long divisions cost more than the copy.
+// ELEMENTS elements a work-item, `counter` the least type that counts all elements: long
+// divisions cost more than the copy.
 #ifndef GROUP
 #define GROUP 256
 #endif

@@ -122,6 +122,7 @@ void add_unit(global const stored *x, global stored *y) {
 }
 
 // Moves the units that WHERE has found, from `sources` to `places` of y.
+// clang-format off
 #define MOVE_ALL(X, Y)                                                              \
     if (!accumulate && ALIGNED(X) && ALIGNED(Y)) {                                  \
         unit values[ELEMENTS];                                                      \
@@ -140,6 +141,7 @@ void add_unit(global const stored *x, global stored *y) {
                     ((global bits *)y)[i] = ((global const bits *)x)[i];            \
         }                                                                           \
     }
+// clang-format on
 
 #ifdef BOX_FIELDS
 #if !FILL
@@ -252,6 +254,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void pad_rows(
         box = part##i;                 \
     }
 
+// clang-format off
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void join_parts(
     PART(0)
 #if PARTS > 1
@@ -276,6 +279,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void join_parts(
     PART(7)
 #endif
     TENSOR(y), const int accumulate, const int pitch) {
+// clang-format on
     const int group = get_group_id(0);
     global const stored *xs = OPEN(x0);
     Part box = part0;

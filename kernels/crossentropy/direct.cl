@@ -4,8 +4,8 @@
 // loss (1)    counts (2), whole numbers: labels that count, and those that count but name no channel
 //
 //   loss  sum of -log(max(y at the label, lowest)); a label that names no channel adds nothing
-//   dx    (y - target) * scale, times dy if WEIGHTED, divided by counts[0] (at least 1) if BY_COUNT; target is 1 - smooth at the
-//         label and smooth / (channels - 1) elsewhere. A label that names no channel has no target of 1.
+//   dx    (y - target) * scale, times dy if WEIGHTED, divided by counts[0] (at least 1) if BY_COUNT; target is 1 -
+//         smooth at the label and smooth / (channels - 1) elsewhere. A label that names no channel has no target of 1.
 //
 //   crossentropy_parts     parts of the sums; crossentropy_join adds them up
 //   crossentropy_planes    CPUs: vectors along the pixels of a channel

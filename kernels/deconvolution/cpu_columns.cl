@@ -3,8 +3,8 @@
 //
 //     y[n][c][v]  =  bias[c] + sum over taps t and pixels u with u * s + t * d - p == v of columns[n][c][t][u]
 //
-// columns (batch, channels, taps, pixels of x), y (batch, channels, grid.source...). `grid` has x's pixels over y, as the
-// convolution has that this one transposes: begin is -p, step is d. A work-group is one work-item: some rows of one
+// columns (batch, channels, taps, pixels of x), y (batch, channels, grid.source...). `grid` has x's pixels over y, as
+// the convolution has that this one transposes: begin is -p, step is d. A work-group is one work-item: some rows of one
 // plane of y. `line` is one row of y, its positions sorted by their phase of the stride: pitch elements each.
 
 #include "conv/grid.cl"

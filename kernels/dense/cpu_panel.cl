@@ -2,7 +2,8 @@
 //
 //     c[n][s]  =  bias[s] + sum over t of a[n][t] * b[s][t]
 //
-// transposed    real, [block of COLS of the batch][t][COLS], made by dense_transpose: a transposed; zeros beyond the batch
+// transposed    real, [block of COLS of the batch][t][COLS], made by dense_transpose: a
+//               transposed; zeros beyond the batch
 // b         (rows, columns), read in place: MR elements of b, each in all lanes, times NV vectors of the batch
 // c         (batch, rows)
 //

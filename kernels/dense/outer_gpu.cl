@@ -1,7 +1,8 @@
-// The gradient of a dense layer's weights for small batches, on GPUs: c (rows, columns) = sum over r of a[r] outer b[r].
+// The gradient of a dense layer's weights for small batches, on GPUs: c (rows, columns) = sum
+// over r of a[r] outer b[r].
 //
-// a (BATCH, rows), b (BATCH, columns). Almost all of the time is that of the stores to c. A work-group passes ROWS rows,
-// whose factors lie in local memory; a work-item keeps the factors of its WIDE neighbouring columns in registers.
+// a (BATCH, rows), b (BATCH, columns). Almost all of the time is that of the stores to c. A work-group passes ROWS
+// rows, whose factors lie in local memory; a work-item keeps the factors of its WIDE neighbouring columns in registers.
 #include "common/wide.cl"
 
 #ifndef BATCH

@@ -1,6 +1,6 @@
-// Regions of interest of x (batch, channels, ih, iw) as images y (regions, channels, oh, ow): each pixel is the average, or the
-// maximum, of samples in its part of the region, which lie between the pixels of x. rois (regions, 4) is left, top, right,
-// bottom.
+// Regions of interest of x (batch, channels, ih, iw) as images y (regions, channels, oh, ow): each pixel is the
+// average, or the maximum, of samples in its part of the region, which lie between the pixels of x. rois (regions, 4)
+// is left, top, right, bottom.
 //
 // MAXIMUM     0: averages of samples; 1: the largest weighted pixel around a sample
 // HALF_PIXEL  0: the first pixel's middle is at 0, regions have at least the size 1; 1: it is at 1/2

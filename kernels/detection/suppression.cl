@@ -1,4 +1,5 @@
-// The best boxes of each image and class that overlap no better one: boxes (images, boxes, 4), scores (images, classes, boxes).
+// The best boxes of each image and class that overlap no better one: boxes (images, boxes, 4), scores
+// (images, classes, boxes).
 //
 // CENTER  0: a box is two opposite corners (y, x, y, x); 1: (x, y) of its middle, width, height
 

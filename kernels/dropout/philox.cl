@@ -1,5 +1,5 @@
-// Elements changed by random numbers, drawn where they are needed and never stored: Philox 4x32-10 (Salmon et al. 2011, "Parallel
-// random numbers: as easy as 1, 2, 3"), a function of a counter and a key.
+// Elements changed by random numbers, drawn where they are needed and never stored: Philox 4x32-10 (Salmon et al. 2011,
+// "Parallel random numbers: as easy as 1, 2, 3"), a function of a counter and a key.
 //
 // x, y, dy, dx  `count` elements      key  4 words: the seed's low and high half, the stream, the number of the draw
 //
@@ -9,8 +9,8 @@
 //       3 n itself, as reals
 // u     uniform in [0, 1), 24 bits
 //
-// Elements 64 k + 16 j + i (i < 16, j < 4) take word j of the counter 16 k + i: a layout that suits vectors of any width, and
-// that is the same on every device.
+// Elements 64 k + 16 j + i (i < 16, j < 4) take word j of the counter 16 k + i: a layout that suits vectors of any
+// width, and that is the same on every device.
 //
 // VL     lanes (2, 4, 8, 16): a work-item takes `blocks_per_item` blocks of 64 elements
 // QUADS  1, with VL 4: for GPUs, a work-item takes 4 counters, whose 16 elements are 4 vectors
@@ -38,7 +38,8 @@ typedef stored result_type;
 #endif
 #define OUTPUT TENSOR_OF(result_type, y), const int accumulate,
 
-// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster is the compiler's matter.
+// WIDE_PRODUCTS  1: products of 32 bits are taken in 64; 0: as halves, by mul_hi. Which is faster
+//                is the compiler's matter.
 #if WIDE_PRODUCTS
 #define PRODUCT(high, low, a, b, type, wide)                     \
     const wide product_##high = CAT(convert_, wide)(a) * b##ul;  \

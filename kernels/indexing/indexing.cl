@@ -1,5 +1,5 @@
-// Elements by their index along the middle axis of x (outer, extent, inner), and the other way: elements that take in updates.
-// A negative index counts from the end; one outside of the axis reads NaN and changes nothing.
+// Elements by their index along the middle axis of x (outer, extent, inner), and the other way: elements that take in
+// updates. A negative index counts from the end; one outside of the axis reads NaN and changes nothing.
 //
 // SHARING    shape of the index: 0 (count), 1 (outer, count), 2 (outer, count, inner)
 // OPERATOR   of scatter: 0 set, 1 add, 2 mul, 3 max, 4 min; max and min keep NaN

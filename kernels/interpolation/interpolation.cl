@@ -1,8 +1,8 @@
 // Interpolation, nearest and linear, of x (planes, id, ih, iw) at the places y (planes, od, oh, ow), and its gradient.
 //
-// 1-D and 2-D have leading sizes of 1; planes = batch * channels. Every run first writes tables: for each output of an axis
-// the pixel below its place and the fraction of the way to the next one, for each input the outputs that may read it. So the
-// other kernels divide nothing, and the gradient gathers: nothing is added atomically.
+// 1-D and 2-D have leading sizes of 1; planes = batch * channels. Every run first writes tables: for each output of an
+// axis the pixel below its place and the fraction of the way to the next one, for each input the outputs that may read
+// it. So the other kernels divide nothing, and the gradient gathers: nothing is added atomically.
 //
 // LINEAR       0: nearest; 1: linear along every axis
 // COORDINATES  0 half_pixel, 1 half_pixel_one, 2 align_corners, 3 asymmetric

@@ -1,4 +1,5 @@
-// The k greatest elements of each line along the middle axis of x (outer, extent, inner), in their order, with their indices.
+// The k greatest elements of each line along the middle axis of x (outer, extent, inner), in their
+// order, with their indices.
 //
 // SMALLEST  1: the smallest elements
 // LAST      of equal elements 0: the first comes first, 1: the last

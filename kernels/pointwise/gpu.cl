@@ -2,8 +2,8 @@
 //
 // Outputs are contiguous. A work-item takes UNROLL times four neighbouring elements, and all its loads are on their way
 // at once. Work-groups go from the end to the beginning: caches hold the end of what was just written, or summed.
-// Programs say by each input's `unit` how it is read: 3: it is contiguous as outputs are. 2: the argument way_n says so,
-// which is 0 where one element serves a whole row of `length` elements, 1 where it walks along rows, 3 where it is
+// Programs say by each input's `unit` how it is read: 3: it is contiguous as outputs are. 2: the argument way_n says
+// so, which is 0 where one element serves a whole row of `length` elements, 1 where it walks along rows, 3 where it is
 // contiguous. All inputs are of unit 3 or all are of unit 2: one program serves all broadcasts.
 //
 // in_rows   every four elements are of one row, and rows of inputs that walk begin at multiples of four; else positions
@@ -25,10 +25,12 @@
 #define WAY_PARAMETER_3(n)
 #define WAY_PARAMETER(n, kind, unit) WAY_PARAMETER_##unit(n)
 
+// clang-format off
 #define ALIGNED_INPUT_2(n, kind) && (way_##n == 0 || QUAD_ALIGNED_##kind(xs##n))
 #define ALIGNED_INPUT_3(n, kind) && QUAD_ALIGNED_##kind(xs##n)
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
 #define ALIGNED_OUTPUT(n, kind) && QUAD_ALIGNED_##kind(ys##n)
+// clang-format on
 
 // Four elements from p on, of which there may be fewer.
 #define READ_WHOLE(n, kind, p)                                                                           \
@@ -59,11 +61,13 @@
     if (wanted_##n && element + e < total) { BLEND(n, LOAD_##kind(ys##n, element + e)) } \
     results_##n[e] = y##n;
 // The same in whole groups that overwrite all outputs.
+// clang-format off
 #ifdef BETA
 #define AND_OVERWRITES(n, kind) && false
 #else
 #define AND_OVERWRITES(n, kind) && wanted_##n && !accumulate_##n
 #endif
+// clang-format on
 #define READ_QUAD(n, kind, unit) READ_QUAD_##kind(all_##n + 4 * u, xs##n + element)
 #define SCALE_ELEMENT(n, kind) results_##n[e] = SCALED(y##n);
 #define WRITE_QUAD(n, kind) WRITE_QUAD_##kind(ys##n + element, results_##n)

@@ -1,5 +1,5 @@
-// Functions that some CPU runtimes compute lane by lane, as straight arithmetic on vectors of floats; good to about 4 ulp.
-// Elsewhere they are the compiler's own.
+// Functions that some CPU runtimes compute lane by lane, as straight arithmetic on vectors of floats; good to about 4
+// ulp. Elsewhere they are the compiler's own.
 #if defined(VL) && STORAGE != 64
 #define ERF(x) erf_lanes(x)
 #define ERFC(x) erfc_lanes(x)
@@ -34,7 +34,8 @@ static realv log1p_lanes(realv x) {
     return p;
 }
 
-// exp(x^2) erfc(x) (1 + 2 x) for x >= 0 is smooth in t = (x - 2) / (x + 2) (Shepherd and Laframboise 1981); a Chebyshev fit of it.
+// exp(x^2) erfc(x) (1 + 2 x) for x >= 0 is smooth in t = (x - 2) / (x + 2) (Shepherd and Laframboise
+// 1981); a Chebyshev fit of it.
 static realv erfc_lanes(realv x) {
     const realv size = fabs(x), z = select(size, VALUES(11.0f), size > 11.0f), t = (z - 2.0f) / (z + 2.0f);
     realv p = fma(t, VALUES(-4.158970703e-04f), VALUES(-1.246796925e-03f));

@@ -1,10 +1,11 @@
 // One value per element of the broadcast shape, by a generated program (see pointwise_value.cl).
 //
-// Outputs are contiguous. Inputs have a stride per axis, 0 where they are broadcast, and may be the outputs' own memory:
-// every element is read before it is written. Two shapes of the loop:
-//   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of `pieces`
-//                       of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
-//   pointwise_elements  a work-item per element: rows too short for vectors, and few elements on GPUs (more: pointwise/gpu.cl)
+// Outputs are contiguous. Inputs have a stride per axis, 0 where they are broadcast, and may be the outputs' own
+// memory: every element is read before it is written. Two shapes of the loop:
+//   pointwise_vectors   CPUs: rows of `length` along the innermost axis, VL lanes at a time; a work-item takes one of
+//                       `pieces` of a row, or `rows_per_item` whole rows. A row's piece is at least VL long.
+//   pointwise_elements  a work-item per element: rows too short for vectors, and few elements on
+//                       GPUs (more: pointwise/gpu.cl)
 //
 // The kernel wanted is named by a macro, POINTWISE_VECTORS and so on.
 #include "pointwise/value.cl"

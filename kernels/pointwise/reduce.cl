@@ -1,15 +1,16 @@
-// Reductions of a generated program's values (see pointwise_value.cl) over some axes, without atomics: the work is cut the same
-// way in every run, each work-item or work-group folds its part in a fixed order, and reduce_finish folds the parts.
+// Reductions of a generated program's values (see pointwise_value.cl) over some axes, without atomics: the work
+// is cut the same way in every run, each work-item or work-group folds its part in a fixed order, and
+// reduce_finish folds the parts.
 //
-// There are `kept` results; each is a fold over `rows` times `length` values (columns: over `rows` values), cut into `parts`.
-// With PARTIAL outputs are partial results of type real, laid out (parts, kept).
+// There are `kept` results; each is a fold over `rows` times `length` values (columns: over `rows` values), cut into
+// `parts`. With PARTIAL outputs are partial results of type real, laid out (parts, kept).
 //   reduce_rows      CPUs, innermost axis folded: VL running results per lane, joined at the end
 //   reduce_columns   CPUs, innermost axis kept: VL results at a time
 //   reduce_elements  a work-item per result and part, any axes
 //   reduce_groups    GPUs: team_size of a work-group's GROUP work-items per result and part
 //   reduce_finish    folds the parts; on GPUs a work-group of GROUP per result does (reduce_finish_groups)
-// Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0, every
-// BLOCK of them to level 1, every BLOCK of those to level 2.
+// Running results have three levels, so that rounding grows with the cube root of the count: values go to level 0,
+// every BLOCK of them to level 1, every BLOCK of those to level 2.
 //
 // The kernel wanted is named by a macro, REDUCE_ROWS and so on.
 //
@@ -156,7 +157,8 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_rows(
     CAT(vstore, VL)(y##n, 0, folded_##n);            \
     for (ulong i = skip; i < VL; i++) FINISH(n, kind, PLACE(outer * length + column + i), folded_##n[i])
 
-// A work-item takes VL columns of one outer position; the last columns' vector overlaps, and its first lanes are not written.
+// A work-item takes VL columns of one outer position; the last columns' vector overlaps, and its
+// first lanes are not written.
 kernel __attribute__((reqd_work_group_size(1, 1, 1))) void reduce_columns(
     PARAMETERS const ulong kept, const ulong length, const ulong rows, const ulong parts) {
     INPUTS(OPEN_INPUT)
@@ -251,13 +253,15 @@ kernel void reduce_elements(PARAMETERS const ulong kept, const ulong rows, const
 #elif defined(REDUCE_GROUPS)
 #include "pointwise/quads.cl"
 
-// A work-item reads UNROLL times WIDE neighbouring values at once, and keeps row and column instead of dividing. Each of
-// the WIDE has a level 0 of its own. Inputs are of unit 1, or all of unit 2: walks_n says which walk along rows.
+// A work-item reads UNROLL times WIDE neighbouring values at once, and keeps row and column instead of dividing. Each
+// of the WIDE has a level 0 of its own. Inputs are of unit 1, or all of unit 2: walks_n says which walk along rows.
 #define WALKS_PARAMETER_1(n)
 #define WALKS_PARAMETER_2(n) const int walks_##n,
 #define WALKS_PARAMETER(n, kind, unit) WALKS_PARAMETER_##unit(n)
+// clang-format off
 #define ALIGNED_INPUT_1(n, kind) && QUAD_ALIGNED_##kind(xs##n + kept_##n)
 #define ALIGNED_INPUT_2(n, kind) && (!walks_##n || QUAD_ALIGNED_##kind(xs##n + kept_##n))
+// clang-format on
 #define ALIGNED_INPUT(n, kind, unit) ALIGNED_INPUT_##unit(n, kind)
 #define DECLARE_ALL(n, kind, unit) real all_##n[UNROLL * WIDE];
 #define DECLARE_WIDE(n, kind)                                      \

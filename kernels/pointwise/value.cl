@@ -2,7 +2,8 @@
 //
 // A truth value is a MASK: 0 or 1 for scalars, 0 or all bits in each lane for vectors.
 // INPUTS(F), OUTPUTS(F), SCALARS(F) list F(...) for each operand of the generated program BODY:
-//   INPUTS   F(number, kind, unit)   kind: stored or real elements; unit: 1 if the innermost axis is walked, 0 if it is broadcast,
+//   INPUTS   F(number, kind, unit)   kind: stored or real elements; unit: 1 if the innermost axis is
+//            walked, 0 if it is broadcast,
 //                                    2 if stride_n_inner says so: pointwise_vectors has a loop for each pattern of two
 //                                    inputs (INPUTS_11, INPUTS_10, INPUTS_01), and of more inputs one where the first
 //                                    alone walks (INPUTS_FIRST) and one for all other patterns

@@ -1,12 +1,13 @@
 // Where the maxima of pooling stand.
 //
-// x  (planes, id, ih, iw)    y, mask  (planes, od, oh, ow); planes = batch * channels; 1-D and 2-D have leading sizes of 1
+// x  (planes, id, ih, iw)    y, mask  (planes, od, oh, ow); planes = batch * channels; 1-D and
+//    2-D have leading sizes of 1
 //
-// SW  the stride of the last axis: makes the kernel for CPU devices, a work-item per row of windows; without it there is
-//     a work-item per window
+// SW  the stride of the last axis: makes the kernel for CPU devices, a work-item per row of windows; without it there
+//     is a work-item per window
 //
-// The mask counts within a plane, as a floating-point number: (z * ih + r) * iw + q of the first that equals y, in memory
-// order; -1 where a window holds nothing, or nothing above the lowest number. `count` is of its elements.
+// The mask counts within a plane, as a floating-point number: (z * ih + r) * iw + q of the first that equals y, in
+// memory order; -1 where a window holds nothing, or nothing above the lowest number. `count` is of its elements.
 
 #include "pooling/operators.cl"
 #include "pooling/windows.cl"

@@ -3,9 +3,9 @@
 // x  (planes, id, ih, iw)    y  (planes, od, oh, ow)
 //
 // Forward joins the rows of a window first, into `line`, and then its columns; it does so for
-// BAND rows at once, so that lines have arrived in local memory when they are read with another alignment. Backward goes over the rows of x: it adds
-// up the rows of windows that hold a row, and then their columns. The gradient of a maximum has a kernel of its own
-// (pooling/planes_max_gradient.cl).
+// BAND rows at once, so that lines have arrived in local memory when they are read with another alignment. Backward
+// goes over the rows of x: it adds up the rows of windows that hold a row, and then their columns. The gradient of a
+// maximum has a kernel of its own (pooling/planes_max_gradient.cl).
 //
 // `line` holds a padded row of the input: element c at c + pw. Sums that are kept stand at LEFT + v, so that element c
 // meets tap j of window (c + pw - j) / SW; next to them are zeros.

@@ -3,8 +3,9 @@
 // x, dx  (batch, pixels, channels)    y, dy  (batch, channels)
 //
 // A work-group is one work-item, which owns item_channels of an image; the last one of an image owns the rest, too. It
-// takes BLOCK vectors of channels at a time over all pixels, then single ones. The last vector begins where it ends with
-// the channels; its first lanes have been there before. Sums are sums of those of RUN pixels, for any block of channels.
+// takes BLOCK vectors of channels at a time over all pixels, then single ones. The last vector begins where
+// it ends with the channels; its first lanes have been there before. Sums are sums of those of RUN pixels,
+// for any block of channels.
 //
 // OPERATOR  as in operators.cl; backward has no norms of power 2 and 3
 // BLOCK     vectors that registers hold twice

@@ -1,7 +1,7 @@
 // The windows of a pooling, by value. The struct's fields are the table in core/operators/pooling/arguments.py, one int
 // per axis, axis by axis: window o of `result` has `taps` taps from source position o * stride - pad on, and the padded
-// source ends at `end`. An average divides by the taps inside of that if count_padding is 1, else by those inside of the
-// source.
+// source ends at `end`. An average divides by the taps inside of that if count_padding is 1, else by
+// those inside of the source.
 #ifdef WINDOWS_FIELDS
 typedef struct {
     WINDOWS_FIELDS

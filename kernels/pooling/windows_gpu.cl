@@ -3,9 +3,9 @@
 // x  (planes, ih, iw)    y  (planes, oh, ow)
 //
 //   pool_windows_forward   a work-item makes ITEM_ROWS results, one below the other: they share rows of x
-//   pool_windows_backward  a work-group makes a tile of dx, of CELLS_H x CELLS_W cells of a stride each. First it notes,
-//                          for every window that the tile meets, which tap gets its gradient (max), or what every tap
-//                          gets; then each element of dx adds up the windows that hold it, in memory order
+//   pool_windows_backward  a work-group makes a tile of dx, of CELLS_H x CELLS_W cells of a stride each. First it
+//                          notes, for every window that the tile meets, which tap gets its gradient (max), or what
+//                          every tap gets; then each element of dx adds up the windows that hold it, in memory order
 //
 // OPERATOR  as in pooling/operators.cl; backward has no norms of power 2 and 3
 // ARGMAX    forward also notes where in its window each maximum stands, and backward reads that instead of x and y

@@ -1,5 +1,5 @@
-// Images x (batch, channels, id, ih, iw) at the places of grid (batch, od, oh, ow, NDIM), innermost axis first, -1 to 1 from one
-// end of an axis to the other.
+// Images x (batch, channels, id, ih, iw) at the places of grid (batch, od, oh, ow, NDIM), innermost axis first, -1 to 1
+// from one end of an axis to the other.
 //
 // METHOD         0 nearest (halves to the even pixel), 1 linear, 2 cubic convolution with a = -0.75
 // PADDING        0 zeros, 1 border, 2 reflection

@@ -1,7 +1,8 @@
 // A depthwise convolution and the convolution with kernels of one pixel that reads its result, on CPU devices, in one
 // launch: the result of the first is a panel in the cache, from which the product of the second reads it.
 //
-//     z[image][channel][u]  =  prologue(start[channel] + sum over taps of filters[channel][tap] * x[image][channel][...])
+//     z[image][channel][u]  =  prologue(start[channel] + sum over taps of filters[channel][tap]
+//         * x[image][channel][...])
 //     y[image][m][u]        =  epilogue(bias[m] + sum over channels of weights[m][channel] * z[image][channel][u])
 //
 // x         (batch, channels, source_h, source_w)   filters (channels, KH, KW)   y (batch, m_count, size_h, size_w)
@@ -9,11 +10,11 @@
 // panel     local, [channel][pitch]: z of a block of pixels, all channels; the block's first pixel is element `lead`
 // tickets   share items, one for each block of pixels; pixels are numbered over all images
 //
-// The depthwise sums are those of cpu_rows.cl: R rows of results share the vectors that they load, taps are unrolled, and
-// vectors and lines at a border are masked. A block of R rows and a vector is summed for `together` channels before the
-// next one, so that its masks serve them all. Rows are stored as they lie in an image, in front of the block's first
-// pixel and after its last one, too. A load that would leave x is made by elements. Strides are SH and SW, 1 or 2; taps
-// are step_h and DW apart, with R = 1 where step_h is not 1. Each work-group is one work-item.
+// The depthwise sums are those of cpu_rows.cl: R rows of results share the vectors that they load, taps are unrolled,
+// and vectors and lines at a border are masked. A block of R rows and a vector is summed for `together` channels before
+// the next one, so that its masks serve them all. Rows are stored as they lie in an image, in front of the block's
+// first pixel and after its last one, too. A load that would leave x is made by elements. Strides are SH and SW, 1 or
+// 2; taps are step_h and DW apart, with R = 1 where step_h is not 1. Each work-group is one work-item.
 //
 // PAST_CACHES  y is too large to be found in a cache again: whole tiles are stored past them
 
@@ -29,12 +30,14 @@ typedef long maskt;
 typedef int maskt;
 #endif
 
+// clang-format off
 #define ADD_TO_ROWS(count, r, j, value, inside) \
     { \
         const realv met_ = MASKED(value, inside); \
         _Pragma("unroll") for (int k = 0; k < count; k++) if (r - k * SH >= 0 && r - k * SH < KH) sum[k] = \
             fma(met_, weight[(r - k * SH) * KW + j], sum[k]); \
     }
+// clang-format on
 #define LINES_OF(count) ((count - 1) * SH + KH)
 
 // Sums `count` rows of results, a vector of each, for some channels. EDGE: lines may lie outside of the plane.

@@ -10,8 +10,8 @@
 // VL     lanes; the kernels for CPU devices exist where it is defined
 // TV     vectors of a tile of columns
 //
-// The kernels for CPUs keep what they have read of a row or tile in `scratch`: the planes of an image may lie a multiple of a
-// cache's size apart, so that none of them would still be there at the second look.
+// The kernels for CPUs keep what they have read of a row or tile in `scratch`: the planes of an image may lie a
+// multiple of a cache's size apart, so that none of them would still be there at the second look.
 
 #include "softmax/terms.cl"
 
@@ -195,7 +195,7 @@ kernel __attribute__((reqd_work_group_size(1, 1, 1))) void softmax_columns_backw
 }
 #else
 
-#define WALK (long c = 0; c < channels; c++)
+#define EACH_CHANNEL for (long c = 0; c < channels; c++)
 #define PLACE(c) (from + (c) * pixels)
 #define START                                                     \
     if (get_global_id(0) >= images * pixels) return;              \
@@ -210,16 +210,16 @@ kernel void softmax_elements_forward(CONST_TENSOR(x), TENSOR(y), const int accum
     START
     global const stored *xs = OPEN(x);
     real top = -INFINITY, total = 0;
-    for WALK {
+    EACH_CHANNEL {
         const real value = LOAD(xs, PLACE(c)) * scale;
         top = GREATER(top, value);
     }
-    for WALK {
+    EACH_CHANNEL {
         const real value = LOAD(xs, PLACE(c)) * scale;
         total += exp(value - top);
     }
     const real last = LOG ? log(total) : REAL(1.0) / total;
-    for WALK {
+    EACH_CHANNEL {
         const real value = LOAD(xs, PLACE(c)) * scale - top;
         put(OPEN(y), PLACE(c), LOG ? value - last : exp(value) * last, accumulate);
     }
@@ -230,11 +230,11 @@ kernel void softmax_elements_backward(CONST_TENSOR(y), CONST_TENSOR(dy), TENSOR(
     START
     global const stored *ys = OPEN(y), *dys = OPEN(dy);
     real total = 0;
-    for WALK {
+    EACH_CHANNEL {
         const real result = LOAD(ys, PLACE(c)), gradient = LOAD(dys, PLACE(c));
         total += TERM(result, gradient);
     }
-    for WALK {
+    EACH_CHANNEL {
         const real result = LOAD(ys, PLACE(c)), gradient = LOAD(dys, PLACE(c));
         put(OPEN(dx), PLACE(c), GRADIENT(result, gradient, total) * scale, accumulate);
     }

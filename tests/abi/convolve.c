@@ -1,4 +1,5 @@
-/* A C program that knows clgraft.h and nothing else: convolves, takes the gradients, and compares with loops in double. */
+/* A C program that knows clgraft.h and nothing else: convolves, takes the gradients, and
+ * compares with loops in double. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

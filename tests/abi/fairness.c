@@ -1,5 +1,6 @@
-/* A run waits for the runs that were called before it, not for those that other threads call while it waits: four threads
- * keep runs on host memory started, the main thread calls clg_plan_run, reads an array and finishes the context. */
+/* A run waits for the runs that were called before it, not for those that other threads call while it
+ * waits: four threads keep runs on host memory started, the main thread calls clg_plan_run, reads an array
+ * and finishes the context. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

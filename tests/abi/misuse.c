@@ -1,4 +1,5 @@
-/* Misuses every function of clgraft.h: each call must come back with the expected status and a message, and leave the process alive. */
+/* Misuses every function of clgraft.h: each call must come back with the expected status and a message, and
+ * leave the process alive. */
 #include "misuse.h"
 
 static void count_answers(void *with, const void *answer, uint64_t bytes) {

@@ -1,4 +1,5 @@
-// Depthwise convolution in channels last on CPU devices: vectors run along channels, every element is read where it lies.
+// Depthwise convolution in channels last on CPU devices: vectors run along channels, every
+// element is read where it lies.
 //
 //     y[pixel][channel]  =  bias[channel] + sum over taps of x[pixel + tap][channel] * weights[tap][channel]
 //

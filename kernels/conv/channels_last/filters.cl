@@ -15,7 +15,9 @@
 #include "conv/grid.cl"
 
 // The column at which vector v of a tile begins.
+// clang-format off
 #define COLUMN(v) max(min(tile * COLS + (v) * VL, run - VL), 0)
+// clang-format on
 
 SINGLE void multiply_filters(TENSOR_OF(const real, x), CONST_TENSOR(dy), TENSOR_OF(real, partial), const int channels,
                              const int outputs, const long part_pixels, const int item_tiles, const int chunk,

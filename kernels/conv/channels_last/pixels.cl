@@ -1,10 +1,12 @@
 // Convolution in channels last on CPU devices, and its backward data with stride 1: a product of matrices in place.
 //
-//     y[pixel][output]  =  bias[output] + sum over taps and channels of x[pixel + tap][channel] * weights[tap][channel][output]
+//     y[pixel][output]  =  bias[output] + sum over taps and channels of x[pixel + tap][channel] *
+//         weights[tap][channel][output]
 //
 // x         real, (batch, source_d, source_h, source_w, groups * channels): every tap of every pixel lies inside. The
 //           tensor itself, or what pad_pixels makes of it
-// weights   real, [group][tile of COLS outputs][tap][channel][COLS], made by pack_taps or pack_turned_taps; zeros beyond
+// weights   real, [group][tile of COLS outputs][tap][channel][COLS], made by pack_taps or
+//           pack_turned_taps; zeros beyond
 // y         (batch, pixels..., groups * outputs)
 //
 // Vectors run along outputs; each element of x is broadcast from where it lies, so that nothing of x is packed. Taps of

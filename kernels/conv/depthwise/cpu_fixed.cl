@@ -39,10 +39,12 @@
         } \
     }
 // Not a loop: Intel's compiler does not unroll it where it knows which lines are not there.
+// clang-format off
 #define ADD_LINES \
     ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
     ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13) \
     ADD_LINE(14) ADD_LINE(15) ADD_LINE(16) ADD_LINE(17) ADD_LINE(18) ADD_LINE(19) ADD_LINE(20)
+// clang-format on
 
 // One row of a vector's results with all checks, where loads of vectors would leave the tensor.
 __attribute__((noinline)) realv sum_row(global const stored *plane, global const stored *filter, const int u,

@@ -39,8 +39,8 @@ real masked_element(global const stored *plane, local const maske *masks, const 
 }
 
 // Sums of filters over GROUP images at a time, FILTERS filters at a time: the planes of neighbouring filters lie one
-// behind the other, so that what is read next is what the processor fetches ahead. `totals` holds them in between, which
-// also keeps sums short: rounding errors grow with their length.
+// behind the other, so that what is read next is what the processor fetches ahead. `totals` holds them in between,
+// which also keeps sums short: rounding errors grow with their length.
 #define GROUP 4
 
 // As depthwise_rows_filter of cpu_rows_backward_filter.cl, in splits of whole images.

@@ -1,14 +1,14 @@
-// Both gradients of a depthwise convolution on CPU devices in one pass: every vector of dy is loaded once for the data's
-// and for the filter's gradient.
+// Both gradients of a depthwise convolution on CPU devices in one pass: every vector of dy is loaded once for the
+// data's and for the filter's gradient.
 //
 // x, dx (batch, channels, source_h, source_w)   dy (batch, channels, size_h, size_w)   w, dw (channels, KH, KW)
 // `grid` is the forward convolution's, without dilation, at the same stride S on both axes
 //
 // dx[S u + a][S v + b] sums taps i = a + PAD_H - S r, j = b + PAD_W - S c times dy[u + r + shift_h][v + c + shift_w],
-// where PAD_H and PAD_W are the padding's rest after division by S, and the shifts its quotients. The same products of dy
-// with x in place of the taps are the taps' gradients. A block makes S R rows of S VL elements of dx; the last block and
-// the last vector overlap the ones before. Tables hold a mask for each vector of a row: lanes of x that no vector before
-// has, and lanes of dy inside of its row. A work-group is one work-item.
+// where PAD_H and PAD_W are the padding's rest after division by S, and the shifts its quotients. The same products of
+// dy with x in place of the taps are the taps' gradients. A block makes S R rows of S VL elements of dx; the last block
+// and the last vector overlap the ones before. Tables hold a mask for each vector of a row: lanes of x that no vector
+// before has, and lanes of dy inside of its row. A work-group is one work-item.
 //
 // R     rows of a block, in units of the stride; at most the rows that are there
 // XH    if defined, XH x XW and IH x IW are the planes' sizes, of one block or two: the compiler knows which lines are
@@ -77,9 +77,11 @@
             } \
         } \
     }
+// clang-format off
 #define ADD_LINES \
     ADD_LINE(0) ADD_LINE(1) ADD_LINE(2) ADD_LINE(3) ADD_LINE(4) ADD_LINE(5) ADD_LINE(6) \
     ADD_LINE(7) ADD_LINE(8) ADD_LINE(9) ADD_LINE(10) ADD_LINE(11) ADD_LINE(12) ADD_LINE(13)
+// clang-format on
 
 // Copies a plane to where there is room around it or from there, and returns where.
 global stored *copy_plane(global stored *to, global const stored *plane, const int size) {
@@ -176,10 +178,10 @@ inline __attribute__((always_inline)) void sum_block(global const stored *xs_pla
     sum_block(xs_plane, dy_plane, to, weights, taps, tables, row, grid, u, edge, &ahead);
 
 // Sums lie in `totals` for `block_filters` filters at a time, and in registers over `group` images, so that planes are
-// read in their order, and sums stay short. partial[split][filter][tap], or dw itself if there is one split. `edges` has
-// room for three planes at the ends of the tensors, whose loads would leave these, with `edge_room` elements from one to
-// the next, of which `lead` lie in front; and for a plane of each work-item: results that are added to dx, or whose rows
-// would write over the end of the work-item's planes.
+// read in their order, and sums stay short. partial[split][filter][tap], or dw itself if there is one split. `edges`
+// has room for three planes at the ends of the tensors, whose loads would leave these, with `edge_room` elements from
+// one to the next, of which `lead` lie in front; and for a plane of each work-item: results that are added to dx, or
+// whose rows would write over the end of the work-item's planes.
 kernel void depthwise_gradients(CONST_TENSOR(x), CONST_TENSOR(dy), CONST_TENSOR(w), TENSOR(dx), TENSOR(dw_out),
                                 TENSOR_OF(real, partial), TENSOR(edges), const int add_data, const int add_filter,
                                 const int channels, const Grid grid, const int lead, const int edge_room,

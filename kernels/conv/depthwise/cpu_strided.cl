@@ -2,9 +2,9 @@
 // rows of the kernel are long, and vectors run along them.
 //
 // x (planes, source_h, source_w), y (planes, size_h, size_w), w (channels, taps_h, taps_w); filters are as many as
-// channels, taps in a row are dense; `grid` has y's pixels over x. A row of x is used as a line in local memory, `length`
-// elements, with the padding around it. A row of the kernel is padded with zeros to `pitch` elements, whole vectors. A
-// work-group is one work-item.
+// channels, taps in a row are dense; `grid` has y's pixels over x. A row of x is used as a line in local memory,
+// `length` elements, with the padding around it. A row of the kernel is padded with zeros to `pitch` elements, whole
+// vectors. A work-group is one work-item.
 
 #include "conv/depthwise/planes.cl"
 
@@ -37,8 +37,8 @@ real sum_of_lanes(const realv value) {
     return lanes[0];
 }
 
-// y[r][c] (+)= bias + sum over t, v of x[r * sh + begin_h + t * dh][c * sw + begin_w + v] * w[t][v]. One work-item: some
-// rows of y.
+// y[r][c] (+)= bias + sum over t, v of x[r * sh + begin_h + t * dh][c * sw + begin_w + v] * w[t][v]. One
+// work-item: some rows of y.
 kernel void depthwise_strided_forward(CONST_TENSOR(x), CONST_TENSOR(w), CONST_TENSOR(bias), TENSOR(y), const int has_bias,
                                       const int accumulate, const int channels, const Grid grid,
                                       const int pitch, const int length, const int item_rows, local real *weights,
@@ -107,8 +107,8 @@ kernel void depthwise_strided_backward_data(CONST_TENSOR(dy), CONST_TENSOR(w), T
     }
 }
 
-// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh + begin_h + t * dh][c * sw + begin_w + v]. One work-item: one
-// row of one kernel.
+// dw[t][v] (+)= sum over images, r, c of dy[r][c] * x[r * sh + begin_h + t * dh][c * sw + begin_w + v]. One
+// work-item: one row of one kernel.
 kernel void depthwise_strided_backward_filter(CONST_TENSOR(x), CONST_TENSOR(dy), TENSOR(dw), const int accumulate,
                                               const int channels, const Grid grid, const int pitch, const int length,
                                               local real *line, local real *sums) {

@@ -5,8 +5,8 @@
 //
 // A line of the source is read once for all the results of a work-item that it serves, in vectors of four where tensors
 // lie at multiples of 16 bytes and have lines of a multiple of four; otherwise, one by one. All sums stay in registers.
-// The rows of a work-item lie DH apart, because a dilated kernel's rows share lines only so: strip s of rows starts at row
-// s / DH * DH * R + s % DH.
+// The rows of a work-item lie DH apart, because a dilated kernel's rows share lines only so: strip s of rows starts at
+// row s / DH * DH * R + s % DH.
 
 #ifndef MAKES
 #define MAKES 1  // 1: depthwise_gpu_columns, 2: depthwise_gpu_phases, 3: depthwise_gpu_columns_filter

@@ -3,9 +3,9 @@
 // x (planes, IH, IW)   w (channels, KH, KW)   y (planes, OH, OW)
 //
 // The GROUP planes of a work-group follow one another in memory: neighbouring work-items bring neighbouring elements to
-// local memory and the results back, whatever the planes' sizes. There planes lie PITCH elements apart, an odd number, so
-// that work-items which read the same element of their planes meet different banks. All sizes are constants, so padding
-// costs nothing.
+// local memory and the results back, whatever the planes' sizes. There planes lie PITCH elements apart, an odd
+// number, so that work-items which read the same element of their planes meet different banks. All sizes are
+// constants, so padding costs nothing.
 
 #ifndef GROUP
 #define GROUP 64  // planes of a work-group

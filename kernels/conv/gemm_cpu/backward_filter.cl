@@ -1,14 +1,15 @@
 // The convolution's backward filter on CPU devices, as a product of matrices whose long axis is the pixels.
 //
-//     partial[split][group][tile of COLS out channels][k][COLS]  =  sum over a split's pixels p of panel[k][p] * dy[p][out channel]
+//     partial[split][group][tile of COLS out channels][k][COLS]  =  sum over a split's pixels p of
+//         panel[k][p] * dy[p][out channel]
 //
 // k is (channel, tap). The panel is filled as for the forward convolution, with a pixel's taps apart by PITCH; dy is
 // transposed block by block into local memory, so that both streams of the register tile are contiguous. Work-items,
-// which are work-groups, share items by tickets: a split of the pixels (innermost), a range of source rows, a range of out
-// channels in one group. sum_partials adds the splits in their order, so that two runs give the same bits.
+// which are work-groups, share items by tickets: a split of the pixels (innermost), a range of source rows, a range of
+// out channels in one group. sum_partials adds the splits in their order, so that two runs give the same bits.
 //
-// Where a kernel has one tap and no stride, what the next block is filled with is asked for while this one is multiplied,
-// evenly spread over the products.
+// Where a kernel has one tap and no stride, what the next block is filled with is asked for while this one is
+// multiplied, evenly spread over the products.
 
 #ifndef PITCH
 #define PITCH 208  // elements of a panel row: a block's pixels and slack of one vector; no multiple of a cache way

@@ -1,6 +1,7 @@
 // Convolution with kernels of one pixel, and its backward data, on CPU devices: a product of matrices in place.
 //
-//     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] * x[image][group][channel][pixel]
+//     y[image][group][m][pixel]  =  bias[m] + sum over channels of weights[m][channel] *
+//         x[image][group][channel][pixel]
 //
 // weights   real, [group][m][channel] or [group][channel][m], the convolution's own in place; or packed, see weights.cl
 // panel     local, [tile of COLS pixels][channel][COLS], one block of pixels, a part of the channels at a time
@@ -19,7 +20,8 @@
 #include "conv/gemm_cpu/block.cl"
 
 #define MOST_TILES 8  // of a block
-#define AHEAD 4  // channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch
+// Channels, how far ahead pieces of planes are asked for: they are too short for the hardware's prefetch.
+#define AHEAD 4
 
 // Fills channels [from, to) of a tile where it may not be read whole: pixels [first, first + count).
 void fill_tile(local real *tile, global const stored *xs, const long pixels, const long image_size, const long first,
@@ -40,7 +42,8 @@ void fill_tile(local real *tile, global const stored *xs, const long pixels, con
     }
 }
 
-// Adds the products of steps [k, stop) to the first `count` vectors of acc; `fetch` sets vector_[v_], vector v_ of step k.
+// Adds the products of steps [k, stop) to the first `count` vectors of acc; `fetch` sets
+// vector_[v_], vector v_ of step k.
 #define MULTIPLY(count, fetch) \
     for (; k < stop; k++) { \
         TILE_STEP_OF(count, acc, a[i_][at], fetch) \
@@ -76,8 +79,8 @@ kernel void conv_plain(CONST_TENSOR(x), TENSOR_OF(const real, weights), const We
         const long left = batch * image_size - group * channels * pixels;  // elements of x from xs on
         // where each tile begins in x and y, in elements, and the next block's in x; -1: there is none
         long tile_source[MOST_TILES], tile_target[MOST_TILES], ask_source[MOST_TILES];
-        // channels from which a whole row of the tile may be read: none if it lies in two images. Where it ends early, it
-        // reads a piece of the next channel as well, whose products are not stored
+        // channels from which a whole row of the tile may be read: none if it lies in two images. Where it ends early,
+        // it reads a piece of the next channel as well, whose products are not stored
         int readable[MOST_TILES];
         bool is_whole[MOST_TILES];
         for (int tile = 0; tile * COLS < count; tile++) {

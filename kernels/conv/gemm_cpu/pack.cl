@@ -47,9 +47,9 @@ void put_tap(global real *to, const real *turned, const bool turn, global const 
     }
 }
 
-// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the kernel they
-// are. Rows beyond m_count repeat the last one; their products are not stored. One work-item packs `range` channels of
-// one tile. Strides of w, in elements: m_size from row to row, channel_size from channel to channel.
+// packed[group][tile][channel, tap][row of the tile] = w at (row, channel, tap). `met` says which taps of the kernel
+// they are. Rows beyond m_count repeat the last one; their products are not stored. One work-item packs `range`
+// channels of one tile. Strides of w, in elements: m_size from row to row, channel_size from channel to channel.
 kernel void pack_weights(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int m_count,
                          const long m_size, const long channel_size, const long group_size, const int range,
                          const Taps met) {

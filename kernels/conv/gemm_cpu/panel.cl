@@ -2,7 +2,8 @@
 //
 // Pixels are numbered over all images: p = (image * size_d + d) * size_h * size_w + ... A block of pixels is cut into
 // runs, pieces of one row of the output grid. A row of the panel holds what one tap of one channel meets:
-//     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0 outside of x, on each axis.
+//     panel row (channel, tap j) at pixel u  =  x[channel][u * stride + begin + j * step]   or 0
+//         outside of x, on each axis.
 // Forward, begin is -pad and step the dilation; the other directions put in their own numbers.
 // Each work-group is one work-item: local memory is its cache-resident scratch.
 
@@ -102,10 +103,11 @@ void fill_rows(local real *vectors, const int *row_to, global const stored *p, c
     }
 }
 
-// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels, `tile_pitch`
-// elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of neighbouring channels are
-// `channel_pitch` elements apart, those of neighbouring taps `tap_pitch`. Whole vectors are written. x starts at the
-// first image's first channel; image_size elements lie between images, `size` elements from x on may be read.
+// Fills panel rows of the source rows [from, to), numbered (channel, tap d, tap h): tiles of `width` pixels,
+// `tile_pitch` elements apart, each with `filled` pixels of the `cut` ones that are cut into runs. Rows of
+// neighbouring channels are `channel_pitch` elements apart, those of neighbouring taps `tap_pitch`. Whole vectors
+// are written. x starts at the first image's first channel; image_size elements lie between images, `size`
+// elements from x on may be read.
 //
 // A vector of pixels is filled for some source rows before the next one: what is known of its runs serves them all.
 void fill_panel(local real *panel, const int width, const int filled, const int channel_pitch, const int tap_pitch,
@@ -225,8 +227,8 @@ void store_run(global stored *y, local const real *values, const int length, con
     for (int l = 0; l < length; l++) STORE(y, l, values[l] + (add ? LOAD(y, l) : 0));
 }
 
-// Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in several;
-// `m_rows` channels of a group, the first of them m.
+// Finishes and stores the first `columns` pixels of a tile, which are the result's from p on, in one image or in
+// several; `m_rows` channels of a group, the first of them m.
 void store_columns(global stored *y, local real *tile, const long p, const int columns, const long pixels, const int group,
                    const int groups, const int m_count, const int m, const int m_rows, const bool add TAKE_EPILOGUE) {
     for (int at = 0; at < columns;) {

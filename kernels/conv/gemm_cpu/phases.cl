@@ -1,23 +1,24 @@
 // Backward data with a stride on CPU devices, as products of matrices that share a panel.
 //
-//     dx[image][group][output][u * stride + a]  =  sum over (channel, tap of phase a) of weights * dy[channel][u + offset]
+//     dx[image][group][output][u * stride + a]  =  sum over (channel, tap of phase a) of weights
+//         * dy[channel][u + offset]
 //
 // A phase is a remainder a of positions divided by the stride, on each axis; it meets every `distance`-th tap of the
 // kernel. All phases of a pixel u meet dy in the same neighbourhood, the grid's taps, which the panel holds once. A row
 // of phases is what the phases have in common that differ on the last axis alone: their results are neighbours in dx,
 // and are stored together.
 //
-// weights   real, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where phases
-//           are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the grid's taps
-//           on the last axis, and zeros where a phase has no such tap
+// weights   real, [group][tile of MR outputs][row of phases][phase][tap][channel][MR], made by pack_phases; where
+//           phases are merged [group][row of phases][tile of MR rows (phase, output)][tap][channel][MR], with the
+//           grid's taps on the last axis, and zeros where a phase has no such tap
 // panel     local, [tile of COLS pixels][tap][channel][COLS], one block of pixels, a part of the channels at a time
-//           [tap of the other axes][channel][COLS + shift] with a `shift`: the grid's rows are longer by it, so that what
-//           the taps of a row meet are pieces of one row of dy; pixels beyond the target are not stored
+//           [tap of the other axes][channel][COLS + shift] with a `shift`: the grid's rows are longer by it, so that
+//           what the taps of a row meet are pieces of one row of dy; pixels beyond the target are not stored
 // staged    local, the sums of a tile for a row of phases, [phase][MR outputs][COLS], or [phase, output][COLS]
 // dx        (batch, groups * outputs, size)
 //
-// Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block of output tiles,
-// one group.
+// Work-items, which are work-groups, share items by tickets: one block of pixels (innermost), one block
+// of output tiles, one group.
 
 #include "conv/gemm_cpu/pack.cl"
 #include "conv/gemm_cpu/panel.cl"
@@ -58,8 +59,8 @@ local int *find_phases(local int *table, const int kernel_size, const int stride
     FIND_AXIS(widths, w);
 
 // packed for conv_phases, from w (groups * channels, outputs, kernel). Rows beyond the outputs repeat the last one or
-// are zeros; their products are not stored. One work-item packs `range` channels of a tile of outputs, or of all rows if
-// phases are merged, to `units` tiles for each row of phases. places: local, an int for each tap of the kernel.
+// are zeros; their products are not stored. One work-item packs `range` channels of a tile of outputs, or of all rows
+// if phases are merged, to `units` tiles for each row of phases. places: local, an int for each tap of the kernel.
 kernel void pack_phases(CONST_TENSOR(w), TENSOR_OF(real, packed), const int channels, const int outputs, const int merged,
                         const int units, const int range, const Grid grid, const PhaseTaps met, local int *table,
                         local int *places) {

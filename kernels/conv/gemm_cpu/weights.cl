@@ -4,8 +4,8 @@
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 
-// Declares pointers to the weights of a tile's rows at a step. Rows beyond `rows`, the tile's own ones, repeat the last:
-// their products are not stored.
+// Declares pointers to the weights of a tile's rows at a step. Rows beyond `rows`, the tile's own ones, repeat the
+// last: their products are not stored.
 #define TILE_WEIGHTS(name, weights, strides, group_, tile_, rows, first_step)                                              \
     global const real *name[MR];                                                                                          \
     {                                                                                                                     \

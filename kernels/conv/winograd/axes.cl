@@ -1,7 +1,7 @@
-// Winograd's transforms of tiles, for CPU devices and GPUs. A tile of the source has SIDE elements along an axis, and the
-// transform SIDE - 1 points and the one at infinity: 0, 1, -1 for F(2x2, 3x3); 0, P, -P, Q, -Q for F(4x4, 3x3) and for
-// F(2x2, 5x5), which therefore share the source's transform; 0 and three or four pairs for lines of 8 or 10 elements.
-// The transforms of one axis are written out, those of 8 and 10 elements as loops over the pairs.
+// Winograd's transforms of tiles, for CPU devices and GPUs. A tile of the source has SIDE elements along an axis, and
+// the transform SIDE - 1 points and the one at infinity: 0, 1, -1 for F(2x2, 3x3); 0, P, -P, Q, -Q for F(4x4, 3x3) and
+// for F(2x2, 5x5), which therefore share the source's transform; 0 and three or four pairs for lines of 8 or 10
+// elements. The transforms of one axis are written out, those of 8 and 10 elements as loops over the pairs.
 //
 // Kernels of one row or one column are transformed along that axis alone. The other one has one tap, and tiles of one.
 //
@@ -41,9 +41,9 @@
             (a) * (b) + (c) * (d) + ((a) + (b)) * ((c) + (d)), -((a) + (b) + (c) + (d)), 1 \
     }
 
-// The points that round least of all with few bits, so that all constants of the source's transform are exact. ALL_ROOTS
-// has the squares of all points as its roots, OTHER_ROOTS those of all pairs but one. POINT_NORMS are 1 / (2 p^2 times
-// p^2 - q^2 of every other pair), ZERO_NORM is 1 / the product of -p^2.
+// The points that round least of all with few bits, so that all constants of the source's transform are exact.
+// ALL_ROOTS has the squares of all points as its roots, OTHER_ROOTS those of all pairs but one. POINT_NORMS are 1 / (2
+// p^2 times p^2 - q^2 of every other pair), ZERO_NORM is 1 / the product of -p^2.
 #if SIDE == 8
 #define S0 REAL(0.25)
 #define S1 REAL(1.0)

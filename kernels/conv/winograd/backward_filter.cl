@@ -1,10 +1,12 @@
-// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of one row or column: stride 1.
+// Winograd's backward filter on CPU devices, F(TILE x TILE, TAPS x TAPS), or F(TILE, TAPS) of
+// one row or column: stride 1.
 //
 //     dw[out][channel] (+)= G^T ( sum over tiles of (B^T x B) * (A dy A^T) ) G
 //
 // V         [e][chunk of WC channels][tile][WC]        transformed source, as in the forward convolution
 // Y         [e][block of COLS outputs][tile][COLS]     transformed gradients
-// M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts that the tiles are cut into
+// M         [e][block of COLS outputs][channel][COLS]  their products, added up over the parts
+//           that the tiles are cut into
 //
 // The tiles are taken in parts of tile rows whose V and Y stay in the last level's cache. For each part the
 // launches winograd_source, filter_gradient and filter_product follow each other; filter_result turns M into dw.

@@ -1,7 +1,7 @@
 // The parts that Winograd's convolutions on CPU devices share: their layouts, the transforms, and pixels in and out.
 //
-// The transforms of one axis are in axes.cl; all else follows from TILE and TAPS. The register tile's rows are tiles, or
-// channels in the backward filter; its vectors are output channels.
+// The transforms of one axis are in axes.cl; all else follows from TILE and TAPS. The register tile's rows are tiles,
+// or channels in the backward filter; its vectors are output channels.
 //
 // DILATED  whether taps are grid.step apart along the transformed axes, instead of neighbours
 
@@ -13,8 +13,8 @@
 #include "common/register_tile.cl"
 #include "conv/grid.cl"
 
-// A dilated convolution is one without dilation for each phase: the rows and columns that leave one remainder when divided
-// by the dilation. A tile belongs to one phase, its outputs lie in BLOCK_H x BLOCK_W others.
+// A dilated convolution is one without dilation for each phase: the rows and columns that leave one remainder when
+// divided by the dilation. A tile belongs to one phase, its outputs lie in BLOCK_H x BLOCK_W others.
 #ifdef DILATED
 #define DILATE_H grid.step_h
 #define DILATE_W grid.step_w
@@ -25,8 +25,8 @@
 #define BLOCK_H (OUTPUTS_H * DILATE_H)
 #define BLOCK_W (OUTPUTS_W * DILATE_W)
 
-// Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each. A tile row has
-// the tiles of all phases of columns in the order of their first columns. Tile rows go phase by phase.
+// Tiles are numbered along the tile rows of all images: TILES_H of them in an image, of TILES_W tiles each. A tile row
+// has the tiles of all phases of columns in the order of their first columns. Tile rows go phase by phase.
 #define TILES_ALONG(size, block, dilate) ((size) / (block) * (dilate) + min((size) % (block), dilate))
 #define TILES_H TILES_ALONG(grid.size_h, BLOCK_H, DILATE_H)
 #define TILES_W TILES_ALONG(grid.size_w, BLOCK_W, DILATE_W)
@@ -71,8 +71,8 @@ realv load_row(global const stored *row, const long left, const int wanted) {
     return LOAD_REALS(values);
 }
 
-// pixels[row][column][lane] = x[channel + lane][top + row * step][left_column + column], 0 outside of the plane. x starts
-// at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
+// pixels[row][column][lane] = x[channel + lane][top + row * step][left_column + column], 0 outside of the plane. x
+// starts at the first of `lanes` channels' planes; `left` elements may be read. VL more vectors are written at the end.
 void load_pixels(local real *pixels, global const stored *x, const long left, const int lanes, const int ch, const int cw,
                  const int top, const int step, const int left_column, const int rows, const int columns) {
     const long plane = (long)ch * cw;

@@ -1,11 +1,11 @@
-// Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE, TAPS):
-// forward and backward data, stride 1, any dilation.
+// Winograd's convolution on CPU devices, F(TILE x TILE, TAPS x TAPS) and, for kernels of one row or column, F(TILE,
+// TAPS): forward and backward data, stride 1, any dilation.
 //
 // With 3 x 3 taps a tile of 4 x 4 outputs takes 36 multiplications a channel instead of 144, one of 2 x 2 outputs 16
-// instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs take 10
-// instead of 28.
-// Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in registers on the way in
-// and out, so that neither small planes nor borders waste lanes, and the transforms are plain arithmetic on vectors.
+// instead of 36; with 5 x 5 taps a tile of 2 x 2 outputs takes 36 instead of 100; with a line of 7 taps, 4 outputs
+// take 10 instead of 28. Inside a block of tiles, lanes of vectors are channels: pixels are transposed from NCHW in
+// registers on the way in and out, so that neither small planes nor borders waste lanes, and the transforms are
+// plain arithmetic on vectors.
 //
 // e         one of the ELEMENTS of a transformed tile
 // V         [e][chunk of WC channels][tile][WC]       transformed source
@@ -17,15 +17,16 @@
 // Tiles are numbered along the rows of all images. Work-groups are one work-item. In `winograd` it takes all steps in a
 // slice of the workspace of its own, which stays in the cache. Where there is too little work for that,
 // winograd_source, winograd_product and winograd_result share what is between them and split each step as fine as it
-// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points than theirs from SIDE 6 on.
+// goes. Lavin and Gray, Fast algorithms for convolutional neural networks (2015); other points
+// than theirs from SIDE 6 on.
 
 #include "common/epilogue.cl"
 #include "common/tickets.cl"
 #include "conv/past_caches.cl"
 #include "conv/winograd/transforms.cl"
 
-// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane]. The first is of channel `channel` and
-// element `start` of the result.
+// Writes count pixels of up to VL planes, `plane` apart, from pixels[pixel][lane]. The first is of channel `channel`
+// and element `start` of the result.
 void store_pixels(global stored *y, const long plane, const int lanes, local const real *pixels, const int count,
                   const int accumulate, const long channel, const long start TAKE_EPILOGUE) {
     int at = 0;
@@ -86,9 +87,9 @@ void multiply_tile(global real *M, global const real *V, global const real *U, c
     TILE_STORE(acc, M, COLS)
 }
 
-// U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its kernels
-// are turned by 180 degrees, as backward data needs them; else it is (m_count, channels, TAPS, TAPS). U points to the
-// first of them, e_size elements lie between the transform's elements.
+// U of VL outputs from m on and channels [first, last). With `flip`, w is (channels, m_count, TAPS, TAPS) and its
+// kernels are turned by 180 degrees, as backward data needs them; else it is (m_count, channels, TAPS, TAPS). U points
+// to the first of them, e_size elements lie between the transform's elements.
 void transform_weights(global real *U, const long e_size, global const stored *w, const int channels, const int m_count,
                        const int flip, const int m, const int first, const int last) {
     const int lanes = min(m_count - m, VL);
@@ -194,8 +195,8 @@ void transform_products(global stored *y, global const real *M, const long m_siz
     }
 }
 
-// An item is `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; work-items take items, rows
-// innermost, by tickets. `pixels` has room for group_rows rows. The fields are the table in
+// An item is `rows` tile rows, block_rows at a time, and `blocks` blocks of output channels; work-items take items,
+// rows innermost, by tickets. `pixels` has room for group_rows rows. The fields are the table in
 // core/operators/conv/arguments.py. With OWN_WEIGHTS, which is transform_weights, each transforms its blocks' weights
 // itself, a chunk at a time that stays in the cache: for problems so small that every block of weights is used once.
 // Without it the kernel is a fifth shorter.

@@ -1,5 +1,5 @@
-/* An OpenCL of the fuzzers' own: the calls that the runtime makes, with objects that know whether they live, memory whose
- * bounds a sanitizer watches, and failures on request. */
+/* An OpenCL of the fuzzers' own: the calls that the runtime makes, with objects that know whether they live, memory
+ * whose bounds a sanitizer watches, and failures on request. */
 #ifndef FAKE_OPENCL_H
 #define FAKE_OPENCL_H
 
