@@ -19,7 +19,7 @@ DEMO_ARGS ?=
 export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION := python
 export GLOG_minloglevel := 2
 
-.PHONY: help demo test test-all lint bench install wheels clean
+.PHONY: help demo test test-all lint format bench install wheels clean
 
 help:
 	@echo "make demo    train a small net on real digits, original and swapped, in every framework that $(PYTHON) can have"
@@ -27,7 +27,8 @@ help:
 	@echo "             on the default OpenCL device (CLGRAFT_DEVICE=pocl, intel, gpu ... for another)"
 	@echo "make test-all  run all tests: also random problems, whole nets, fuzzing, sanitizers, planted faults"
 	@echo "make docs    build the documentation site into build/docs, without warnings (Python 3.11)"
-	@echo "make lint    ruff, ruff format and mypy"
+	@echo "make lint    ruff, ruff format, clang-format and mypy"
+	@echo "make format  ruff format and clang-format on all files"
 	@echo "make bench   time the operators against the frameworks' own"
 	@echo "make wheels  build a wheel for x86-64 and one for aarch64 into dist/, each for every Python"
 
@@ -67,10 +68,19 @@ $(VENV)/docs-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
+# those that a build made begin with an underscore
+C_FILES = find core kernels mxnet_ops caffe_layers plugins examples tests \
+	\( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cl' \) ! -name '_*' -print0
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(C_FILES) | xargs -0 $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff format .
+	$(C_FILES) | xargs -0 $(BIN)/clang-format -i
 
 bench: install
 	$(BIN)/clgraft bench

@@ -1,9 +1,10 @@
-"""Which C file uses which, read from the includes and the calls: every file stands on files below it."""
+"""C, C++ and OpenCL sources: which C file uses which, read from includes and calls; and lines that fit the screen."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -95,3 +96,19 @@ def test_circles_are_noticed():
     assert circle(uses(upwards))
     upwards["low.c"] = upwards["low.c"].replace("return high(x)", 'return *"high"').replace("int high(int x);\n", "")
     assert not circle(uses(upwards))
+
+
+def test_lines_fit_the_screen():
+    """No line of C, C++ or OpenCL C is longer than 120 characters, where clang-format is used."""
+    ignored = [line for line in (ROOT / ".clang-format-ignore").read_text().splitlines() if line[:1] not in ("", "#")]
+    folders = ("core", "kernels", "mxnet_ops", "caffe_layers", "plugins", "examples", "tests")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (*KINDS, ".cl")]
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in paths
+        if path.name[0] != "_" and not any(fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in ignored)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert len(paths) > 100
+    assert not long
