@@ -152,7 +152,8 @@ static int32_t bind_pair(clg_bound *bound, cl_object kernel, uint32_t position, 
     if (bound->object == object && bound->offset == r->offset && object && !r->foreign) return 0;
     bound->object = NULL;
     uint64_t offset = r->offset;
-    int32_t code = !object ? cl_set_arg(kernel, position, sizeof(cl_object), NULL) /* legal everywhere; an SVM pointer of NULL is not */
+    /* a cl_mem of NULL is legal everywhere; an SVM pointer of NULL is not */
+    int32_t code = !object ? cl_set_arg(kernel, position, sizeof(cl_object), NULL)
                    : r->mem ? cl_set_arg(kernel, position, sizeof r->mem, &r->mem)
                             : cl_set_arg_pointer(kernel, position, r->pointer);
     if (!code) code = cl_set_arg(kernel, position + 1, sizeof offset, &offset);

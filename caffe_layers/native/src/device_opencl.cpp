@@ -30,7 +30,8 @@ void expect(bool good, const char *problem) {
 clg_context context_for(Place place, Device *device) {
     if (place == Place::host) return context_on_host();
     static std::mutex mutex;
-    static std::map<cl_context, clg_context> &contexts = *new std::map<cl_context, clg_context>();  // outlives static objects
+    // never destroyed: it outlives static objects
+    static std::map<cl_context, clg_context> &contexts = *new std::map<cl_context, clg_context>();
     const int number = static_cast<int>(device->id());
     const cl_context shared = caffe::Caffe::GetOpenCLContext(number, false);
     {

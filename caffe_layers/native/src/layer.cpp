@@ -106,7 +106,8 @@ void ServedLayer<Dtype>::LayerSetUp(const Blobs<Dtype> &bottom, const Blobs<Dtyp
     } catch (const Refusal &reason) {
         hand_over(reason, bottom, top);
     }
-    Layer<Dtype>::LayerSetUp(bottom, top);  // the OpenCL branch prepares its quantizers, for the blobs that there are now
+    // The OpenCL branch prepares its quantizers, for the blobs that there are now.
+    Layer<Dtype>::LayerSetUp(bottom, top);
 }
 
 template <typename Dtype>

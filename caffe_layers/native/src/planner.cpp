@@ -116,7 +116,8 @@ std::shared_ptr<Plan> plan_for(clg_context context, const std::string &problem) 
         const Plans::iterator found = plans.find(key);
         if (found != plans.end()) return found->second;
     }
-    std::shared_ptr<Plan> made = std::make_shared<Plan>(context, problem);  // not locked: it may take the interpreter's lock
+    // not locked: it may take the interpreter's lock
+    std::shared_ptr<Plan> made = std::make_shared<Plan>(context, problem);
     std::lock_guard<std::mutex> lock(mutex);
     if (plans.size() >= most_plans)
         for (Plans::iterator plan = plans.begin(); plan != plans.end();)
