@@ -27,9 +27,11 @@
 #define EACH_BLOCK for (int channel = 0; channel < channels; channel += VL)
 
 #if MAKES == 1 || MAKES == 4
+// clang-format off: a function on one line stays in every kernel's source (core/runtime/sources.py)
 void clear(global real *sums, const int channels) {
     EACH_BLOCK PUT(sums, channel, (realv)(0));
 }
+// clang-format on
 #endif
 
 #ifdef PAST_CACHES
