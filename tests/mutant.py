@@ -43,7 +43,7 @@ def find(folder: Path, file: str, old: str) -> tuple[Path, re.Match[str]]:
 def plant(file: str, old: str, new: str) -> Path:
     """Make the core read kernels from a copy with the fault; return the copy's folder."""
     sources = importlib.import_module("clgraft.core.runtime.sources")
-    outline = importlib.import_module("clgraft.core.runtime.outline")
+    outline = importlib.import_module("clgraft.core.runtime.toolchains.pocl3.outline")
 
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     shutil.copytree(sources.KERNELS, folder, dirs_exist_ok=True)

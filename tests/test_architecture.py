@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,13 @@ NO_VERBS = {"A", "All", "An", "How", "It", "One", "The", "This", "What", "Whethe
 LEAVES = ("core.errors", "core.html", "core.log", "core.settings")
 # what runs outside of the package: the program that builds libclgraft.so, and what that library runs in its Python
 OUTSIDE = ("core.abi.build", "core.abi.embed", "core.abi.embedded")
+# modules of the runtime that toolchains may import: the others import toolchains
+BELOW_TOOLCHAINS = {f"core.runtime.{name}" for name in ("building", "cache_limit", "folders", "sources")}
+# drivers, platforms and generations of devices that only toolchains may name
+DRIVERS = re.compile(r"pocl|portable computing|intel|nvidia|mesa|rusticl|clover|llvmpipe|hopper|ptx", re.IGNORECASE)
+TOOLCHAINS = "core/runtime/toolchains"
+# what a device's description holds for users, and planners do not look at
+NAMES_OF_DEVICES = {"platform", "driver", "version", "toolchain", "compute_capability"}
 # package -> packages that it may import directly: the package order of the architecture. The __init__ of a top-level
 # folder, which may import everything in it, is written with a dot.
 ALLOWED = {
@@ -36,7 +44,12 @@ ALLOWED = {
     "core.abi": set(),
     "core.problem": {"core.errors"},
     "core.planning": {"core.errors", "core.problem"},
-    "core.runtime": {"core.abi", "core.errors", "core.planning", "core.problem"},
+    **{module: {"core.errors"} for module in BELOW_TOOLCHAINS},
+    "core.runtime.toolchains": {"core.errors", "core.planning", "core.problem", *BELOW_TOOLCHAINS},
+    "core.runtime": {
+        *("core.abi", "core.errors", "core.planning", "core.problem", "core.runtime.toolchains"),
+        *BELOW_TOOLCHAINS,
+    },
     "core.session": {"core.abi", "core.errors", "core.planning", "core.problem", "core.runtime"},
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
@@ -130,6 +143,10 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
 def package_of(module: str) -> str:
     """Return the package that a module belongs to, as `ALLOWED` calls it."""
     parts = module.split(".")
+    nested = [".".join(parts[:count]) for count in range(len(parts), 2, -1)]
+    for package in nested:
+        if package in ALLOWED:
+            return package
     return f"{parts[0]}." if len(parts) == 1 else ".".join(parts[:2])
 
 
@@ -154,7 +171,8 @@ def expected_of(package: str, target: str) -> bool:
     """Return whether a package may import another one."""
     if target in LEAVES or target == package:
         return True
-    return target in ALLOWED[package] or target.split(".")[0] in ALLOWED[package]
+    parts = target.split(".")
+    return any(".".join(parts[:count]) in ALLOWED[package] for count in range(1, len(parts) + 1))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -210,6 +228,41 @@ def test_modules_have_no_cycle():
         if module not in index:
             visit(module)
     assert not circles, "\n".join(" <-> ".join(circle) for circle in circles)
+
+
+def test_only_toolchains_name_drivers():
+    """In Python and C, comments included. A new driver or the end of one concerns files of that folder alone."""
+    wrong = []
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = path.relative_to(ROOT).as_posix()
+            # C that cffi writes starts with an underscore
+            if path.suffix not in (".py", ".c", ".h", ".cpp") or path.name.startswith("_runtime"):
+                continue
+            if not name.startswith(f"{TOOLCHAINS}/"):
+                lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+                wrong += [f"{name}:{number}: {line.strip()}" for number, line in lines if DRIVERS.search(line)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["core/planning", "core/operators", "core/graph"])
+def test_planners_choose_by_capabilities(folder):
+    """They read nothing of a device that only says which one it is, and compare its class with no name."""
+    wrong = []
+    for path in files(folder):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in NAMES_OF_DEVICES
+                and "device" in ast.unparse(node.value)
+            ):
+                wrong.append(f"{place}: {ast.unparse(node)}")
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                if any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides):
+                    wrong += [f"{place}: {ast.unparse(node)}" for side in sides if "device_class" in ast.unparse(side)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_command_line_names_no_plugin():

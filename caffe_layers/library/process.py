@@ -15,7 +15,7 @@ from clgraft.caffe_layers.library import build
 from clgraft.core import settings
 from clgraft.core.errors import ArgumentError, BuildError
 from clgraft.core.log import log
-from clgraft.core.runtime import drivers
+from clgraft.core.runtime import folders
 
 VARIABLE = settings.CAFFE_LIBRARY.name
 
@@ -54,7 +54,7 @@ def find(root: str | None = None) -> Path:
             raise BuildError(f"[native] got {VARIABLE}={named}, expected a file of clgraft.caffe_layers.native")
         return Path(named).resolve()
     caffe = build.find_caffe(root)
-    folder = drivers.cache_folder("caffe", _stamp(caffe))
+    folder = folders.cache_folder("caffe", _stamp(caffe))
     if folder is None:
         raise BuildError(f"[native] got no cache (CLGRAFT_CACHE), expected {VARIABLE} to name {build.NAME} then")
     if not _is_made(folder):
@@ -64,13 +64,13 @@ def find(root: str | None = None) -> Path:
                 log.warning("clgraft: making %s for %s, once", folder / build.NAME, caffe.library)
                 build.make(folder, root)
                 for path in folder.iterdir():
-                    path.chmod(path.stat().st_mode & ~drivers.OTHERS_WRITE)
+                    path.chmod(path.stat().st_mode & ~folders.OTHERS_WRITE)
     return folder / build.NAME
 
 
 def _is_made(folder: Path) -> bool:
     """Return whether the library and the one that it needs are there, and this user's alone, as programs are."""
-    return all(drivers.owned(folder / name) for name in (build.NAME, build.embed.NAME))
+    return all(folders.owned(folder / name) for name in (build.NAME, build.embed.NAME))
 
 
 def check_types(given: str) -> None:

@@ -1,6 +1,6 @@
-/* Where the calling thread may run, kept over a driver's calls: Intel's CPU runtime, told to keep its threads on cores
- * of their own, does the same to every thread that enters it, and all that such a thread starts later (a framework's
- * own OpenMP threads, child processes) would share that one core. */
+/* Where the calling thread may run, kept over a driver's calls: a CPU driver, told to keep its threads on cores of
+ * their own, may do the same to every thread that enters it, and all that such a thread starts later (a framework's own
+ * OpenMP threads, child processes) would share that one core. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #include <sched.h>

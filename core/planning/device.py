@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOPPER = 90  # compute capability of the devices with wgmma, times 10
 LARGE = 2**24  # bytes; runtimes may report smaller caches than there are
-POCL = "portable computing language"  # as its platform calls itself
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a device can do.
+    """What a device can do, and what it costs; `core/runtime/toolchains/` fills it.
+
+    Planners choose by capabilities, never by what says which device and driver it is: platform, driver, version,
+    toolchain, compute_capability. These are for users, and for rows of measured choices.
 
     Attributes
     ----------
+    toolchain : str
+        A word for the driver, by which users may select it.
     vector_width : int
         Lanes of float32 in the widest register that the compiler uses (CPU), or the preferred vector (GPU).
     local_memory, global_memory : int
@@ -23,13 +26,32 @@ class DeviceInfo:
         ``raw_pointer``: kernels follow host pointers; ``use_host_ptr``: host memory can be wrapped without a copy;
         ``staged``: the device has memory of its own.
     device_class : str
-        ``cpu``, ``nvidia``, ``amd``, ``intel-gpu``, ``mali`` or ``gpu``: names rows of tile sizes.
+        ``cpu``, ``gpu`` or a word for the maker of a GPU: names rows of tile sizes.
     cache_bytes : int
         Size of the largest cache that the driver reports; 0 if it reports none.
     compute_capability : int
-        Of NVIDIA's devices, times 10: 90 for 9.0; 0 for all others.
+        Of devices that have one, times 10: 90 for 9.0; 0 for all others.
+    launch_seconds, launch_seconds_of_a_unit : float
+        What a launch takes apart from its work, and what each compute unit adds: see `launch_cost`.
+    vectorizes_items : bool
+        Whether the compiler makes vectors of work-items, which it has to be kept from where kernels have their own.
+    wide_products : bool
+        Whether products of 32 bits are faster when they are taken in 64.
+    matrix_units : tuple of str
+        Instructions for matrices that the device has, ``mma`` and ``wgmma``. Kernels compute the others' results
+        through local memory.
+    splits_float32 : bool
+        Whether three products by ``mma`` of operands that are split in two are faster than one of float32.
+    has_shuffles : bool
+        Whether the work-items of a warp exchange values by instructions.
+    runs_groups_at_once : bool
+        Whether work-groups of a launch that fit the compute units together run at once, so that they may meet.
+    registers : int
+        Of a compute unit, of 32 bits; 0 if it is not known.
+    largest_local_memory : int
+        Bytes of a work-group that kernels for ``wgmma`` may ask for, which may be more than `local_memory`; 0: none.
     has_wgmma : bool
-        Whether kernels for Hopper's matrix units work (`core/runtime/hopper.py`).
+        Whether a probe has found that kernels for ``wgmma`` work.
     has_wgmma_from_tiles : bool
         Whether these read both operands from local memory, as float16. It is found out where TF32 was asked for before
         the device's context was made.
@@ -53,6 +75,17 @@ class DeviceInfo:
     device_class: str
     cache_bytes: int = 0
     compute_capability: int = 0
+    toolchain: str = ""
+    launch_seconds: float = 0.0
+    launch_seconds_of_a_unit: float = 0.0
+    vectorizes_items: bool = False
+    wide_products: bool = False
+    matrix_units: tuple[str, ...] = ()
+    splits_float32: bool = False
+    has_shuffles: bool = False
+    runs_groups_at_once: bool = False
+    registers: int = 0
+    largest_local_memory: int = 0
     has_wgmma: bool = False
     has_wgmma_from_tiles: bool = False
 
@@ -62,9 +95,9 @@ class DeviceInfo:
         return max(LARGE, self.cache_bytes // 2)
 
     @property
-    def is_pocl(self) -> bool:
-        """Whether PoCL serves the device."""
-        return POCL in self.platform.lower()
+    def launch_cost(self) -> float:
+        """Seconds that a launch takes apart from its work."""
+        return self.launch_seconds + self.launch_seconds_of_a_unit * self.compute_units
 
     def __str__(self) -> str:
         return f"{self.selector} {self.platform} / {self.name}"

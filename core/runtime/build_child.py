@@ -67,7 +67,7 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what drivers print goes to stderr
     device = device_of(*json.loads(sys.argv[2]))
-    context = cl.Context([device])  # Intel's runtime does not give a queue's context back
+    context = cl.Context([device])  # not a queue's own: drivers may not give that back
     queue = cl.CommandQueue(context)
     print("ready", file=channel, flush=True)
     for line in sys.stdin:

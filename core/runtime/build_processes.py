@@ -1,14 +1,14 @@
 """Builds kernels in child processes, for drivers whose compilers work on one program at a time in a process.
 
 Before a plan of many new kernels is handed over, child processes build them and leave them in a cache, where the
-calling process finds them. There are two ways:
+calling process finds them. There are two ways; a driver's toolchain says which one it takes, and what it costs
+(`Children`):
 
-* PoCL compiles most of a kernel when it is first launched with a work-group size, and keeps it in a cache of its own.
-  So children launch each kernel once, with a single work-group on zeros. They know launches only: the same sources,
-  options, work-group sizes and arguments, so that they build what will run. A note in the program cache says that a
-  kernel was given to a child; a note that is wrong costs time and nothing else.
-* NVIDIA's driver compiles a program when it is built, and leaves binaries to us: children put them into the program
-  cache. 16 threads of one process are 1.3 times as fast there as one thread.
+* Some drivers compile most of a kernel when it is first launched with a work-group size, and keep it in a cache of
+  their own. So children launch each kernel once, with a single work-group on zeros. They know launches only: the same
+  sources, options, work-group sizes and arguments, so that they build what will run. A note in the program cache says
+  that a kernel was given to a child; a note that is wrong costs time and nothing else.
+* Others compile a program when it is built, and leave binaries to us: children put them into the program cache.
 
 A child that fails costs time and nothing else, too: what it leaves undone is built by the process that needs it.
 """
@@ -35,23 +35,13 @@ from clgraft.core.log import log
 from clgraft.core.planning.launches import Accumulate, Buffer, Launch, Launches, Local, Scalar, Tickets, Workspace
 from clgraft.core.planning.structs import StructConstant
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import building, pocl_cache, program_cache
+from clgraft.core.runtime import building, program_cache, toolchains
+from clgraft.core.runtime.toolchains.base import Children
 
 VARIABLE = settings.BUILD_PROCESSES.name
 MOST = 8  # child processes
-# What a child spends before its first kernel and this process alone would not spend, and what a kernel takes, on PoCL
-# 3.1. They decide whether children pay, and follow from `python benchmarks/first_minute.py net resnet50_v1` with and
-# without them.
-SECONDS_OF_A_CHILD = 0.6
-SECONDS_OF_A_KERNEL = 0.25
-# The same of a GPU's child, which opens the device, and of a program there, on NVIDIA's driver; and the device's memory
-# that each process may take for having opened it.
-SECONDS_OF_A_GPU_CHILD = 2.5
-SECONDS_OF_A_PROGRAM = 0.35
-MEMORY_OF_A_CHILD = 2 * 2**30
 PATIENCE = 120.0  # seconds without an answer after which a child is ended
 LARGEST_GROUP = 64 * 2**20  # bytes of a launch for each of its work-groups, above which no child runs it
-LARGEST_GRID = 65535  # work-items along an axis; PoCL compiles a kernel for larger grids once more
 CHILD = Path(__file__).with_name("build_child.py")
 # takes the parent's places of modules, without those of the script: its folder has modules of common names
 START = "import runpy, sys; sys.path[:] = sys.argv[3:]; runpy.run_path(sys.argv[1], run_name='__main__')"
@@ -60,7 +50,7 @@ _process = os.getpid()  # a child by fork() starts no children
 
 
 def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches) -> frozenset[bytes]:
-    """Build the kernels of launches for PoCL in child processes, where that is faster, and wait for them.
+    """Build the kernels of launches in child processes, where they are launched and it is faster, and wait for them.
 
     Parameters
     ----------
@@ -74,9 +64,11 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     frozenset of bytes
         Keys of the programs that the driver has in its cache, as far as notes say so.
     """
-    if not program_cache.kept_by_driver(cl_device):
+    toolchain = toolchains.of(cl_device)
+    children = toolchain.CHILDREN
+    if children is None or not children.launches or not toolchain.keeps_programs():
         return frozenset()
-    pocl_cache.enter()
+    toolchain.enter_cache()
     place = program_cache.folder()
     if place is None:
         return frozenset()
@@ -85,11 +77,11 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
         launches = {
             (launch.kernel.key, launch.kernel.function_name, launch.local_size): launch
             for launch in planned.launches
-            if _small(launch, sizes, planned.workspace_bytes)
+            if max(launch.global_size) <= children.largest_grid and _small(launch, sizes, planned.workspace_bytes)
         }
         notes = {key: program_cache.note_of(cl_device, *key) for key in launches}
         missing = {key for key in launches if not program_cache.is_noted(place, notes[key])}
-        count = processes(len(missing))
+        count = processes(len(missing), children)
         if count:
             _share(cl_device, [_task(launches[key], sizes, planned.workspace_bytes) for key in missing], count)
             for key in missing:
@@ -101,11 +93,6 @@ def build_ahead(cl_device: Any, arguments: Iterable[Argument], planned: Launches
     except Exception as error:  # this process builds what it needs
         log.info("no child processes build kernels: %s", error)
         return frozenset()
-
-
-def compiles_one_at_a_time(cl_device: Any) -> bool:
-    """Return whether a driver that leaves binaries to us compiles for one thread of a process at a time."""
-    return "NVIDIA" in cl_device.platform.name
 
 
 def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
@@ -122,11 +109,12 @@ def build_programs(cl_device: Any, kernels: Collection[Any]) -> bool:
     bool
         Whether children have tried.
     """
-    if not compiles_one_at_a_time(cl_device) or program_cache.folder() is None:
+    children = toolchains.of(cl_device).CHILDREN
+    if children is None or children.launches or program_cache.folder() is None:
         return False
     try:
-        most = cl_device.global_mem_size // MEMORY_OF_A_CHILD
-        count = processes(len(kernels), most, SECONDS_OF_A_GPU_CHILD, SECONDS_OF_A_PROGRAM)
+        most = cl_device.global_mem_size // children.memory if children.memory else sys.maxsize
+        count = processes(len(kernels), children, most)
         if count:
             tasks = [{"source": k.source, "options": k.options, "name": k.function_name} for k in kernels]
             _share(cl_device, tasks, count)
@@ -155,26 +143,22 @@ def allowed() -> int:
     return min(cores, MOST) if cores > 1 else 0
 
 
-def processes(
-    kernels: int, most: int = sys.maxsize, of_a_child: float | None = None, of_a_kernel: float | None = None
-) -> int:
+def processes(kernels: int, children: Children, most: int = sys.maxsize) -> int:
     """Return in how many child processes to build so many kernels; 0 if this process alone is as fast.
 
     Parameters
     ----------
     kernels : int
+    children : Children
+        What they cost.
     most : int
         Processes that the device can bear.
-    of_a_child, of_a_kernel : float, optional
-        Seconds that a child spends before its first kernel, and that a kernel takes; PoCL's by default.
     """
-    of_a_child = SECONDS_OF_A_CHILD if of_a_child is None else of_a_child
-    of_a_kernel = SECONDS_OF_A_KERNEL if of_a_kernel is None else of_a_kernel
     count = min(allowed(), kernels, most)
     if count < 2 or os.getpid() != _process or not _is_python(sys.executable):
         return 0
-    alone, shared = kernels * of_a_kernel, math.ceil(kernels / count) * of_a_kernel
-    return count if shared + of_a_child < alone else 0
+    alone, shared = (each * children.seconds_of_a_kernel for each in (kernels, math.ceil(kernels / count)))
+    return count if shared + children.seconds_of_a_child < alone else 0
 
 
 def _is_python(executable: str | None) -> bool:
@@ -191,7 +175,7 @@ def _memory(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> int:
 
 def _small(launch: Launch, sizes: Mapping[str, int], workspace_bytes: int) -> bool:
     """Return whether a child can run one work-group of a launch without much memory and time."""
-    if 0 in launch.global_size or max(launch.global_size) > LARGEST_GRID:
+    if 0 in launch.global_size:
         return False
     if any(isinstance(item, Tickets) for item in launch.arguments):
         return True  # a child gets none: it has nothing to do
@@ -231,12 +215,13 @@ def _argument(item: Any, sizes: Mapping[str, int], workspace_bytes: int) -> tupl
 
 def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
     """Have child processes do the tasks: each takes the next one when it is free."""
-    platform = cl_device.platform
+    platform, toolchain = cl_device.platform, toolchains.of(cl_device)
     number = platform.get_devices().index(cl_device)  # several GPUs may have one name
     device = json.dumps([platform.name, platform.version, number])
     left = deque(sorted(tasks, key=lambda task: (-len(task["source"]), task["source"])))  # what may take long first
     with building.told(cl_device.name.strip(), len(tasks)) as step:
-        children = [_start(device) for _ in range(count)]
+        environment = toolchain.CHILDREN.environment if toolchain.CHILDREN else {}
+        children = [_start(device, environment) for _ in range(count)]
         threads = [threading.Thread(target=_feed, args=(child, left, step), daemon=True) for child in children]
         try:
             for thread in threads:
@@ -246,12 +231,13 @@ def _share(cl_device: Any, tasks: Sequence[dict[str, Any]], count: int) -> None:
         finally:
             for child in children:
                 _end(child)
-    if any(child.returncode for child in children) and program_cache.kept_by_driver(cl_device):
-        pocl_cache.repair()  # what has ended a child would end this process
+    if any(child.returncode for child in children) and toolchain.keeps_programs():
+        toolchain.repair_cache()  # what has ended a child would end this process
 
 
-def _start(device: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, VARIABLE: "0", "POCL_AFFINITY": "0"}  # pinned threads would all share the first core
+def _start(device: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a child; `environment` are its driver's variables."""
+    environment = {**os.environ, VARIABLE: "0", **environment}
     command = [sys.executable, "-c", START, str(CHILD), device, *(place for place in sys.path if place)]
     # without close_fds Python can start it by posix_spawn(): fork() would run the handlers of frameworks
     return subprocess.Popen(

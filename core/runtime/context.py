@@ -11,21 +11,17 @@ from typing import Any
 
 from clgraft.core import abi, settings
 from clgraft.core.errors import ExecutionError, ProblemError
-from clgraft.core.planning.device import POCL, DeviceInfo
+from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.launches import Launches
-from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.problem import Argument, Problem
-from clgraft.core.runtime import build_processes, declarations, devices, hopper, sources
+from clgraft.core.runtime import build_processes, devices, probes, toolchains
 from clgraft.core.runtime.handover import label, plan_spec
-from clgraft.core.runtime.outline import outlined_source
 from clgraft.core.runtime.programs import PlannedKernel, Programs
 
 MOST_THREADS = 16  # compilations at the same time
 LARGEST = 2**47  # bytes of an argument
 LONGEST = 2**100  # a number of bytes that errors print
 STORAGE = {"float32": 32, "float16": 16, "float64": 64}
-# Platforms whose compilers translate __builtin_prefetch; those of Mesa and Oclgrind abort the process there.
-WITH_PREFETCH = ("portable computing language", "intel", "nvidia", "amd")
 HOST_ACCESS = {
     "raw_pointer": abi.lib.CLG_RAW_POINTER,
     "use_host_ptr": abi.lib.CLG_USE_HOST_PTR,
@@ -59,6 +55,8 @@ class DeviceContext:
     lifetime : Lifetime
         Keeps the handle valid; plans hold it.
     programs : Programs
+    toolchain : Toolchain
+        Of the device's driver.
     """
 
     def __init__(
@@ -75,21 +73,20 @@ class DeviceContext:
         self.device = device or devices.describe(cl_device)
         self.ffi, self.lib = ffi, lib
         self._lock = threading.RLock()
-        # Compilers for CPUs gain next to nothing from threads: PoCL's works under one lock.
+        # compilers for CPUs gain next to nothing from threads
         threads = 1 if self.device.is_cpu else min(MOST_THREADS, os.cpu_count() or 1)
-        # PoCL compiles a kernel's body three times; a kernel with vectors runs in work-groups of one item
-        self._outlines = self.device.is_cpu and POCL in self.device.platform.lower()
-        self._declares = self.device.is_cpu and declarations.possible(cl_device)
+        self.toolchain = toolchains.of(cl_device)
         self.programs = Programs(cl_context, cl_device, threads)
         out = ffi.new("clg_context *")
         pointers = [ffi.cast("void *", item.int_ptr) for item in (cl_context, cl_device, queue)]
         self._check(lib.clg_context_adopt(*pointers, HOST_ACCESS[self.device.host_access], out))
         self.handle = out[0]
         self.lifetime = Lifetime(lib.clg_context_destroy, self.handle)
-        if hopper.possible(self):
-            has_wgmma = hopper.works(self)
-            from_tiles = has_wgmma and precision() == TF32 and hopper.works(self, from_tiles=True)
-            self.device = replace(self.device, has_wgmma=has_wgmma, has_wgmma_from_tiles=from_tiles)
+        for probe in self.toolchain.probes(self.device):
+            if not probes.works(self, probe):
+                break
+            works: Any = {probe.field: True}
+            self.device = replace(self.device, **works)
 
     def _check(self, status: int) -> None:
         if status:
@@ -128,18 +125,9 @@ class DeviceContext:
         options : tuple of str
             Options of the compiler in addition to ``-cl-std=CL1.2``.
         """
-        lines = {"STORAGE": STORAGE[dtype], **(defines or {})}
-        if not any(word in self.device.platform.lower() for word in WITH_PREFETCH):
-            lines["__builtin_prefetch(...)"] = "((void)0)"
-        macros = "".join(f"#define {key} {value}\n" for key, value in lines.items())
-        named = sources.functions(file).intersection(sources.WORD.findall(macros))
-        outlined = self._outlines and "VL" in lines and "SCALAR_ITEMS" not in lines
-        source = (outlined_source if outlined else sources.kernel_source)(file, name, named)
-        options = ("-cl-std=CL1.2", *options)
-        if self._declares:
-            macros = declarations.declarations(source, macros, STORAGE[dtype]) + macros
-            options = (*options, declarations.WITHOUT_HEADER)
-        return PlannedKernel(self.programs, macros + source, options, name)
+        macros = {"STORAGE": STORAGE[dtype], **(defines or {})}
+        text, more = self.toolchain.kernel_text(file, name, macros)
+        return PlannedKernel(self.programs, text, ("-cl-std=CL1.2", *options, *more), name)
 
     def expect_possible(self, problem: Problem) -> None:
         """Check that the device can hold a problem.

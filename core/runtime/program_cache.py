@@ -18,26 +18,21 @@ from typing import Any
 
 from clgraft import __version__ as VERSION
 from clgraft.core.errors import BuildError
-from clgraft.core.log import log
-from clgraft.core.planning.device import POCL
-from clgraft.core.runtime import cache_limit, declarations, ptx
-from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.runtime import cache_limit, folders, toolchains
 
 MAGIC = b"clgraft program 1\n"
 FOLDER = "programs"
-# environment variables that change what PoCL, Intel's compilers and pyopencl make of a source
-STEERING = ("POCL_", "CL_CONFIG_", "IGC_", "PYOPENCL_BUILD_OPTIONS")
-STEERING_NOTHING = ("POCL_AFFINITY", "POCL_CACHE_DIR")  # these steer nothing that a program depends on
+STEERING = "PYOPENCL_BUILD_OPTIONS"  # how names of variables begin that change what pyopencl makes of a source
 
 
 def folder() -> Path | None:
     """Return the folder of the programs, made on first use; None if there is none."""
-    return runtimes.cache_folder(FOLDER)
+    return folders.cache_folder(FOLDER)
 
 
 def steering() -> list[tuple[str, str]]:
     """Return the environment variables that change what compilers make of a source, with their values, sorted."""
-    names = (name for name in os.environ if name.startswith(STEERING) and name not in STEERING_NOTHING)
+    names = {*toolchains.steering(), *(name for name in os.environ if name.startswith(STEERING))}
     return [(name, os.environ[name]) for name in sorted(names)]
 
 
@@ -117,15 +112,7 @@ def _compile(cl_context: Any, source: str, options: tuple[str, ...]) -> Any:
     import pyopencl as cl
 
     try:
-        if declarations.WITHOUT_HEADER in options:
-            with contextlib.suppress(cl.RuntimeError):
-                return _built(cl.Program(cl_context, source), options)
-            options = tuple(option for option in options if option != declarations.WITHOUT_HEADER)
-            log.info("a kernel calls functions that kernels/common/pocl.cl does not declare: built with PoCL's header")
-        program = _built(cl.Program(cl_context, source), options)
-        if any(ptx.needed(device, source) for device in cl_context.devices):
-            program = ptx.rebuilt(cl_context, program, lambda patched: _built(patched, options))
-        return program
+        return toolchains.of(cl_context.devices[0]).build(cl_context, source, options, _built)
     except cl.RuntimeError as error:
         raise BuildError(
             f"[kernel] got a compiler error, expected a program (options {' '.join(options)}):\n{error}"
@@ -136,7 +123,7 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
     import pyopencl as cl
 
     try:
-        binary = unpack(path.read_bytes(), key) if runtimes.owned(path) else None
+        binary = unpack(path.read_bytes(), key) if folders.owned(path) else None
         if not binary:
             return None
         program = _built(cl.Program(cl_context, [cl_device], [binary]), options)
@@ -147,18 +134,9 @@ def _load(cl_context: Any, cl_device: Any, path: Path, key: str, options: tuple[
         return None
 
 
-def kept_by_driver(cl_device: Any) -> bool:
-    """Return whether a driver keeps what it compiles in a cache of its own, so that a second copy would be a loss.
-
-    PoCL compiles a kernel for the work-groups that it is launched with. To be asked for a program's binary makes it
-    compile every kernel once more, for work-groups of any size.
-    """
-    return POCL in cl_device.platform.name.lower() and runtimes.pocl_keeps_programs()
-
-
 def load(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]) -> Any | None:
     """Return a program from the cache; None if it is not there."""
-    place = None if kept_by_driver(cl_device) else folder()
+    place = None if toolchains.of(cl_device).keeps_programs() else folder()
     if place is None:
         return None
     key = key_of(cl_device, source, options)
@@ -194,7 +172,7 @@ def build(cl_context: Any, cl_device: Any, source: str, options: tuple[str, ...]
 
 def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -> None:
     """Put a program into the cache if there is one."""
-    place = None if kept_by_driver(cl_device) else folder()
+    place = None if toolchains.of(cl_device).keeps_programs() else folder()
     if place is None:
         return
     key = key_of(cl_device, source, options)
@@ -207,7 +185,7 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
         if binary:
             content = pack(key, binary)
             cache_limit.make_room(place, path, len(content))
-            runtimes.write_atomically(path, content)
+            folders.write_atomically(path, content)
     except Exception:  # a full disk or a driver without binaries: the next process compiles again
         pass
 
@@ -215,7 +193,7 @@ def store(cl_device: Any, source: str, options: tuple[str, ...], program: Any) -
 def note_of(cl_device: Any, program: bytes, kernel: str, local_size: tuple[int, ...] | None) -> str:
     """Return the key of a note that a kernel is in the driver's own cache, for work-groups of a size."""
     what = f"{kernel} of {program.hex()} for work-groups of {local_size}"
-    return key_of(cl_device, what, (), kept_in=str(runtimes.pocl_cache()))
+    return key_of(cl_device, what, (), kept_in=str(toolchains.of(cl_device).cache_folder()))
 
 
 def is_noted(place: Path, note: str) -> bool:
@@ -232,7 +210,7 @@ def write_note(place: Path, note: str) -> None:
     with contextlib.suppress(OSError):
         content = pack(note, b"")
         cache_limit.make_room(place, place / _name(note), len(content))
-        runtimes.write_atomically(place / _name(note), content)
+        folders.write_atomically(place / _name(note), content)
 
 
 def _name(key: str) -> str:
@@ -242,7 +220,7 @@ def _name(key: str) -> str:
 def key_in(path: Path) -> dict[str, Any] | None:
     """Return the key that a cache file holds; None if it is no cache file."""
     try:
-        if not runtimes.owned(path):
+        if not folders.owned(path):
             return None
         with path.open("rb") as file:
             head = file.read(len(MAGIC) + 32 + 8)

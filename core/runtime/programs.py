@@ -11,10 +11,20 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
-from clgraft.core.planning.device import POCL
-from clgraft.core.runtime import build_processes, building, drivers, pocl_cache, program_cache
+from clgraft.core.runtime import build_processes, building, folders, program_cache, toolchains
+from clgraft.core.runtime.affinity import affinity_kept
 
 MOST_PROGRAMS = 256  # that are kept although no plan may use them any more
+
+
+def new_kernel(program: Any, name: str) -> Any:
+    """Return a pyopencl kernel of a program, also where no cache can be written."""
+    import pyopencl as cl
+
+    if not folders.caches_can_grow():
+        # pyopencl keeps lists of arguments in a database, and some versions of it wait for ever for room
+        cl._PYOPENCL_NO_CACHE = True
+    return cl.Kernel(program, name)
 
 
 class PlannedKernel:
@@ -98,13 +108,12 @@ class Programs:
         Raises
         ------
         BuildError
-            With the compiler's log, or if PoCL has no room to build.
+            With the compiler's log, or if the driver has no room to build.
         """
-        with self._lock, drivers.affinity_kept():
+        with self._lock, affinity_kept():
             missing = {kernel.key: kernel for kernel in kernels if kernel.key not in self._kept}
-            if missing and POCL in self._cl_device.platform.name.lower():
-                pocl_cache.enter()
-                pocl_cache.expect_room(len(missing))
+            if missing:
+                toolchains.of(self._cl_device).expect_room(len(missing))
             missing = self._load(missing, kept)
             if missing and build_processes.build_programs(self._cl_device, missing.values()):
                 missing = self._load(missing)
@@ -155,5 +164,5 @@ class Programs:
 
     def kernel(self, planned: PlannedKernel) -> Any:
         """Return a new pyopencl kernel."""
-        with drivers.affinity_kept():
-            return drivers.new_kernel(self.of(planned), planned.function_name)
+        with affinity_kept():
+            return new_kernel(self.of(planned), planned.function_name)

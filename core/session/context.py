@@ -16,7 +16,8 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.planning.floor import Work
 from clgraft.core.planning.launches import Launches
 from clgraft.core.problem import Problem, parse
-from clgraft.core.runtime import devices, drivers
+from clgraft.core.runtime import devices
+from clgraft.core.runtime.affinity import affinity_kept
 from clgraft.core.runtime.context import DeviceContext
 from clgraft.core.runtime.plan import Plan
 from clgraft.core.session.fork import refuse_after_fork
@@ -88,7 +89,7 @@ class Context(DeviceContext):
         import pyopencl as cl
 
         refuse_after_fork()
-        with drivers.affinity_kept():
+        with affinity_kept():
             device = devices.select(selector)
             cl_context = cl.Context([device])
             return cls(cl_context, device, cl.CommandQueue(cl_context, device), ffi, lib)

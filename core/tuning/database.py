@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from clgraft.core import log
 from clgraft.core.planning.choice import Choice
-from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.runtime import folders
 from clgraft.core.tuning.rows import Row
 
 FILE = "tuning.sqlite3"
@@ -88,7 +88,7 @@ class Winner:
 
 def location() -> Path | None:
     """Return where the database is or would be; None where there is no cache folder."""
-    folder = runtimes.cache_folder()
+    folder = folders.cache_folder()
     return folder / FILE if folder else None
 
 
@@ -167,7 +167,7 @@ class Database:
     def _read(self, work: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
         if self.path is None or not self.path.exists():
             return otherwise
-        if not runtimes.owned(self.path):
+        if not folders.owned(self.path):
             log.warn_once(f"[tuning] {self.path} is a link or not a regular file, or others may write to it: not used")
             return otherwise
         try:
@@ -184,7 +184,7 @@ class Database:
         places = ", ".join("?" * len(row))
         for attempt in range(2):
             try:
-                if self.path.exists() and not runtimes.owned(self.path):
+                if self.path.exists() and not folders.owned(self.path):
                     raise PermissionError("it is a link or not a regular file, or others may write to it")
                 with self._open() as connection:
                     connection.executescript(TABLES)

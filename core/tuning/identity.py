@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clgraft.core.planning.device import POCL
 from clgraft.core.planning.precision import precision
 from clgraft.core.runtime import program_cache
 
@@ -22,11 +21,11 @@ INSTRUCTIONS = {16: "avx512", 8: "avx2"}
 
 
 def device_words(device: DeviceInfo) -> tuple[str, ...]:
-    """Return the words that a row's device pattern may hold, the class first: ``cpu avx512 pocl units2 amd epyc``."""
+    """Return the words that a row's device pattern may hold, the class first: ``cpu avx512 DRIVER units2``."""
     words = ["cpu" if device.is_cpu else "gpu"]
     if device.is_cpu:
         words += [INSTRUCTIONS.get(device.vector_width, f"vector{device.vector_width}")]
-        words += [_runtime(device.platform)]
+        words += [device.toolchain]
     else:
         words += [device.device_class]
     words += [f"units{device.compute_units}", *re.findall(r"[a-z0-9]+", device.name.lower())]
@@ -34,18 +33,13 @@ def device_words(device: DeviceInfo) -> tuple[str, ...]:
 
 
 def device_class(device: DeviceInfo) -> str:
-    """Return the pattern under which results of a device are shipped, such as ``cpu avx512 pocl`` or ``gpu nvidia``."""
+    """Return the pattern under which results of a device are shipped, such as ``cpu avx512 DRIVER``."""
     return " ".join(device_words(device)[: 3 if device.is_cpu else 2])
-
-
-def _runtime(platform: str) -> str:
-    platform = platform.lower()
-    return "pocl" if POCL in platform else re.sub(r"[^a-z0-9]", "", platform.split()[0].split("(")[0]) or "other"
 
 
 def sources() -> list[Path]:
     """Return the files that give a result its meaning: every kernel, and every module and row of the core."""
-    kinds = {"core": (".py", ".c", ".h", ".txt"), "kernels": (".cl",)}
+    kinds = {"core": (".py", ".c", ".h", ".txt", ".cl"), "kernels": (".cl",)}
     return sorted(
         path for folder, suffixes in kinds.items() for path in (PACKAGE / folder).rglob("*") if path.suffix in suffixes
     )

@@ -1,7 +1,7 @@
 """Two settings of OpenMP around the import of MXNet, for clgraft's kernels and for other libraries of the process.
 
 GCC's OpenMP library, which MXNet uses, lets the threads of a finished loop wait actively for 300 000 rounds: 14 ms on
-Intel's processors, whose pause takes 140 cycles. A kernel that starts in that time shares every core with them. Without
+processors whose pause takes 140 cycles. A kernel that starts in that time shares every core with them. Without
 any waiting, though, MXNet's own operators would have to wake their threads one by one. The library reads the variable
 when it is loaded, so this module has to be imported before MXNet.
 

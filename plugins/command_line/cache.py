@@ -9,7 +9,8 @@ from collections import Counter
 from typing import Any
 
 from clgraft.core import settings
-from clgraft.core.runtime import cache_limit, drivers, pocl_cache, program_cache
+from clgraft.core.runtime import cache_limit, program_cache, toolchains
+from clgraft.core.runtime.toolchains.base import DriverCache
 from clgraft.core.tuning import database
 from clgraft.plugins.command_line import terminal
 
@@ -23,7 +24,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         f"CLGRAFT_CACHE names the folder (off: no cache), {settings.CACHE_LIMIT.name} limits its size (default: 512M; "
         "the programs that were used least recently go first).",
     )
-    clear = "remove the programs, with PoCL's where its folder is below clgraft's; tuning results stay"
+    names = "".join(f", with {each.name}'s where its folder is below clgraft's" for each in toolchains.caches())
+    clear = f"remove the programs{names}; tuning results stay"
     cache.add_argument("--clear", action="store_true", help=clear)
     cache.add_argument("--json", action="store_true", help="print JSON")
     cache.set_defaults(run=run)
@@ -31,13 +33,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(options: argparse.Namespace) -> int:
     """Show or clear the cache."""
-    drivers.give_pocl_a_cache()
+    kept = toolchains.caches()
+    for each in kept:
+        each.choose()
     found = gather()
     if options.clear:
         folder = program_cache.folder()
         count, size = cache_limit.clear(folder) if folder else (0, 0)
-        of_pocl = dict(zip(("programs", "bytes"), pocl_cache.clear()))
-        found = {**gather(), "removed": {"programs": count, "bytes": size, "pocl": of_pocl}}
+        of_drivers = {each.key: dict(zip(("programs", "bytes"), each.clear())) for each in kept}
+        found = {**gather(), "removed": {"programs": count, "bytes": size, **of_drivers}}
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -45,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         print("there is no cache: programs are compiled anew in every process")
         return 0
     if options.clear:
-        for removed, of in ((found["removed"], ""), (found["removed"]["pocl"], " of PoCL")):
+        of_all = [(found["removed"], ""), *((found["removed"][each.key], f" of {each.name}") for each in kept)]
+        for removed, of in of_all:
             print(f"removed {terminal.plural(removed['programs'], 'program')}{of}, {terminal.nbytes(removed['bytes'])}")
     limit = "no limit" if found["limit"] is None else f"limit {terminal.nbytes(found['limit'])}"
     size = terminal.nbytes(found["bytes"])
@@ -53,10 +58,12 @@ def run(options: argparse.Namespace) -> int:
     if found["devices"]:
         rows = [[row["device"], str(row["programs"]), terminal.nbytes(row["bytes"])] for row in found["devices"]]
         terminal.table(["device", "programs", "size"], rows, sys.stdout, [terminal.LEFT] + 2 * [terminal.RIGHT])
-    pocl = found["pocl"]
-    print(f"PoCL's {pocl['folder']}: {terminal.plural(pocl['programs'], 'program')}, {terminal.nbytes(pocl['bytes'])}")
-    if options.clear and not pocl["own"]:
-        print("PoCL's folder is not clgraft's alone, so it is left as it is: remove it to clear it")
+    for each in kept:
+        own = found[each.key]
+        count_text, size = terminal.plural(own["programs"], "program"), terminal.nbytes(own["bytes"])
+        print(f"{each.name}'s {own['folder']}: {count_text}, {size}")
+        if options.clear and not own["own"]:
+            print(f"{each.name}'s folder is not clgraft's alone, so it is left as it is: remove it to clear it")
     if found["tuning"]:
         print(f"tuning results: {found['tuning']['file']}, {terminal.nbytes(found['tuning']['bytes'])}")
     return 0
@@ -73,7 +80,6 @@ def gather() -> dict[str, Any]:
             device += ", notes on the driver's own cache"
         files[device] += 1
         sizes[device] += entry.nbytes
-    of_pocl = pocl_cache.programs(drivers.pocl_cache())
     results = database.location()
     tuning = {"file": str(results), "bytes": results.stat().st_size} if results and results.is_file() else None
     return {
@@ -84,11 +90,18 @@ def gather() -> dict[str, Any]:
         "devices": [
             {"device": device, "programs": files[device], "bytes": size} for device, size in sizes.most_common()
         ],
-        "pocl": {
-            "folder": str(drivers.pocl_cache()),
-            "own": pocl_cache.is_own(),
-            "programs": len(of_pocl),
-            "bytes": sum(entry.nbytes for entry in of_pocl),
-        },
+        **{each.key: _kept_by_driver(each) for each in toolchains.caches()},
         "tuning": tuning,
+    }
+
+
+def _kept_by_driver(cache: DriverCache) -> dict[str, Any]:
+    """Return what a driver's own cache holds, for JSON."""
+    folder = cache.folder()
+    programs = cache.programs(folder)
+    return {
+        "folder": str(folder),
+        "own": cache.is_own(),
+        "programs": len(programs),
+        "bytes": sum(entry.nbytes for entry in programs),
     }

@@ -13,6 +13,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, 
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import ceil_div
+from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
@@ -39,7 +40,7 @@ def an_h200() -> DeviceInfo:
     return replace(
         core.context().device,
         device_class="nvidia",
-        compute_capability=90,
+        **units_of(90),
         has_wgmma=True,
         compute_units=132,
         local_memory=48 * 1024,

@@ -1,4 +1,4 @@
-"""Plans with something of a context switched on and off."""
+"""Plans with something of a toolchain switched on and off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def expect_the_same_bits(text: str, rng: np.random.Generator, switch: str, on: b
         The problem.
     rng : numpy.random.Generator
     switch : str
-        The context's attribute.
+        An attribute of the context's toolchain.
     on : bool
         What the switch is where it is not off: False on devices that are not concerned.
     """
@@ -26,7 +26,7 @@ def expect_the_same_bits(text: str, rng: np.random.Generator, switch: str, on: b
     results = []
     for value in (on, False):
         context = core.Context.on(None)
-        setattr(context, switch, value)
+        setattr(context.toolchain, switch, value)
         result = np.full(output.shape, np.nan, output.dtype)
         context.plan(problem).run(**arrays, **{output.name: result})
         results.append(result)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clgraft.core.runtime import devices
-from clgraft.core.runtime.devices import INTEL_TARGET, POCL
+from clgraft.core.runtime.toolchains import base, intel
+from clgraft.core.runtime.toolchains.pocl import PoCL
 from tests.folders import python_path
 
 FOLDER = Path(__file__).parent
@@ -26,7 +26,7 @@ SETS = {
     "batchnorm": (13, set()),
 }
 
-pytestmark = pytest.mark.skipif("avx2" not in devices._cpu_flags(), reason="needs a processor with AVX2")
+pytestmark = pytest.mark.skipif("avx2" not in base.cpu_flags(), reason="needs a processor with AVX2")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def environment(context, tmp_path_factory):
     if not context.device.is_cpu:
         pytest.skip("the runtimes of CPU devices compile for AVX2")
     common = {**os.environ, "PYTHONPATH": python_path(), "CLGRAFT_DEVICE": context.device.selector}
-    if POCL not in context.device.platform.lower():
-        return {**common, INTEL_TARGET: "core-avx2"}
+    if not isinstance(context.toolchain, PoCL):
+        return {**common, intel.TARGET: "core-avx2"}
     library = tmp_path_factory.mktemp("avx2") / "as_avx2.so"
     command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", str(library), str(FOLDER / "as_avx2.c")]
     subprocess.run([*command, "-ldl"], check=True)
@@ -52,9 +52,9 @@ def run(environment, *words: str) -> str:
 
 def test_narrower_targets_are_seen(context, environment):
     assert run(environment, "-c", SHOW) == "8\n"
-    if INTEL_TARGET in environment:
-        assert run({**environment, INTEL_TARGET: "corei7"}, "-c", SHOW) == "4\n"
-        assert run({**environment, INTEL_TARGET: "auto"}, "-c", SHOW) == f"{context.device.vector_width}\n"
+    if intel.TARGET in environment:
+        assert run({**environment, intel.TARGET: "corei7"}, "-c", SHOW) == "4\n"
+        assert run({**environment, intel.TARGET: "auto"}, "-c", SHOW) == f"{context.device.vector_width}\n"
 
 
 @pytest.mark.parametrize("name", sorted(SETS))

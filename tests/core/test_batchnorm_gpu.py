@@ -10,6 +10,7 @@ import pytest
 from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.batchnorm import channels, generated
+from clgraft.core.runtime.toolchains.nvidia import REGISTERS, units_of
 from clgraft.core.session.context import Context
 from tests.core.pointwise_checks import MACHINES, planning_for
 from tests.core.test_batchnorm import (
@@ -65,10 +66,10 @@ def test_matches_float64(line: str, direction: str) -> None:
         ("n16 c2 s3136", "forward_training", 256),
     ],
 )
-def test_nvidias_devices_hold_longer_channels(line: str, direction: str, group: int) -> None:
+def test_devices_with_many_registers_hold_longer_channels(line: str, direction: str, group: int) -> None:
     problem = parse(f"batchnorm {line}", direction)
     context = Context.on(None)
-    changes = {"is_cpu": False, "is_gpu": True, "compute_units": 2, "device_class": "nvidia"}
+    changes = {"is_cpu": False, "is_gpu": True, "compute_units": 2, "registers": REGISTERS}
     context.device = replace(context.device, **changes)
     arrays = random_arrays(problem, 3.0)
     results = {a.name: np.full(a.shape, np.nan, a.dtype) for a in problem.arguments() if a.role == "out"}
@@ -84,9 +85,9 @@ def test_nvidias_devices_hold_longer_channels(line: str, direction: str, group: 
 def teams_plan(monkeypatch, problem):
     """Return a plan of the kernels in which work-groups meet; on a CPU device each team is one work-group."""
     context = Context.on(None)
-    if context.device.is_gpu and not context.device.compute_capability:
+    if context.device.is_gpu and not context.device.runs_groups_at_once:
         pytest.skip("as one work-group a team is too large for this device")
-    context.device = replace(context.device, is_cpu=False, is_gpu=True, device_class="nvidia")
+    context.device = replace(context.device, is_cpu=False, is_gpu=True, registers=REGISTERS)
     monkeypatch.setattr(channels, "MOST_HELD", 0)  # one work-group keeps no channel
     monkeypatch.setattr(channels, "LONE_GROUPS", dict.fromkeys(channels.GROUPS, ()))
     launches = channels.plan(problem, context)
@@ -97,7 +98,7 @@ def teams_plan(monkeypatch, problem):
 
 def test_teams_that_a_device_cannot_run_at_once_do_not_meet() -> None:
     context = Context.on(None)
-    changes = {"is_cpu": False, "is_gpu": True, "device_class": "nvidia", "compute_capability": 90}
+    changes = {"is_cpu": False, "is_gpu": True, **units_of(90)}
     problem = parse("batchnorm n64 c256 s3136", "forward_training")  # 25 work-groups for each channel
     for units, launches in ((50, 1), (49, 2)):
         context.device = replace(context.device, **changes, compute_units=units)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ import pytest
 from clgraft import core
 from clgraft.core.planning.launches import Buffer, Launch, Launches, ints
 from clgraft.core.problem import Argument
-from clgraft.core.runtime import build_processes, drivers, program_cache
+from clgraft.core.runtime import build_processes, program_cache
 from clgraft.core.runtime.programs import PlannedKernel
+from clgraft.core.runtime.toolchains import pocl_cache
+from clgraft.core.runtime.toolchains.nvidia import NVIDIA
+from clgraft.core.runtime.toolchains.pocl import PoCL
 from tests.core.graphs import sample, small_net
 from tests.folders import ROOT
 from tests.logs import logged
@@ -31,11 +35,11 @@ ARGUMENTS = (Argument("y", "out", (4,), "float32"),)
 @pytest.fixture
 def device(context, tmp_path, monkeypatch):
     """A PoCL device with a program cache of the test's own; children pay for two kernels already."""
-    if not program_cache.kept_by_driver(context.cl_device):
+    if not context.toolchain.keeps_programs():
         pytest.skip("of PoCL with its cache")
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(build_processes.VARIABLE, "2")
-    monkeypatch.setattr(build_processes, "SECONDS_OF_A_CHILD", 0.0)
+    monkeypatch.setattr(PoCL, "CHILDREN", replace(PoCL.CHILDREN, seconds_of_a_child=0.0))
     return context.cl_device
 
 
@@ -51,7 +55,7 @@ def launches(context, *sources: str) -> Launches:
 
 def built(planned: Launches) -> list[int]:
     """Return of each launch how many versions of its kernel PoCL's cache has."""
-    cache = drivers.pocl_cache()
+    cache = pocl_cache.folder()
     programs = cache / "kcache" if (cache / "kcache").is_dir() else cache
     # it may hold many thousands of programs: a folder changes when a program is added to it
     changed = [folder for folder in programs.iterdir() if folder.is_dir() and folder.stat().st_mtime > BEGAN]
@@ -123,7 +127,7 @@ def test_a_child_starts_no_children_and_pins_no_threads(context, device, tmp_pat
 
 def test_large_launches_are_left_to_this_process(context, device, monkeypatch):
     monkeypatch.setattr(build_processes, "_share", lambda *_: pytest.fail("nothing is small"))
-    (first, *_), grid = launches(context).launches, build_processes.LARGEST_GRID + 1
+    (first, *_), grid = launches(context).launches, PoCL.CHILDREN.largest_grid + 1
     many = Launches((Launch(first.kernel, (grid,), (1,), first.arguments),) * 3)
     assert not build_processes.build_ahead(device, ARGUMENTS, many)
     huge = (Argument("y", "out", (build_processes.LARGEST_GROUP,), "float32"),)
@@ -134,32 +138,32 @@ def test_large_launches_are_left_to_this_process(context, device, monkeypatch):
 def test_the_variable_sets_the_number_of_processes(text, expected, monkeypatch):
     monkeypatch.setenv(build_processes.VARIABLE, text)
     with logged():
-        assert build_processes.processes(100) == expected
+        assert build_processes.processes(100, PoCL.CHILDREN) == expected
 
 
 def test_by_default_there_is_a_process_for_each_core(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
     monkeypatch.delenv(build_processes.VARIABLE, raising=False)
-    assert build_processes.processes(100) == 6
+    assert build_processes.processes(100, PoCL.CHILDREN) == 6
     monkeypatch.setenv(build_processes.VARIABLE, "many")
     with pytest.raises(core.ArgumentError, match="got CLGRAFT_BUILD_PROCESSES='many', expected a number of processes"):
-        build_processes.processes(100)
+        build_processes.processes(100, PoCL.CHILDREN)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     monkeypatch.delenv(build_processes.VARIABLE)
-    assert build_processes.processes(100) == 0
+    assert build_processes.processes(100, PoCL.CHILDREN) == 0
 
 
 def test_few_kernels_and_forked_processes_and_applications_start_none(monkeypatch):
     monkeypatch.setenv(build_processes.VARIABLE, "2")
-    assert [build_processes.processes(kernels) for kernels in (0, 1, 2, 16)] == [0, 0, 0, 2]
+    assert [build_processes.processes(kernels, PoCL.CHILDREN) for kernels in (0, 1, 2, 16)] == [0, 0, 0, 2]
     for executable in ("", None, "/usr/bin/caffe", "/opt/python-app"):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", executable)
-            assert build_processes.processes(16) == 0
+            assert build_processes.processes(16, PoCL.CHILDREN) == 0
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writer, str(build_processes.processes(16)).encode())
+        os.write(writer, str(build_processes.processes(16, PoCL.CHILDREN)).encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reader, 10) == b"0"
@@ -170,12 +174,11 @@ def test_few_kernels_and_forked_processes_and_applications_start_none(monkeypatc
 @pytest.fixture
 def slow_driver(context, tmp_path, monkeypatch):
     """A device whose driver leaves binaries to us, with a program cache of the test's own; children pay for two."""
-    if program_cache.kept_by_driver(context.cl_device):
+    if context.toolchain.keeps_programs():
         pytest.skip("of drivers that keep no programs themselves")
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(build_processes.VARIABLE, "2")
-    monkeypatch.setattr(build_processes, "compiles_one_at_a_time", lambda _: True)
-    monkeypatch.setattr(build_processes, "SECONDS_OF_A_GPU_CHILD", 0.0)
+    monkeypatch.setattr(type(context.toolchain), "CHILDREN", replace(NVIDIA.CHILDREN, seconds_of_a_child=0.0))
     return context.cl_device
 
 
@@ -223,20 +226,23 @@ def test_a_small_device_bears_few_children(context, slow_driver, monkeypatch):
     asked = []
     monkeypatch.setattr(build_processes, "processes", lambda *numbers: asked.append(numbers) or 0)
     build_processes.build_programs(slow_driver, [launch.kernel for launch in launches(context).launches])
-    ((programs, most, *_),) = asked
+    ((programs, _, most),) = asked
     assert programs == 3
-    assert most == slow_driver.global_mem_size // build_processes.MEMORY_OF_A_CHILD
+    assert most == slow_driver.global_mem_size // NVIDIA.CHILDREN.memory
 
 
 GRAPH = """
 import hashlib
 import numpy as np
 from clgraft import core
-from clgraft.core.runtime import building, build_processes, drivers
+from clgraft.core.runtime import building
+from clgraft.core.runtime.toolchains import pocl_cache
+from clgraft.core.runtime.toolchains.pocl import PoCL
+from dataclasses import replace
 from tests.core.graphs import sample, small_net
 
-files = lambda: sorted(drivers.pocl_cache().rglob("*.so"))
-build_processes.SECONDS_OF_A_CHILD = 0.0
+files = lambda: sorted(pocl_cache.folder().rglob("*.so"))
+PoCL.CHILDREN = replace(PoCL.CHILDREN, seconds_of_a_child=0.0)
 graph = small_net()
 compiled = core.context().compile(graph)
 compiled.plan()

@@ -15,6 +15,7 @@ from clgraft.core.operators.conv.fft import gpu as gpu_fft
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu import transformed
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     DIRECTIONS,
@@ -258,7 +259,7 @@ def test_large_kernels_with_channels_choose_it(direction: str, monkeypatch: pyte
     monkeypatch.setattr(costs, "TWINS", ("rows", "columns"))
     device = replace(
         core.context().device,
-        **{"device_class": "nvidia", "compute_capability": 90, "compute_units": 132, "max_work_group_size": 1024},
+        **{"device_class": "nvidia", "compute_units": 132, "max_work_group_size": 1024, **units_of(90)},
         local_memory=48 * 1024,
         global_memory=140 * 2**30,
         has_wgmma=True,

@@ -14,7 +14,6 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import filters
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    HOPPER_LOCAL_MEMORY,
     SUMMED_DEPTH,
     GroupTile,
     ProductShape,
@@ -23,6 +22,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     rows,
     serves,
 )
+from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     an_h200,

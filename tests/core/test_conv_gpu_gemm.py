@@ -13,6 +13,7 @@ from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
+from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import DIRECTIONS, OUTPUTS, check, forced_choice, random_arrays
 from tests.problem_sets import problem_lines
@@ -196,7 +197,7 @@ def test_tiles_fit_their_kernels() -> None:
     for tile in TILES.values():
         assert tile.m % (tile.item_m * tile.patch_m) == 0 == tile.n % (tile.item_n * tile.patch_n), tile
         assert tile.threads <= (384 if tile.micro == "wgmma" else 256), tile
-        assert tile.local_bytes <= (gpu_gemm_tiles.HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else 48 * 1024), tile
+        assert tile.local_bytes <= (HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else 48 * 1024), tile
 
 
 def test_choice_respects_the_device() -> None:

@@ -14,7 +14,8 @@ from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.operators.conv.gemm_gpu.tiles import GroupTile, ProductShape, TileChoice
 from clgraft.core.planning.precision import precision
-from clgraft.core.runtime import hopper, ptx
+from clgraft.core.runtime import probes
+from clgraft.core.runtime.toolchains import nvidia
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import OUTPUTS, an_h200, check, forced_choice, random_arrays, reference
 
@@ -176,11 +177,11 @@ def test_devices_get_what_they_have() -> None:
     def micros(**values: object) -> set[str]:
         return {tile.micro for tile in gpu_gemm_tiles.candidates(replace(device, **values), 4)}
 
-    assert micros(compute_capability=70) == {"fma"}
-    assert micros(compute_capability=80) == {"fma", "mma"}
-    assert micros(compute_capability=90, has_wgmma=True) == {"fma", "wgmma"}
+    assert micros(**nvidia.units_of(70)) == {"fma"}
+    assert micros(**nvidia.units_of(80)) == {"fma", "mma"}
+    assert micros(**nvidia.units_of(90), has_wgmma=True) == {"fma", "wgmma"}
     # three products are not faster than one of the other units there
-    assert micros(compute_capability=90) == micros(compute_capability=86) == {"fma"}
+    assert micros(**nvidia.units_of(90)) == micros(**nvidia.units_of(86)) == {"fma"}
 
 
 def test_a_short_depth_is_left_to_the_portable_micro_kernel() -> None:
@@ -219,7 +220,7 @@ def test_a_tile_for_several_taps_serves_no_other_products() -> None:
 
 def test_tf32_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device = core.context().device
-    device = replace(device, device_class="nvidia", compute_capability=86, has_wgmma=False, local_memory=48 * 1024)
+    device = replace(device, device_class="nvidia", **nvidia.units_of(86), has_wgmma=False, local_memory=48 * 1024)
     monkeypatch.delenv("CLGRAFT_PRECISION", raising=False)
     assert not any(tile.tf32 for tile in gpu_gemm_tiles.candidates(device, 4))
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
@@ -242,19 +243,19 @@ def test_words_of_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("from_tiles", [False, True])
 def test_hoppers_units_are_checked(from_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     context = core.context()
-    monkeypatch.setattr(hopper, "_known", {})
+    monkeypatch.setattr(probes, "_known", {})
     monkeypatch.setenv("CLGRAFT_CACHE", "off")
-    assert hopper.works(context, from_tiles)
-    monkeypatch.setattr(hopper, "_known", {})
-    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "as_uint(x)": "0u", "vload_half(i, p)": "1"})
-    assert not hopper.works(context, from_tiles)  # wrong results
-    monkeypatch.setattr(hopper, "DEFINES", {**hopper.DEFINES, "TILE_M": "("})
-    assert not hopper.works(context, from_tiles)  # it does not build
+    assert probes.works(context, nvidia.wgmma_probe(context.device, from_tiles))
+    monkeypatch.setattr(probes, "_known", {})
+    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "as_uint(x)": "0u", "vload_half(i, p)": "1"})
+    assert not probes.works(context, nvidia.wgmma_probe(context.device, from_tiles))  # wrong results
+    monkeypatch.setattr(nvidia, "DEFINES", {**nvidia.DEFINES, "TILE_M": "("})
+    assert not probes.works(context, nvidia.wgmma_probe(context.device, from_tiles))  # it does not build
 
 
 def test_halo_tiles_need_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLGRAFT_PRECISION", "tf32")
-    device = replace(core.context().device, device_class="nvidia", compute_capability=90, max_work_group_size=1024)
+    device = replace(core.context().device, device_class="nvidia", **nvidia.units_of(90), max_work_group_size=1024)
     for from_tiles in (False, True):
         able = replace(device, has_wgmma=True, has_wgmma_from_tiles=from_tiles)
         assert any(tile.halo for tile in gpu_gemm_tiles.candidates(able, 4)) == from_tiles
@@ -263,7 +264,7 @@ def test_halo_tiles_need_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_ptx_gets_its_instructions() -> None:
     text = b".version 8.5\n.target sm_90, debug\n\t//sm_90a: wgmma.fence.sync.aligned;\n\tret;\0"
-    assert ptx.patched(text) == b".version 8.5\n.target sm_90a, debug\n\twgmma.fence.sync.aligned;\n\tret;\0"
+    assert nvidia.patched(text) == b".version 8.5\n.target sm_90a, debug\n\twgmma.fence.sync.aligned;\n\tret;\0"
     for other in (b".version 8.5\n.target sm_80\n", b".target sm_90a\n", b"\x7fELF"):
         with pytest.raises(BuildError, match=r"\[kernel\] got a binary .* expected PTX for sm_90"):
-            ptx.patched(other)
+            nvidia.patched(other)

@@ -14,7 +14,6 @@ from clgraft import core
 from clgraft.core.errors import Declined
 from clgraft.core.operators.conv.gemm_gpu.stream import streams
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
-    HOPPER_LOCAL_MEMORY,
     GroupTile,
     ProductShape,
     choose,
@@ -22,6 +21,7 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
     rows,
     serves,
 )
+from clgraft.core.runtime.toolchains.nvidia import HOPPER_LOCAL_MEMORY, units_of
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     OUTPUTS,
@@ -161,7 +161,7 @@ def test_few_weights_choose_it(
     monkeypatch.setenv("CLGRAFT_PRECISION", mode)
     device = replace(
         core.context().device,
-        **{"device_class": "nvidia", "compute_units": 132, "compute_capability": 90, "max_work_group_size": 1024},
+        **{"device_class": "nvidia", "compute_units": 132, "max_work_group_size": 1024, **units_of(90)},
         **{"local_memory": 48 * 1024, "has_wgmma": True, "has_wgmma_from_tiles": True},
     )
     product = ProductShape(rows_, pixels, depth, 1, depth, one_tap=True)

@@ -17,6 +17,7 @@ from clgraft.core.operators.conv.gemm_gpu import transformed
 from clgraft.core.operators.conv.gemm_gpu.tiles import ProductShape, TileChoice
 from clgraft.core.operators.conv.winograd_gpu import costs
 from clgraft.core.operators.conv.winograd_gpu import winograd as gpu_winograd
+from clgraft.core.runtime.toolchains.nvidia import units_of
 from clgraft.core.session.context import Context
 from tests.core.conv_checks import (
     DIRECTIONS,
@@ -268,7 +269,7 @@ def test_products_keep_float32_accuracy(direction: str, monkeypatch: pytest.Monk
     context.device = replace(
         context.device,
         device_class="nvidia",
-        compute_capability=90,
+        **units_of(90),
         compute_units=132,
         max_work_group_size=1024,
         local_memory=48 * 1024,
@@ -330,7 +331,7 @@ def test_five_taps_where_channels_pay_for_the_transforms(direction: str) -> None
     """Estimates for an H200."""
     device = replace(
         core.context().device,
-        **{"device_class": "nvidia", "compute_capability": 90, "compute_units": 132, "max_work_group_size": 1024},
+        **{"device_class": "nvidia", "compute_units": 132, "max_work_group_size": 1024, **units_of(90)},
         local_memory=48 * 1024,
         has_wgmma=True,
     )

@@ -16,8 +16,8 @@ import pytest
 
 from clgraft import core
 from clgraft.core import DeviceError
-from clgraft.core.runtime import devices
-from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.runtime import devices, toolchains
+from clgraft.core.runtime.toolchains import intel
 from tests.logs import logged
 
 
@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_written_does_not_hide_the_runtime_from_pip(tmp_p
     """Neither the folder of drivers nor a file in it can be made there, so that both lie in a temporary folder."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("CLGRAFT_CACHE", str(cache))
-    monkeypatch.setattr(runtimes, "problems", [])
+    monkeypatch.setattr(intel, "problems", [])
     module = Path if call == "mkdir" else tempfile
     real = getattr(module, call)
 
@@ -119,9 +119,9 @@ def test_a_cache_that_cannot_be_written_does_not_hide_the_runtime_from_pip(tmp_p
     monkeypatch.setattr(module, call, refused)
     driver = tmp_path / "libintelocl.so"
     with logged(r"^\[cache\] .*/cache cannot be written: intel-opencl-rt is listed in a temporary folder$") as texts:
-        folder = runtimes.vendors_folder(driver)
-        again = runtimes.vendors_folder(driver)
-    assert len(texts) == 1 and not runtimes.problems
+        folder = intel.vendors_folder(driver)
+        again = intel.vendors_folder(driver)
+    assert len(texts) == 1 and not intel.problems
     assert folder != again and cache not in folder.parents
     assert (folder / "clgraft-intel-cpu.icd").read_text() == f"{driver}\n"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -135,7 +135,7 @@ print([d.platform for d in devices.available()], os.environ["OCL_ICD_VENDORS"])
 """
 
 
-@pytest.mark.skipif(not runtimes.intel_driver(), reason="needs Intel's runtime from pip")
+@pytest.mark.skipif(not intel.packaged_driver(), reason="needs Intel's runtime from pip")
 def test_the_runtime_from_pip_works_with_a_damaged_cache_and_leaves_nothing_behind(tmp_path):
     """A file stands where the folder of drivers should be."""
     environment = {"CLGRAFT_CACHE": str(tmp_path / "cache"), "CLGRAFT_DEVICE": "", "TMPDIR": str(tmp_path)}
@@ -168,8 +168,9 @@ def test_no_device_at_all_says_what_to_do(tmp_path):
 def test_a_broken_driver_does_not_hide_the_others(tmp_path, monkeypatch):
     (tmp_path / "broken.icd").write_text("/no/such/library.so\n")
     program = (
-        "import pathlib; from clgraft.core.runtime import devices, drivers as runtimes\n"
-        f"runtimes.SYSTEM_VENDORS = pathlib.Path({str(tmp_path)!r})\n"
+        "import pathlib; from clgraft.core.runtime import devices\n"
+        "from clgraft.core.runtime.toolchains import intel\n"
+        f"intel.SYSTEM_VENDORS = pathlib.Path({str(tmp_path)!r})\n"
         "print(len(devices.available()))"
     )
     done = run_python(program, CLGRAFT_DEVICE="", CLGRAFT_CACHE=str(tmp_path / "cache"))
@@ -180,15 +181,15 @@ PINNED = """
 import os, sys
 if sys.argv[1] == "one":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from clgraft.core.runtime import drivers as runtimes
-runtimes.prepare()
-print({name: os.environ.get(name) for name in runtimes.PINNING})
+from clgraft.core.runtime import toolchains
+toolchains.prepare()
+print({name: os.environ.get(name) for name in toolchains.pinning()})
 """
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 def test_threads_are_pinned_unless_somebody_chose_otherwise():
-    clean = {name: value for name, value in os.environ.items() if name not in runtimes.PINNING}
+    clean = {name: value for name, value in os.environ.items() if name not in toolchains.pinning()}
 
     def found(word, **more):
         command = [sys.executable, "-c", PINNED, word]
@@ -196,6 +197,6 @@ def test_threads_are_pinned_unless_somebody_chose_otherwise():
         return ast.literal_eval(done.stdout)
 
     everywhere = os.sched_getaffinity(0) == set(range(os.cpu_count()))
-    assert found("all") == (runtimes.PINNING if everywhere else dict.fromkeys(runtimes.PINNING))
-    assert found("one") == dict.fromkeys(runtimes.PINNING)
+    assert found("all") == (toolchains.pinning() if everywhere else dict.fromkeys(toolchains.pinning()))
+    assert found("one") == dict.fromkeys(toolchains.pinning())
     assert found("all", POCL_AFFINITY="0")["POCL_AFFINITY"] == "0"

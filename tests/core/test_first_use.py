@@ -31,7 +31,7 @@ compiled = []
 real = program_cache._compile
 program_cache._compile = lambda *arguments: compiled.append(1) or real(*arguments)
 context = core.context()
-kept = program_cache.kept_by_driver(context.cl_device)
+kept = context.toolchain.keeps_programs()
 for text in problem_sets.lines("resnet50").values():
     for direction in ("forward", "backward_data", "backward_filter"):
         context.plan(core.parse(text).with_direction(direction))

@@ -13,6 +13,8 @@ from clgraft.core.graph import compiled as compiled_module
 from clgraft.core.graph.passes import parts
 from clgraft.core.graph.passes.parts import Costs, Segment, chosen, cut, in_parts, split_batch
 from clgraft.core.graph.reference import evaluate
+from clgraft.core.runtime.toolchains.intel import Intel
+from clgraft.core.runtime.toolchains.pocl import PoCL
 from tests.core.graphs import sample, small_net
 
 NET = """input x[6,3,8,10] w0[8,3,3,3] b0[8] w1[8,8,1,1] w2[8,1,3,3] g[8]
@@ -171,7 +173,12 @@ def large(batch: int, channels: int = 16, size: int = 8, outputs: str = "c") -> 
 def device(context, **changes):
     """Return a CPU of two cores with a large cache on PoCL, whatever the device under test is."""
     usual = {"is_cpu": True, "is_gpu": False, "host_access": "raw_pointer", "cache_bytes": 2**25, "compute_units": 2}
-    return replace(context.device, **{**usual, "platform": "Portable Computing Language", **changes})
+    return replace(context.device, **{**usual, **launches_of(PoCL), **changes})
+
+
+def launches_of(toolchain) -> dict[str, float]:
+    """Return what launches cost on a driver."""
+    return dict(zip(("launch_seconds", "launch_seconds_of_a_unit"), toolchain.LAUNCH))
 
 
 def segments_of(graph: Graph, own) -> list[tuple[int, int, int]]:
@@ -196,11 +203,11 @@ def test_what_leaves_the_caches_runs_in_parts(context):
 def test_many_cores_run_fewer_parts(context):
     """A launch wakes all cores, and more of them wait less for memory; Intel's runtime needs less for a launch."""
     graph = large(8, 64, 112, "e")
-    intel = "Intel(R) OpenCL"
+    pocl, intel = launches_of(PoCL), launches_of(Intel)
     assert [count for *_, count in segments_of(graph, device(context))] == [4]
-    assert [count for *_, count in segments_of(graph, device(context, platform=intel))] == [8]
-    for platform in (device(context).platform, intel):
-        assert segments_of(graph, device(context, compute_units=16, platform=platform)) == []
+    assert [count for *_, count in segments_of(graph, device(context, **intel))] == [8]
+    for launches in (pocl, intel):
+        assert segments_of(graph, device(context, compute_units=16, **launches)) == []
     many = device(context, compute_units=16, cache_bytes=2**27)
     assert segments_of(large(8, 64, 448, "e"), many) == [(0, 3, 8)]
 
@@ -246,8 +253,7 @@ def test_a_layer_whose_part_loses_its_epilogue_stays_whole(context):
 
 def test_the_switch(context, rng, monkeypatch):
     """The pass runs by default where the device is a CPU, and CLGRAFT_GRAPH=-parts switches it off."""
-    for name in ("LAUNCH", "POCL_LAUNCH"):
-        monkeypatch.setattr(parts, name, (0.0, 0.0))
+    monkeypatch.setattr(type(context.device), "launch_cost", 0.0)
     monkeypatch.setattr(parts, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(parts, "LEAST_SHARE", 0.0)
     monkeypatch.setattr(type(context.device), "kept_in_caches", 1000)

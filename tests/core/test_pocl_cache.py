@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from clgraft.core import BuildError
-from clgraft.core.runtime import drivers, pocl_cache, program_cache
+from clgraft.core.runtime import folders
+from clgraft.core.runtime.toolchains import pocl_cache
 from tests.folders import ROOT
 from tests.logs import logged
 
@@ -25,19 +26,21 @@ print(int(arrays["y"].min()), int(arrays["y"].max()))
 """
 GRAPH = """
 from clgraft import core
-from clgraft.core.runtime import build_processes
+from clgraft.core.runtime.toolchains.pocl import PoCL
+from dataclasses import replace
 from tests.core.graphs import sample, small_net
 import numpy as np
-build_processes.SECONDS_OF_A_CHILD = 0.0
+PoCL.CHILDREN = replace(PoCL.CHILDREN, seconds_of_a_child=0.0)
 graph = small_net()
 print(sorted(core.context().compile(graph).run(sample(graph, np.random.default_rng(3)))) == sorted(graph.outputs))
 """
 FOLDER = """
 import os
-from clgraft.core.runtime import drivers
+from clgraft.core.runtime import folders
+from clgraft.core.runtime.toolchains import pocl_cache
 {before}
-drivers.give_pocl_a_cache()
-print(os.environ.get("POCL_CACHE_DIR"), drivers.pocl_keeps_programs())
+pocl_cache.choose_folder()
+print(os.environ.get("POCL_CACHE_DIR"), pocl_cache.keeps_programs())
 """
 CHOSEN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE", "CLGRAFT_CACHE", "XDG_CACHE_HOME")
 
@@ -57,7 +60,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def device(context):
-    if not program_cache.kept_by_driver(context.cl_device):
+    if not context.toolchain.keeps_programs():
         pytest.skip("of PoCL's cache")
 
 
@@ -66,7 +69,7 @@ def folder(tmp_path, monkeypatch):
     """A folder of PoCL that is clgraft's own; this process has not entered it."""
     monkeypatch.setenv("CLGRAFT_CACHE", str(tmp_path))
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
-    monkeypatch.setattr(drivers, "_pocl_forgets", [])
+    monkeypatch.setattr(pocl_cache, "_forgets", [])
     monkeypatch.setattr(pocl_cache, "_held", [])
     monkeypatch.setattr(pocl_cache.atexit, "register", lambda *_: None)
     monkeypatch.delenv("POCL_KERNEL_CACHE", raising=False)
@@ -158,23 +161,23 @@ def test_a_check_follows_the_death_of_a_process_only(folder):
 def test_no_build_begins_without_room(folder, monkeypatch):
     pocl_cache.expect_room(1)
     asked = []
-    monkeypatch.setattr(drivers, "has_room", lambda *given: asked.append(given) or False)
+    monkeypatch.setattr(folders, "has_room", lambda *given: asked.append(given) or False)
     with pytest.raises(BuildError, match=r"^\[kernel\] got no room in PoCL's cache .*, expected 3670016 bytes"):
         pocl_cache.expect_room(10)
     assert asked == [(folder, 3670016)]
 
 
 def test_room_is_tried_and_leaves_nothing_behind(tmp_path, monkeypatch):
-    assert drivers.has_room(tmp_path / "new", 2**20)
+    assert folders.has_room(tmp_path / "new", 2**20)
     assert not list((tmp_path / "new").iterdir())
     (tmp_path / "file").touch()
-    assert not drivers.has_room(tmp_path / "file", 1)
+    assert not folders.has_room(tmp_path / "file", 1)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    assert not drivers.has_room(tmp_path / "new", 2**20)
+    assert not folders.has_room(tmp_path / "new", 2**20)
 
 
 def test_which_folder_pocl_gets(tmp_path):
@@ -187,8 +190,8 @@ def test_which_folder_pocl_gets(tmp_path):
     assert found(CLGRAFT_CACHE=cache) == [f"{cache}/pocl", "True"]
     assert found(CLGRAFT_CACHE=cache, POCL_CACHE_DIR="/own") == ["/own", "True"]
     assert found(CLGRAFT_CACHE="off") == ["None", "True"]
-    assert found("drivers._pocl_is_loaded = lambda: True", CLGRAFT_CACHE=cache) == ["None", "True"]
-    full, keeps = found("drivers.has_room = lambda *_: False", CLGRAFT_CACHE=cache)
+    assert found("pocl_cache._is_loaded = lambda: True", CLGRAFT_CACHE=cache) == ["None", "True"]
+    full, keeps = found("folders.has_room = lambda *_: False", CLGRAFT_CACHE=cache)
     assert full.startswith(f"{tmp_path}/clgraft-pocl-") and keeps == "False" and not Path(full).exists()
 
 
@@ -201,6 +204,47 @@ def test_the_limit_removes_what_was_used_least_recently(folder, monkeypatch):
     pocl_cache.trim(folder)
     assert not old.exists() and new.exists() and newest.exists()
     assert sorted(path.name for path in folder.iterdir()) == ["AB", "tempfile_new"]
+
+
+def test_a_program_that_was_used_since_it_was_listed_stays(folder, monkeypatch):
+    old, newer = (program(folder, f"AB{used}", bytes(1000), used) for used in (1, 2))
+    listed = pocl_cache.programs(folder)
+    os.utime(old / "last_accessed", (5, 5))
+    monkeypatch.setattr(pocl_cache, "programs", lambda _: listed)
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "1000")
+    pocl_cache.trim(folder)
+    assert old.exists() and not newer.exists()
+
+
+@pytest.mark.parametrize("way", ["trim", "clear"])
+def test_no_process_sees_a_part_of_a_program(folder, monkeypatch, way):
+    """A program goes by a change of its name: PoCL ends a process in which a file is gone that it has just seen."""
+    place = program(folder, "ABCD", bytes(1000))
+    monkeypatch.setenv("CLGRAFT_CACHE_LIMIT", "0")
+    removed, real = [], pocl_cache.shutil.rmtree
+    monkeypatch.setattr(
+        pocl_cache.shutil,
+        "rmtree",
+        lambda path, **options: removed.append((path.name, place.exists())) or real(path, **options),
+    )
+    pocl_cache.trim(folder) if way == "trim" else pocl_cache.clear()
+    ((name, seen),) = removed
+    assert name.startswith(pocl_cache.REMOVED) and not seen
+    assert not list(folder.rglob("*.bc"))
+
+
+def test_files_that_pocl_is_writing_are_left_alone(folder):
+    """The library of a kernel is an empty file until it is linked, and is renamed then."""
+    written = folder / "tempfile_gx7Kq2.so"
+    written.touch()
+    (folder / f"{pocl_cache.RUNNING}1").touch()
+    pocl_cache.enter()
+    pocl_cache.trim(folder)
+    pocl_cache.clear()
+    assert written.exists()
+    os.utime(written, (1, 1))
+    pocl_cache.clear()
+    assert not written.exists()
 
 
 def test_only_a_folder_of_our_own_is_cleared(folder, tmp_path, monkeypatch):

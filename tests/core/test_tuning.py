@@ -95,9 +95,9 @@ def test_device_words(context):
     words = identity.device_words(context.device)
     assert words[0] == ("cpu" if context.device.is_cpu else "gpu")
     assert f"units{context.device.compute_units}" in words
-    other = replace(context.device, is_cpu=True, vector_width=8, platform="Portable Computing Language")
+    other = replace(context.device, is_cpu=True, vector_width=8, toolchain="pocl")
     assert identity.device_class(other) == "cpu avx2 pocl"
-    assert identity.device_class(replace(other, vector_width=16, platform="Intel(R) OpenCL")) == "cpu avx512 intel"
+    assert identity.device_class(replace(other, vector_width=16, toolchain="intel")) == "cpu avx512 intel"
     gpu = replace(context.device, is_cpu=False, is_gpu=True, device_class="nvidia", name="NVIDIA H200")
     assert identity.device_class(gpu) == "gpu nvidia"
     assert {"h200", "nvidia"} <= set(identity.device_words(gpu))

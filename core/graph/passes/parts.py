@@ -21,8 +21,6 @@ from clgraft.core.planning.device import DeviceInfo
 from clgraft.core.problem import DTYPES, Problem
 
 # measured on two and on 16 cores; only CPU devices run in parts
-POCL_LAUNCH = (15e-6, 5.5e-6)  # seconds that a launch takes apart from its work, and what each core adds: all wake up
-LAUNCH = (0.0, 3e-6)  # the same of Intel's runtime: few, but cores wait for the last one
 BANDWIDTH = 30e9  # bytes that reach memory or come from it in a second with one core,
 CORES = 0.4  # which grows with this power of their number: 40 GB/s with two, 91 with 16
 OPERATIONS = 2e10  # that a lane of a core's vectors computes in a second at most
@@ -136,8 +134,7 @@ class Costs:
     def __init__(self, graph: Structure, device: DeviceInfo, constants: Collection[str]) -> None:
         self.graph, self.room, self.constants = graph, SHARE * device.kept_in_caches, constants
         self.bandwidth, self.speed = peaks(device)
-        launch, core = POCL_LAUNCH if device.is_pocl else LAUNCH
-        self.launch = launch + core * device.compute_units
+        self.launch = device.launch_cost
         self._steps: dict[tuple[int, int], _Step | None] = {}
         self.parts: dict[tuple[Problem, int], Problem | None] = {}
 

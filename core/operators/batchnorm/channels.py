@@ -2,7 +2,8 @@
 
 A work-group takes a whole channel and keeps it in registers where it fits: one launch, which reads memory once and
 writes it once. Longer channels are cut into parts: a launch for their sums, and one for the result that joins the sums.
-On NVIDIA's devices the work-groups of a channel keep their parts, too, and meet in one launch.
+On devices with many registers a work-group keeps longer channels, and where work-groups run at once, those of a
+channel keep their parts, too, and meet in one launch.
 The statistics are those of x minus the mean of the channel, or of a part's first values: see `generated` for why this
 keeps digits where the mean is large.
 """
@@ -28,16 +29,16 @@ WHOLE_FILE, PARTS_FILE = "batchnorm/channels.cl", "batchnorm/parts.cl"
 GROUPS = {"forward_training": (128, 256, 512, 1024), "backward_training": (128, 256, 512)}
 MOST_SHARING = 512  # of these, up to which a compute unit takes several work-groups
 MOST_HELD = 8  # reads of a tensor that such a work-item keeps: more take too many registers
-# work-groups of which one fills a compute unit of NVIDIA's, and the reads of a tensor that a work-item keeps there
+LONE_REGISTERS = 2**16  # of a compute unit, which one of the work-groups below fills, or several of a team
+# work-groups of which one fills a compute unit, and the reads of a tensor that a work-item keeps there
 LONE_GROUPS = {"forward_training": ((512, 19), (256, 49)), "backward_training": ((512, 13),)}
 MOST_IDLE = 1.1  # compute units times rounds of such work-groups, for each channel
-TEAM_GROUP = 256  # work-items of a work-group that takes a part of a channel and keeps it, on NVIDIA's devices
+TEAM_GROUP = 256  # work-items of a work-group that takes a part of a channel and keeps it
 TEAM_EACH = {"forward_training": 8, "backward_training": 6}  # its reads of a tensor
 TEAM_SHARE = (
     2  # compute units for each work-group of a team: of which all have to run at once, beside other launches' teams
 )
 WARP = 32  # work-items of a warp
-WARP_CAPABILITY = 70  # of NVIDIA's devices whose warps shuffle and fence as the kernels ask
 MOST_TEAMS = 4096  # channels that meet: the context's counters in ``kernels/batchnorm/parts.cl``
 PART_GROUP = 256  # work-items of a work-group that takes a part
 PART_EACH = {"forward_training": 4, "backward_training": 2}  # its reads that are on their way at once
@@ -84,7 +85,7 @@ class _Norm(TrainingKernels):
         super().__init__(problem, planner)
         self.wide = 4 if problem.pixels % 4 == 0 else 1
         self.steps = problem.batch * problem.pixels // self.wide
-        self.emulated = not planner.device.compute_capability  # a team is one work-group
+        self.emulated = not planner.device.runs_groups_at_once  # a team is one work-group
         self.defines["WIDE"] = self.wide
         self.defines["INDEX"] = "uint" if problem.batch * problem.channels * problem.pixels < SMALL else "ulong"
 
@@ -92,7 +93,7 @@ class _Norm(TrainingKernels):
         """Return the size of a work-group that fills a compute unit with a channel; 0: none, or units would idle."""
         device, problem = self.planner.device, self.problem
         units = round_up(problem.channels, device.compute_units)
-        if device.device_class != "nvidia" or problem.dtype == "float64" or self.wide == 1:
+        if device.registers < LONE_REGISTERS or problem.dtype == "float64" or self.wide == 1:
             return 0
         if units > MOST_IDLE * problem.channels:
             return 0
@@ -101,7 +102,7 @@ class _Norm(TrainingKernels):
     def team(self) -> int:
         """Return how many work-groups keep a channel and meet; 0: none on this device, or too many."""
         device, problem = self.planner.device, self.problem
-        if device.device_class != "nvidia" or problem.dtype == "float64" or self.wide == 1:
+        if device.registers < LONE_REGISTERS or problem.dtype == "float64" or self.wide == 1:
             return 0
         team = ceil_div(self.steps, TEAM_GROUP * TEAM_EACH[problem.direction])
         most = device.compute_units // TEAM_SHARE
@@ -131,7 +132,7 @@ class _Norm(TrainingKernels):
         outputs: tuple[str, ...] = (),
     ) -> Launch:
         name, makes = kernel
-        shuffles = self.planner.device.compute_capability >= WARP_CAPABILITY and self.real == "float32"
+        shuffles = self.planner.device.has_shuffles and self.real == "float32"
         # with single elements, backward is faster without (29 instead of 32 us for 64 x 2048 x 7 x 7 on an H200)
         warps = int(shuffles and (self.wide > 1 or self.forward) and defines["GROUP"] % WARP == 0)
         macros = {**self.defines, **defines, "MAKES": makes, "WARPS": warps}

@@ -307,7 +307,7 @@ def _kernel_of(
     device = planner.device
     macros: dict[str, Any] = {
         "VL": 4,
-        "SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform),
+        "SCALAR_ITEMS": int(device.vectorizes_items),
         "CHANNELS": problem.in_channels // problem.groups,
         "TILE_W": tile.width,
         "TILE_H": tile.height,

@@ -51,7 +51,7 @@ def _launch(
         items = round_up(blocks * LANES // 4, GROUP)
         return Launch(kernel, (items,), (GROUP,), (*bound, *scalars, Constant(np.uint64(count))), writes)
     lanes = max(2, min(LANES, planner.device.vector_width // (2 if problem.dtype == "float64" else 1)))
-    macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.is_pocl)}
+    macros = {"MODE": mode, "VL": lanes, "WIDE_PRODUCTS": int(planner.device.wide_products)}
     kernel = planner.kernel("dropout/philox.cl", "apply_random", macros, problem.dtype)
     share = max(FEWEST_BLOCKS, ceil_div(blocks, planner.device.compute_units * ITEMS_PER_UNIT))
     sizes = (Constant(np.uint64(count)), Constant(np.uint64(share)))

@@ -1,6 +1,6 @@
 """The struct that describes a pooling's windows to its kernels; see kernels/pooling/windows.cl.
 
-The vectorised kernels for CPUs take the same as numbers: PoCL compiles them to slower code from a struct, by 4 to 37 %.
+The vectorised kernels for CPUs take the same as numbers: some compilers make slower code of a struct, by 4 to 37 %.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 // 8 * j + 2 * t and the next one.
 //
 // NVIDIA's compiler for OpenCL C targets sm_90, without the a that these instructions need. So they are comments in the
-// program's PTX, which core/runtime/hopper.py uncomments before it builds the program once more.
+// program's PTX, which core/runtime/toolchains/nvidia.py uncomments before it builds the program once more.
 
 #if HALO
 #if TILE_K != 64 || TILE_M % 64 || TILE_N % (ITEM_N * 4) || ITEM_N % 8 || ITEM_N > 64 || ITEM_M != 2 || !TF32

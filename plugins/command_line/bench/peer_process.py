@@ -105,7 +105,7 @@ def work(
     from clgraft import core
     from clgraft.plugins.command_line.bench import operators
 
-    core.context()  # before the peer: Intel's runtime cannot be loaded after OpenVINO, whose TBB is another version
+    core.context()  # before the peer: a CPU driver cannot be loaded after OpenVINO, whose TBB is another version
     if ceilings:
         peaks.take(Peaks(*ceilings))
     if trial:

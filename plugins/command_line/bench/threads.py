@@ -11,19 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.runtime import toolchains
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.results import NO_PEER, Results, Row, command_line
 from clgraft.plugins.command_line.bench.timing import geometric_mean
 from clgraft.plugins.plugin import PluginError
 
-# Variables that hold a number of threads: OpenMP's, BLAS libraries', PoCL's (by version) and Intel's OpenCL runtime's.
+# Variables that hold a number of threads: OpenMP's, BLAS libraries' and OpenCL drivers'.
 VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
-    "POCL_MAX_PTHREAD_COUNT",
-    "POCL_CPU_MAX_CU_COUNT",
-    "DPCPP_CPU_NUM_CUS",
+    *toolchains.thread_variables(),
     "CLGRAFT_PEER_THREADS",  # what `clgraft bench` gives peers that read no variable of their own
 )
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"

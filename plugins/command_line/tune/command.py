@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from clgraft.core.runtime import drivers as runtimes
+from clgraft.core.runtime import folders
 from clgraft.core.tuning import problem_sets
 from clgraft.core.tuning.database import FILE
 from clgraft.plugins import registry
@@ -88,5 +88,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _place() -> str:
-    folder = runtimes.cache_folder()
+    folder = folders.cache_folder()
     return str(folder / FILE) if folder else "nowhere: there is no cache folder"

@@ -74,7 +74,7 @@ def plan(
 
 
 def _block(problem: ConvProblem, height: PlaneAxis, width: PlaneAxis) -> tuple[int, int]:
-    """Choose a work-item's rows and columns, by measurements on an NVIDIA H200.
+    """Choose a work-item's rows and columns, by measurements on an H200.
 
     More rows share more of what is read. Narrow planes have neither full blocks of columns nor work-items enough.
     """

@@ -32,7 +32,6 @@ from clgraft.core.operators.conv.gemm_gpu.halo import (
 from clgraft.core.operators.conv.gemm_gpu.stream import stream_of
 from clgraft.core.operators.conv.gemm_gpu.tiles import (
     LARGEST,
-    MMA_CAPABILITY,
     SUMMED_DEPTH,
     GroupTile,
     ProductShape,
@@ -44,7 +43,6 @@ from clgraft.core.operators.conv.gemm_gpu.tiles import (
 from clgraft.core.operators.conv.gemm_gpu.tiles import candidates as tiles_for
 from clgraft.core.operators.conv.grid import Grid, GridAxis, backward_data_grids, forward_grid
 from clgraft.core.operators.conv.problem import ConvProblem
-from clgraft.core.planning.device import HOPPER
 from clgraft.core.planning.epilogue import Epilogue, epilogue_arguments, epilogue_defines
 from clgraft.core.planning.implementation import Planner
 from clgraft.core.planning.kernels import arithmetic_bytes
@@ -160,11 +158,11 @@ def gemm_kernel(planner: Planner, name: str, defines: Mapping[str, Any], tile: G
     """Build a kernel of gemm.cl, with the tile's options where they were meant for."""
     device = planner.device
     options = tile.options if device.device_class == tile.device_class else ()
-    items = {"SCALAR_ITEMS": int(device.is_cpu and "Intel" in device.platform), "PRODUCT": int(name == "conv_gemm")}
+    items = {"SCALAR_ITEMS": int(device.vectorizes_items), "PRODUCT": int(name == "conv_gemm")}
     if tile.micro == "mma":
-        items["EMULATED"] = int(device.compute_capability < MMA_CAPABILITY)
+        items["EMULATED"] = int("mma" not in device.matrix_units)
     elif tile.micro == "wgmma":
-        items["EMULATED"] = int(device.compute_capability != HOPPER)
+        items["EMULATED"] = int("wgmma" not in device.matrix_units)
     return planner.kernel("conv/gemm_gpu/gemm.cl", name, {**STRUCTS, **defines, **items}, dtype, options)
 
 
@@ -310,7 +308,7 @@ class _Builder:
         target: str,
     ) -> None:
         """Add the launch of a kernel that rounds operands."""
-        defines = {**STRUCTS, **sizes, "EMULATED": int(self.planner.device.compute_capability != HOPPER)}
+        defines = {**STRUCTS, **sizes, "EMULATED": int("wgmma" not in self.planner.device.matrix_units)}
         kernel = self.planner.kernel(f"conv/gemm_gpu/{file}", name, defines, self.problem.dtype, ())
         self.launches.append(Launch(kernel, (work_groups * items,), (items,), arguments, (target,)))
 

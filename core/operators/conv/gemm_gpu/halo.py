@@ -23,7 +23,7 @@ ROUND_ITEMS, ROUND_VECTORS = 512, 4  # of kernels/conv/gemm_gpu/round_columns.cl
 ROUND_COLUMNS = (64, 32, 16, 8)  # its COLUMNS
 MOST_CHANNELS = ROUND_ITEMS * ROUND_VECTORS // min(ROUND_COLUMNS) * 8  # that it can round
 GROUPS = 2  # most work-groups that tiles want on a compute unit
-LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit of Hopper
+LOCAL_MEMORY = 228 * 1024  # bytes of a compute unit with wgmma
 RESERVED = 2048  # bytes of a work-group that are the driver's, or for alignment
 
 

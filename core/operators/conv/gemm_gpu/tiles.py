@@ -25,9 +25,6 @@ NUMBERS = ("bytes", "m", "n", "k", "item_m", "item_n", "patch_m", "patch_n", *BU
 HALO, STREAM, FILTERS, ONE_TAP = "halo", "stream", "filters", "one-tap"
 SPEEDS = ("whole", "mixed", "pixels", "vectors")
 MICRO_KERNELS = {"fma": 1, "mma": 2, "wgmma": 3}  # the kernels' MICRO_KERNEL
-MMA_CAPABILITY = 80  # compute capability of NVIDIA's devices with TF32 matrix units, times 10
-MMA_FLOAT32 = (80,)  # those where three products of TF32 are faster than one of float32 on the other units
-HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
 STAGES = 4  # tiles of a work-group in local memory, at most
 SUMMED_DEPTH = 2**13  # most products of TF32 that the matrix units, which round towards zero, add up
 SHORTEST_DEPTH = 32  # depth from which rounding of operands that are split in two is hidden in that of the sums
@@ -205,7 +202,7 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
     for tile in listed:
         if not _has_units(tile, device):
             continue
-        memory = HOPPER_LOCAL_MEMORY if tile.micro == "wgmma" else device.local_memory
+        memory = device.largest_local_memory if tile.micro == "wgmma" else device.local_memory
         if tile.threads <= device.max_work_group_size and tile.local_bytes <= memory:
             yield tile
 
@@ -213,8 +210,7 @@ def candidates(device: DeviceInfo, size: int) -> Iterator[GroupTile]:
 def _has_units(tile: GroupTile, device: DeviceInfo) -> bool:
     """Return whether a device has the units of a tile's micro kernel, and has gains by them."""
     if tile.micro == "mma":
-        capability = device.compute_capability
-        return capability >= MMA_CAPABILITY if tile.tf32 else capability in MMA_FLOAT32
+        return "mma" in device.matrix_units if tile.tf32 else device.splits_float32
     return tile.micro == "fma" or (device.has_wgmma_from_tiles if tile.halo else device.has_wgmma)
 
 

@@ -122,8 +122,7 @@ class _Builder:
         most = device.max_work_group_size
         self.items = TRANSFORM_ITEMS if most >= 128 else (most, 1, 1)
         self.filter_channels = min(FILTER_CHANNELS, most // shape.geometry.side)
-        # Intel's compiler for CPUs must not make vectors of work-items (conv/gemm_gpu/gemm.cl)
-        self.scalar_items = int(device.is_cpu and "Intel" in device.platform)
+        self.scalar_items = int(device.vectorizes_items)
 
     def take(self, matrices: int, rows: int, columns: int) -> Workspace:
         """Reserve a part of the workspace for matrices."""

@@ -2,7 +2,7 @@
 //
 // PoCL reads a header of 15000 declarations twice for every program, which takes longer than many kernels. The option
 // -D_OPENCL_H_ leaves the header out, and these declarations, which agree with it, take its place. A line that begins
-// with DECLARE_ is left out where a kernel does not use its name (core/runtime/declarations.py). A kernel that calls
+// with DECLARE_ is left out where a kernel does not use its name (`declarations.py` next to it). A kernel that calls
 // another function is built with the header after all.
 //
 // vloadN and vstoreN are made anew: PoCL's move one element after the other, and its compiler spends half of its time

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from clgraft.core.runtime import outline, sources
-from clgraft.core.runtime.context import POCL
+from clgraft.core.runtime import sources
+from clgraft.core.runtime.toolchains.pocl3 import PoCL3, outline
 from tests.core.switched import expect_the_same_bits
 
 FILES = sorted(path.relative_to(sources.KERNELS).as_posix() for path in sources.KERNELS.rglob("*.cl"))
@@ -70,4 +70,4 @@ def test_parameters_are_handed_on():
     ],
 )
 def test_the_numbers_are_the_same_to_the_bit(text, context, rng):
-    expect_the_same_bits(text, rng, "_outlines", POCL in context.device.platform.lower())
+    expect_the_same_bits(text, rng, "outlines", isinstance(context.toolchain, PoCL3))

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from pathlib import Path
 
-from clgraft.core.planning.device import POCL
-from clgraft.core.runtime.sources import COMMENT, KERNELS, WORD
+from clgraft.core.runtime.sources import COMMENT, WORD
 
-FILE = KERNELS / "common" / "pocl.cl"
+FILE = Path(__file__).with_suffix(".cl")
 # What the header defines in its first line, to be read once. The option defines it as 1, the header as nothing.
 WITHOUT_HEADER = "-D_OPENCL_H_"
-VERSION = re.compile(r"\bpocl 3\.", re.I)
 DECLARATION = re.compile(r"^DECLARE_(\w+)\((\w+)\b.*\n", re.M)
 PASTED = re.compile(r"\bCAT\((\w{3,}),")  # the beginnings of names that macros put together
 SIZED = re.compile(r"\b([a-z_]+)(?:2|4|8|16)\b")
 POINTED = re.compile(r"\b([a-z]+) ?\*|\bTENSOR_OF\((?:const )?([a-z]+),")
-
-
-def possible(cl_device: Any) -> bool:
-    """Return whether a device's compiler can go without its header."""
-    platform = cl_device.platform
-    return POCL in platform.name.lower() and bool(VERSION.search(platform.version))
 
 
 def declarations(source: str, macros: str, storage: int) -> str:

@@ -1,9 +1,13 @@
-"""PoCL's own cache of compiled kernels: room for it, damaged files in it, its size.
+"""PoCL's own cache of compiled kernels: its folder, room for it, damaged files in it, its size.
 
 PoCL trusts its files: one that is cut ends every process that reads it, and a disk that fills up ends the process that
 writes. So a build starts only where there is room. Each process holds a locked file in the folder for as long as it
 lives. Where one was left behind, its process died, perhaps while it wrote or because of what it read: the next process
 checks all files once, before PoCL reads any, and removes those that are cut.
+
+Other processes may use the cache at the same time. PoCL ends a process in which a file is gone that it has just seen,
+or in which it cannot rename a file that it has just written. So its temporary files are left alone, and a program is
+removed as a whole, by a change of its name, unless it was used lately: PoCL makes its folder again where it is missing.
 """
 
 from __future__ import annotations
@@ -23,12 +27,14 @@ from typing import IO, Union
 
 from clgraft.core.errors import BuildError
 from clgraft.core.log import log
-from clgraft.core.runtime import building, cache_limit, drivers
+from clgraft.core.runtime import building, cache_limit, folders
 from clgraft.core.runtime.cache_limit import Entry
 
 RUNNING = ".clgraft-running-"  # starts the names of files that processes hold
+REMOVED = ".clgraft-removed-"  # starts the names of folders that are about to go
 TEMPORARY = "tempfile_*"  # files that PoCL makes for a moment, and leaves where its process ends
 USED = "last_accessed"  # a file of each program, which PoCL touches when it loads the program
+FOLDER_ROOM = 4 * 2**20  # bytes without which a folder is not given to PoCL
 # What PoCL 3.1 writes while it builds one kernel, with a margin, and what it keeps of each.
 ROOM = 2**20
 ROOM_OF_A_KERNEL = 2**18
@@ -40,6 +46,50 @@ Content = Union[bytes, mmap.mmap]
 
 _lock = threading.Lock()
 _held: list[IO[bytes]] = []
+_forgets: list[bool] = []  # the folder goes when the process ends
+
+
+def own_folder() -> Path | None:
+    """Return the folder for PoCL below clgraft's cache; None without a cache."""
+    base = folders.cache_folder()
+    return base / "pocl" if base else None
+
+
+def choose_folder() -> None:
+    """Choose the folder in which PoCL keeps compiled kernels, unless the user has, or PoCL has begun.
+
+    It is one below clgraft's cache, else PoCL's own, else one that lasts as long as the process: PoCL offers no device
+    without a folder, and ends a process when there is no room.
+    """
+    if "POCL_CACHE_DIR" in os.environ or _is_loaded():
+        return
+    own = own_folder()
+    if own and folders.has_room(own, FOLDER_ROOM):
+        os.environ["POCL_CACHE_DIR"] = str(own)
+        return
+    if folders.has_room(folders.home_cache() / "pocl", FOLDER_ROOM):
+        return
+    with contextlib.suppress(OSError):
+        os.environ["POCL_CACHE_DIR"] = str(folders.until_the_end("clgraft-pocl-"))
+        _forgets.append(True)
+
+
+def _is_loaded() -> bool:
+    """Return whether the process has loaded PoCL, which then has chosen its folder."""
+    try:
+        return b"/libpocl" in Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return False
+
+
+def folder() -> Path:
+    """Return the folder in which PoCL keeps compiled kernels."""
+    return Path(os.environ.get("POCL_CACHE_DIR") or folders.home_cache() / "pocl")
+
+
+def keeps_programs() -> bool:
+    """Return whether PoCL keeps compiled kernels for the next process: not without a folder, nor if told not to."""
+    return os.environ.get("POCL_KERNEL_CACHE", "1") != "0" and not _forgets
 
 
 def expect_room(kernels: int) -> None:
@@ -50,10 +100,10 @@ def expect_room(kernels: int) -> None:
     BuildError
         If it has not.
     """
-    folder, needed = drivers.pocl_cache(), ROOM + kernels * ROOM_OF_A_KERNEL
-    if not drivers.has_room(folder, needed):
+    place, needed = folder(), ROOM + kernels * ROOM_OF_A_KERNEL
+    if not folders.has_room(place, needed):
         raise BuildError(
-            f"[kernel] got no room in PoCL's cache {folder}, expected {needed} bytes to build in: free some, or set "
+            f"[kernel] got no room in PoCL's cache {place}, expected {needed} bytes to build in: free some, or set "
             "POCL_CACHE_DIR to another folder"
         )
 
@@ -61,18 +111,18 @@ def expect_room(kernels: int) -> None:
 def enter() -> None:
     """Hold a file in PoCL's cache until this process ends; check the cache first if a process before has died."""
     with _lock:
-        if _held or not drivers.pocl_keeps_programs():
+        if _held or not keeps_programs():
             return
-        folder = drivers.pocl_cache()
-        left = _left_behind(folder)
+        place = folder()
+        left = _left_behind(place)
         if left:
             repair()
         with contextlib.suppress(OSError):
             for path in left:
                 path.unlink()
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=RUNNING, dir=folder)
+            place.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=RUNNING, dir=place)
             _held.append(os.fdopen(handle, "r+b"))
             atexit.register(_leave, Path(name), os.getpid())
             fcntl.flock(_held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,10 +139,10 @@ def _leave(path: Path, process: int) -> None:
             trim(path.parent)
 
 
-def _left_behind(folder: Path) -> list[Path]:
+def _left_behind(place: Path) -> list[Path]:
     """Return the files of processes that have died: nobody holds them."""
     found = []
-    for path in folder.glob(f"{RUNNING}*"):
+    for path in place.glob(f"{RUNNING}*"):
         with contextlib.suppress(OSError), path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found.append(path)
@@ -101,15 +151,16 @@ def _left_behind(folder: Path) -> list[Path]:
 
 def repair() -> int:
     """Remove the files of PoCL's cache that are cut, say so, and return how many they were."""
-    folder, removed = drivers.pocl_cache(), 0
-    for path in folder.rglob("*"):
+    place, removed = folder(), 0
+    for path in place.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.suffix in (".so", ".bc") and path.is_file() and not path.is_symlink() and _is_cut_file(path):
+            kept = path.suffix in (".so", ".bc") and not path.match(TEMPORARY)
+            if kept and path.is_file() and not path.is_symlink() and _is_cut_file(path):
                 path.unlink()
                 removed += 1
     if removed:
         files = "a damaged file" if removed == 1 else f"{removed} damaged files"
-        log.warning("[cache] removed %s from PoCL's cache %s: kernels are built anew", files, folder)
+        log.warning("[cache] removed %s from PoCL's cache %s: kernels are built anew", files, place)
     return removed
 
 
@@ -156,27 +207,41 @@ def _is_cut_bitcode(content: Content) -> bool:
     return place > len(content)
 
 
-def programs(folder: Path) -> list[Entry]:
+def programs(place: Path) -> list[Entry]:
     """Return the folders of PoCL's programs with their sizes, the least recently used first."""
     found = []
-    for used in folder.rglob(USED):
+    for used in place.rglob(USED):
         with contextlib.suppress(OSError):
             files = [path.lstat().st_size for path in used.parent.rglob("*") if not path.is_dir()]
             found.append(Entry(used.parent, sum(files), used.stat().st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path.name))
 
 
-def trim(folder: Path) -> None:
+def trim(place: Path) -> None:
     """Remove the programs that were used least recently until the rest fits the cache's limit, and old leftovers."""
-    most, kept = cache_limit.limit(), programs(folder)
+    most, kept = cache_limit.limit(), programs(place)
     total = sum(entry.nbytes for entry in kept)
     for entry in kept:
         if most is None or total <= most:
             break
-        shutil.rmtree(entry.path, ignore_errors=True)
-        total -= entry.nbytes
+        with contextlib.suppress(OSError):
+            if (entry.path / USED).stat().st_mtime == entry.used:  # not since the programs were listed
+                _remove(place, entry.path)
+                total -= entry.nbytes
+    _remove_leftovers(place)
+
+
+def _remove(place: Path, path: Path) -> None:
+    """Remove a folder of PoCL's cache, which other processes see whole or not at all."""
+    path.rename(tempfile.mkdtemp(prefix=REMOVED, dir=place))
+    for aside in place.glob(f"{REMOVED}*"):
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove temporary files that are too old to be of a living process."""
     young = time.time() - cache_limit.LEFTOVER_SECONDS
-    for path in folder.glob(TEMPORARY):
+    for path in place.glob(TEMPORARY):
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < young:
                 path.unlink()
@@ -184,19 +249,20 @@ def trim(folder: Path) -> None:
 
 def is_own() -> bool:
     """Return whether PoCL's cache is the one below clgraft's, so that it may be cleared."""
-    return drivers.pocl_cache() == drivers.own_pocl_cache()
+    return folder() == own_folder()
 
 
 def clear() -> tuple[int, int]:
     """Remove what clgraft's own cache for PoCL holds, and return how many programs and bytes they were."""
-    folder = drivers.pocl_cache()
-    if not is_own() or not folder.is_dir():
+    place = folder()
+    if not is_own() or not place.is_dir():
         return 0, 0
-    found = programs(folder)
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif not path.name.startswith(RUNNING):
-            with contextlib.suppress(OSError):
+    found = programs(place)
+    for path in list(place.iterdir()):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                _remove(place, path)
+            elif not path.name.startswith(RUNNING) and not path.match(TEMPORARY):
                 path.unlink()
+    _remove_leftovers(place)
     return len(found), sum(entry.nbytes for entry in found)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from clgraft.core.runtime import declarations, program_cache, sources
+from clgraft.core.runtime import program_cache, sources
+from clgraft.core.runtime.toolchains.pocl3 import PoCL3, declarations
 from tests.core.switched import expect_the_same_bits
 
 HEADER = Path("/usr/share/pocl/include/opencl-c.h")
@@ -21,7 +22,7 @@ WITHOUT = ("-cl-std=CL1.2", declarations.WITHOUT_HEADER)
 @pytest.fixture
 def pocl(context):
     """A context whose compiler can go without its header."""
-    if not declarations.possible(context.cl_device):
+    if not isinstance(context.toolchain, PoCL3):
         pytest.skip("for PoCL 3")
     return context
 
@@ -98,7 +99,7 @@ def test_vectors_lie_at_any_address(name, dtype, pocl):
     ],
 )
 def test_the_numbers_are_the_same_to_the_bit(text, context, rng):
-    expect_the_same_bits(text, rng, "_declares", declarations.possible(context.cl_device))
+    expect_the_same_bits(text, rng, "declares", isinstance(context.toolchain, PoCL3))
 
 
 @pytest.mark.parametrize(

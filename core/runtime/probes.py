@@ -1,0 +1,66 @@
+"""Finds out what works on a device, by kernels whose results are known: `Probe` of a toolchain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.errors import BuildError
+from clgraft.core.log import log
+from clgraft.core.runtime import program_cache
+from clgraft.core.runtime.programs import new_kernel
+from clgraft.core.runtime.toolchains.base import Probe
+
+_known: dict[str, bool] = {}  # whether a probe succeeds, by the key of its program
+
+
+def works(context: Any, probe: Probe) -> bool:
+    """Return whether a probe succeeds on a device context's device.
+
+    Its kernel is built and run in an OpenCL context of its own, because a fault would end every use of the context,
+    once for a device in a process. Success is noted in the program cache.
+
+    Parameters
+    ----------
+    context : DeviceContext
+    probe : Probe
+    """
+    kernel = context.kernel(probe.file, probe.kernel, probe.defines)
+    device = context.cl_device
+    note, place = program_cache.key_of(device, kernel.source, kernel.options, what="works"), program_cache.folder()
+    if note not in _known:
+        if place is not None and program_cache.is_noted(place, note):
+            _known[note] = True
+        else:
+            _known[note] = _checked(device, kernel, probe)
+            if _known[note] and place is not None:
+                program_cache.write_note(place, note)
+    return _known[note]
+
+
+def _checked(cl_device: Any, kernel: Any, probe: Probe) -> bool:
+    """Run a probe's kernel and compare what it computes."""
+    import pyopencl as cl
+
+    result = np.full(probe.expected.shape, np.nan, probe.expected.dtype)
+    try:
+        cl_context = cl.Context([cl_device])
+        queue = cl.CommandQueue(cl_context)
+        program = program_cache.build(cl_context, cl_device, kernel.source, kernel.options)
+        built = new_kernel(program, probe.kernel)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        buffers = [cl.Buffer(cl_context, flags, hostbuf=array) for array in (*probe.inputs, result)]
+        set_argument: Any = built.set_arg
+        for position, buffer in enumerate(buffers):
+            set_argument(2 * position, buffer)
+            set_argument(2 * position + 1, np.uint64(0))
+        cl.enqueue_nd_range_kernel(queue, built, (probe.items,), (probe.items,))
+        cl.enqueue_copy(queue, result, buffers[-1])
+    except (cl.Error, BuildError) as error:
+        log.debug("[kernel] %s does without %s: %s", cl_device.name, probe.what, error)
+        return False
+    if not np.array_equal(result, probe.expected):
+        log.debug("[kernel] %s does without %s: its results are wrong", cl_device.name, probe.what)
+        return False
+    return True

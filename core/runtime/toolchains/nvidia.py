@@ -1,0 +1,138 @@
+"""NVIDIA's driver: what its devices have, and how programs for Hopper's matrix units are built.
+
+NVIDIA's compiler for OpenCL C targets sm_90, and the instructions of these units need sm_90a. So a kernel has them as
+comments of a form of its own inside inline assembly. The compiler keeps them in the program's binary, which is PTX, a
+text; here they become instructions, the target gets its `a`, and the driver builds the program once more from this
+text. NVIDIA documents none of this, so a probe finds out first whether it works on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Callable, ClassVar
+
+import numpy as np
+
+from clgraft.core.errors import BuildError
+from clgraft.core.planning.device import DeviceInfo
+from clgraft.core.planning.precision import TF32, precision
+from clgraft.core.runtime.toolchains.base import Children, Probe, Toolchain
+
+MARK = "//sm_90a: "  # in front of an instruction in kernels
+TARGET = b".target sm_90"
+
+# compute capabilities, times 10
+SHUFFLES = 70  # from which on warps shuffle and fence as kernels ask
+MMA = 80  # from which on there are matrix units for TF32
+MMA_FLOAT32 = (80,)  # where three products of TF32 are faster than one of float32 on the other units
+HOPPER = 90  # the only one with wgmma
+REGISTERS = 2**16  # of a compute unit, of 32 bits
+HOPPER_LOCAL_MEMORY = 227 * 1024  # bytes of a work-group, although the driver reports 48 KiB
+
+ROWS, COLUMNS, ITEMS = 64, 64, 128  # of the product that is checked, and its work-items
+DEPTH, TILES_DEPTH = 32, 64  # its depth where work-items feed one operand, and where both are read from local memory
+DEFINES = {"VL": 4, "SCALAR_ITEMS": 0}
+
+
+def units_of(capability: int) -> dict[str, Any]:
+    """Return what planners may rely on for a compute capability, times 10; 0 if it is not known."""
+    units = {"mma": capability >= MMA, "wgmma": capability == HOPPER}
+    return {
+        "compute_capability": capability,
+        "matrix_units": tuple(name for name, there in units.items() if there),
+        "splits_float32": capability in MMA_FLOAT32,
+        "has_shuffles": capability >= SHUFFLES,
+        "runs_groups_at_once": capability > 0,
+        "registers": REGISTERS,
+        "largest_local_memory": HOPPER_LOCAL_MEMORY if capability == HOPPER else 0,
+    }
+
+
+def wgmma_probe(device: DeviceInfo, from_tiles: bool = False) -> Probe:
+    """Return what finds out whether kernels for Hopper's matrix units work.
+
+    The product of small whole numbers is exact in TF32 and halves, so all of it has to be right.
+
+    Parameters
+    ----------
+    device : DeviceInfo
+    from_tiles : bool
+        Whether the units read both operands from local memory, halves, one from the middle of a tile, as halo tiles
+        need it.
+    """
+    depth = TILES_DEPTH if from_tiles else DEPTH
+    numbers = np.random.default_rng(0).integers(-9, 10, (2, ROWS * depth)).astype(np.float32)
+    return Probe(
+        field="has_wgmma_from_tiles" if from_tiles else "has_wgmma",
+        what="wgmma",
+        file="conv/gemm_gpu/check_wgmma.cl",
+        kernel="check_wgmma",
+        defines={**DEFINES, "EMULATED": int("wgmma" not in device.matrix_units), "FROM_TILES": int(from_tiles)},
+        items=ITEMS,
+        inputs=tuple(numbers),
+        expected=numbers[0].reshape(ROWS, depth) @ numbers[1].reshape(depth, COLUMNS),
+    )
+
+
+class NVIDIA(Toolchain):
+    """NVIDIA's driver.
+
+    It compiles for one thread of a process at a time: 16 threads are 1.3 times as fast as one. A child first opens the
+    device, which takes time and the device's memory. The costs of children follow from
+    `python benchmarks/first_minute.py net resnet50_v1` with and without them.
+    """
+
+    WORDS: ClassVar[tuple[str, ...]] = ("nvidia",)
+    HAS_PREFETCH: ClassVar[bool] = True
+    CHILDREN: ClassVar[Children | None] = Children(
+        launches=False, seconds_of_a_child=2.5, seconds_of_a_kernel=0.35, memory=2 * 2**30
+    )
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what planners may rely on."""
+        return {**super().capabilities(), **units_of(self._compute_capability())}
+
+    def _compute_capability(self) -> int:
+        device = self.cl_device
+        if "cl_nv_device_attribute_query" not in device.extensions.split():
+            return 0
+        return 10 * int(device.compute_capability_major_nv) + int(device.compute_capability_minor_nv)
+
+    def probes(self, device: DeviceInfo) -> Iterator[Probe]:
+        """Return what is to be found out: whether kernels for Hopper's units work, of both kinds where TF32 is used."""
+        if "wgmma" in device.matrix_units:
+            yield wgmma_probe(device)
+            if precision() == TF32:
+                yield wgmma_probe(device, from_tiles=True)
+
+    def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
+        """Return a built program, with its marked instructions if it has any.
+
+        Raises
+        ------
+        BuildError
+            If the driver's binaries are of another form.
+        """
+        import pyopencl as cl
+
+        program = super().build(cl_context, source, options, built)
+        if MARK not in source:
+            return program
+        ptx = program.get_info(cl.program_info.BINARIES)[0]
+        if MARK.encode() not in ptx:
+            return program
+        return built(cl.Program(cl_context, program.devices, [patched(ptx)]), options)
+
+
+def patched(ptx: bytes) -> bytes:
+    """Return a program's PTX with the marked instructions, for the target that has them.
+
+    Raises
+    ------
+    BuildError
+        If the text is not PTX for sm_90.
+    """
+    before, target, after = ptx.partition(TARGET)
+    if not target or after[:1].isalnum():
+        raise BuildError(f"[kernel] got a binary that starts with {ptx[:60]!r}, expected PTX for sm_90")
+    return before + target + b"a" + after.replace(MARK.encode(), b"")

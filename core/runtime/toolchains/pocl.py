@@ -1,0 +1,87 @@
+"""PoCL on CPUs, of any version; what one version needs is in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from clgraft.core.runtime.toolchains import pocl_cache
+from clgraft.core.runtime.toolchains.base import Children, DriverCache, Toolchain
+
+WORD = "pocl"
+
+
+class PoCL(Toolchain):
+    """PoCL, whose kernels run in the caller's address space, on threads that all wake up for a launch.
+
+    It compiles a kernel for the work-groups that it is launched with, one at a time in a process, and keeps it in a
+    cache of its own. To be asked for a program's binary makes it compile every kernel once more, for work-groups of any
+    size; so our program cache leaves its programs to it.
+
+    The costs of children were measured with PoCL 3.1. They follow from `python benchmarks/first_minute.py net
+    resnet50_v1` with and without them. Kernels for grids of more than 65535 items along an axis are compiled once more.
+    """
+
+    WORDS: ClassVar[tuple[str, ...]] = ("portable computing language",)
+    CPU_RANK: ClassVar[int] = 1
+    PINNING: ClassVar[Mapping[str, str]] = {"POCL_AFFINITY": "1"}
+    STEERING: ClassVar[tuple[str, ...]] = ("POCL_",)
+    STEERING_NOTHING: ClassVar[tuple[str, ...]] = ("POCL_AFFINITY", "POCL_CACHE_DIR")
+    THREADS: ClassVar[tuple[str, ...]] = ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT")
+    HAS_PREFETCH: ClassVar[bool] = True
+    LAUNCH: ClassVar[tuple[float, float]] = (15e-6, 5.5e-6)
+    CHILDREN: ClassVar[Children | None] = Children(
+        launches=True,
+        seconds_of_a_child=0.6,
+        seconds_of_a_kernel=0.25,
+        largest_grid=65535,
+        environment={"POCL_AFFINITY": "0"},  # pinned threads would all share the first core
+    )
+    CACHE: ClassVar[DriverCache | None] = DriverCache(
+        key=WORD,
+        name="PoCL",
+        choose=pocl_cache.choose_folder,
+        folder=pocl_cache.folder,
+        is_own=pocl_cache.is_own,
+        programs=pocl_cache.programs,
+        clear=pocl_cache.clear,
+    )
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Choose the folder of its cache."""
+        pocl_cache.choose_folder()
+
+    @property
+    def word(self) -> str:
+        """What rows of measured choices call it, and users."""
+        return WORD
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return what planners may rely on."""
+        return {**super().capabilities(), "wide_products": True}
+
+    def _compiled_width(self, widest: int, native: int) -> int:
+        """Return the lanes that the compiler uses, which may leave the widest registers alone: the device says so."""
+        return max(4, min(widest, native))
+
+    def _host_access(self) -> str:
+        """Return `raw_pointer` for CPUs, although the driver does not offer it by name."""
+        return "raw_pointer" if self.is_cpu else super()._host_access()
+
+    def keeps_programs(self) -> bool:
+        """Return whether its cache keeps programs."""
+        return pocl_cache.keeps_programs()
+
+    def enter_cache(self) -> None:
+        """Hold a file in the cache, and check what a process that has died left there."""
+        pocl_cache.enter()
+
+    def expect_room(self, programs: int) -> None:
+        """Check that the cache has room."""
+        pocl_cache.enter()
+        pocl_cache.expect_room(programs)
+
+    def repair_cache(self) -> None:
+        """Remove the files that are cut: what has ended another process would end this one."""
+        pocl_cache.repair()
