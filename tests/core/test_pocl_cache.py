@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -245,6 +246,45 @@ def test_files_that_pocl_is_writing_are_left_alone(folder):
     os.utime(written, (1, 1))
     pocl_cache.clear()
     assert not written.exists()
+
+
+HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "ab") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_program_waits_for_a_process_that_builds_it(folder, monkeypatch):
+    monkeypatch.setattr(pocl_cache, "PATIENCE", 0.0)
+    with pocl_cache.alone("text"):
+        (path,) = folder.glob(f"{pocl_cache.BUILDING}*")
+    waits = []
+    monkeypatch.setattr(pocl_cache.time, "sleep", lambda _: waits.append(1) or other.stdin.close() or other.wait())
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pocl_cache.alone("text"):  # one that takes too long is not waited for
+            assert other.poll() is None and not waits
+        monkeypatch.setattr(pocl_cache, "PATIENCE", 60.0)
+        with pocl_cache.alone("another text"):
+            assert not waits
+        with pocl_cache.alone("text"):
+            assert other.poll() == 0 and waits == [1]
+
+
+def test_a_cache_without_locks_is_no_error(folder, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    with pocl_cache.alone("text"):
+        pass
+    monkeypatch.setenv("POCL_CACHE_DIR", str(folder / "missing"))
+    with pocl_cache.alone("text"):
+        pass
 
 
 def test_only_a_folder_of_our_own_is_cleared(folder, tmp_path, monkeypatch):

@@ -174,8 +174,8 @@ class Toolchain:
     @property
     def word(self) -> str:
         """What rows of measured choices call the driver, and users may."""
-        platform = self.cl_device.platform.name.lower()
-        return re.sub(r"[^a-z0-9]", "", platform.split()[0].split("(")[0]) or "other"
+        first, *_ = self.cl_device.platform.name.lower().split() or [""]
+        return re.sub(r"[^a-z0-9]", "", first.split("(")[0]) or "other"
 
     def capabilities(self) -> dict[str, Any]:
         """Return what planners may rely on: attributes of `DeviceInfo`."""

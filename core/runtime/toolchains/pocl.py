@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, Callable, ClassVar
 
 from clgraft.core.runtime.toolchains import pocl_cache
 from clgraft.core.runtime.toolchains.base import Children, DriverCache, Toolchain
@@ -68,6 +68,11 @@ class PoCL(Toolchain):
     def _host_access(self) -> str:
         """Return `raw_pointer` for CPUs, although the driver does not offer it by name."""
         return "raw_pointer" if self.is_cpu else super()._host_access()
+
+    def build(self, cl_context: Any, source: str, options: tuple[str, ...], built: Callable[..., Any]) -> Any:
+        """Return a built program, which no other process builds at the same time."""
+        with pocl_cache.alone(source):
+            return super().build(cl_context, source, options, built)
 
     def keeps_programs(self) -> bool:
         """Return whether its cache keeps programs."""

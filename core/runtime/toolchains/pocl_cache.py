@@ -8,6 +8,8 @@ checks all files once, before PoCL reads any, and removes those that are cut.
 Other processes may use the cache at the same time. PoCL ends a process in which a file is gone that it has just seen,
 or in which it cannot rename a file that it has just written. So its temporary files are left alone, and a program is
 removed as a whole, by a change of its name, unless it was used lately: PoCL makes its folder again where it is missing.
+It also removes and writes anew a program that another process has just finished, and ends where it then finds none: so
+one process at a time builds a program.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import hashlib
 import mmap
 import os
 import shutil
@@ -22,6 +25,7 @@ import struct
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Union
 
@@ -31,6 +35,8 @@ from clgraft.core.runtime import building, cache_limit, folders
 from clgraft.core.runtime.cache_limit import Entry
 
 RUNNING = ".clgraft-running-"  # starts the names of files that processes hold
+BUILDING = ".clgraft-building-"  # starts the names of files that processes lock while they build a program
+PATIENCE, PAUSE = 60.0, 0.02  # seconds to wait for another process, and between two looks
 REMOVED = ".clgraft-removed-"  # starts the names of folders that are about to go
 TEMPORARY = "tempfile_*"  # files that PoCL makes for a moment, and leaves where its process ends
 USED = "last_accessed"  # a file of each program, which PoCL touches when it loads the program
@@ -126,6 +132,34 @@ def enter() -> None:
             _held.append(os.fdopen(handle, "r+b"))
             atexit.register(_leave, Path(name), os.getpid())
             fcntl.flock(_held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def alone(program: str) -> Iterator[None]:
+    """Build a program in this block while no other process builds it, as far as locks tell.
+
+    The locks are those of POSIX, which no forked process inherits. Programs share 256 files.
+    """
+    if not keeps_programs():
+        yield
+        return
+    path = folder() / f"{BUILDING}{hashlib.sha256(program.encode()).hexdigest()[:2]}"
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            file = stack.enter_context(path.open("ab"))
+            deadline = time.monotonic() + PATIENCE
+            while not _locked(file) and time.monotonic() < deadline:
+                time.sleep(PAUSE)
+        yield
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Lock a file, and return whether that was possible; it is unlocked when it is closed."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 def _leave(path: Path, process: int) -> None:

@@ -50,7 +50,7 @@ class PoCL3(PoCL):
 
         if declarations.WITHOUT_HEADER in options:
             with contextlib.suppress(cl.RuntimeError):
-                return built(cl.Program(cl_context, source), options)
+                return super().build(cl_context, source, options, built)
             options = tuple(option for option in options if option != declarations.WITHOUT_HEADER)
             log.info("a kernel calls functions that %s does not declare: built with PoCL's header", declarations.FILE)
         return super().build(cl_context, source, options, built)

@@ -1,0 +1,75 @@
+"""Which toolchain serves which platform, what they say of devices, and what remains when one is taken away."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from clgraft import core
+from clgraft.core.runtime import toolchains
+from clgraft.core.runtime.toolchains.amd import AMD
+from clgraft.core.runtime.toolchains.base import Toolchain
+from clgraft.core.runtime.toolchains.intel import Intel
+from clgraft.core.runtime.toolchains.mesa import Mesa
+from clgraft.core.runtime.toolchains.nvidia import NVIDIA, units_of
+from clgraft.core.runtime.toolchains.pocl import PoCL
+from clgraft.core.runtime.toolchains.pocl3 import PoCL3
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "expected"),
+    [
+        ("Portable Computing Language", "OpenCL 3.0 PoCL 3.1+debian  Linux, None+Asserts, RELOC", PoCL3),
+        ("Portable Computing Language", "OpenCL 3.0 PoCL 6.0  Linux, Release, RELOC", PoCL),
+        ("Portable Computing Language", "OpenCL 2.0 pocl 1.6", PoCL),
+        ("Intel(R) OpenCL", "OpenCL 3.0 LINUX", Intel),
+        ("Intel(R) OpenCL Graphics", "OpenCL 3.0", Intel),
+        ("NVIDIA CUDA", "OpenCL 3.0 CUDA 12.4.131", NVIDIA),
+        ("AMD Accelerated Parallel Processing", "OpenCL 2.1 AMD-APP", AMD),
+        ("rusticl", "OpenCL 3.0", Mesa),
+        ("Clover", "OpenCL 1.1 Mesa 22.3.6", Mesa),
+        ("Oclgrind", "OpenCL 3.0 (Oclgrind 21.10)", Toolchain),
+    ],
+)
+def test_platforms_and_their_toolchains(platform, version, expected):
+    assert toolchains.serving(platform, version) is expected
+
+
+def test_a_device_has_what_its_toolchain_says(context):
+    assert type(context.toolchain) is type(toolchains.of(context.cl_device))
+    capabilities = context.toolchain.capabilities()
+    assert {name: getattr(context.device, name) for name in capabilities} == capabilities
+    assert context.device.launch_cost > 0
+
+
+def test_what_units_of_a_generation_are_there():
+    assert units_of(0)["matrix_units"] == units_of(75)["matrix_units"] == ()
+    assert units_of(80)["matrix_units"] == units_of(89)["matrix_units"] == ("mma",)
+    assert units_of(90)["matrix_units"] == ("mma", "wgmma")
+    assert [capability for capability in (70, 75, 80, 86, 90) if units_of(capability)["splits_float32"]] == [80]
+    assert [capability for capability in (0, 61, 70, 90) if units_of(capability)["has_shuffles"]] == [70, 90]
+    assert [capability for capability in (0, 61, 90) if units_of(capability)["runs_groups_at_once"]] == [61, 90]
+
+
+def test_variables_that_change_programs(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("POCL_", "CL_CONFIG_", "IGC_"))]:
+        monkeypatch.delenv(name)
+    assert not list(toolchains.steering())
+    for name in ("POCL_WORK_GROUP_METHOD", "POCL_AFFINITY", "POCL_CACHE_DIR", "CL_CONFIG_CPU_TARGET_ARCH", "IGC_X"):
+        monkeypatch.setenv(name, "1")
+    assert sorted(toolchains.steering()) == ["CL_CONFIG_CPU_TARGET_ARCH", "IGC_X", "POCL_WORK_GROUP_METHOD"]
+
+
+@pytest.mark.parametrize("kept", [(), (PoCL,)], ids=["none", "pocl"])
+def test_devices_work_without_a_toolchain_of_their_own(kept, monkeypatch, rng):
+    """With what is known of drivers in general, and with PoCL's in place of that for one version."""
+    problem = core.parse("conv forward n2 ic5 ih9 iw11 oc7 kh3 kw3 ph1 pw1")
+    arrays, results = problem.sample(rng), []
+    for toolchain in (toolchains.TOOLCHAINS, kept):
+        monkeypatch.setattr(toolchains, "TOOLCHAINS", toolchain)
+        context = core.Context.on(None)
+        results.append(np.full((2, 7, 9, 11), np.nan, np.float32))
+        context.plan(problem).run(**arrays, y=results[-1])
+    assert np.allclose(*results, rtol=1e-5, atol=1e-5) and not np.isnan(results[0]).any()
