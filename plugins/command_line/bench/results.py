@@ -125,7 +125,7 @@ class Results:
 
     @property
     def runtime(self) -> str:
-        """Return the platform of a device such as ``1:0 Portable Computing Language / a processor``."""
+        """Return the platform of a device such as ``1:0 a platform / a processor``."""
         return self.device.split(" ", 1)[-1].split(" /")[0]
 
     @property
