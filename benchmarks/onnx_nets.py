@@ -6,7 +6,8 @@
 Needs torch, torchvision, onnx, onnxruntime and openvino, or those of --peers. Weights are random. Each peer has a
 process of its own, and the faster of its default number of threads and all processors. With --cpu-time the figure is
 the processor time of all threads of a run, which other programs on the machine disturb less; ONNX Runtime's threads
-then sleep while they wait.
+then sleep while they wait. Else the floor of clgraft's run is printed, too, the time that the device's measured peaks
+allow for it, and its share of the time. The nets of the onnx package are those of `clgraft bench --nets`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import onnx
 from timing import compare, geometric_mean, restarted
 
 from clgraft import core
-from clgraft.plugins.command_line import arguments
+from clgraft.plugins.command_line import arguments, terminal
+from clgraft.plugins.command_line.bench import floors
 from clgraft.plugins.onnx import Session
 from clgraft.plugins.onnx.bench_runtimes import onnxruntime, openvino
 
@@ -50,7 +52,7 @@ def exported(name: str, folder: Path) -> str:
 
 def contenders(path: str, options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Return each side's run of a model, after a first run whose results agree."""
-    session = Session(path, options.device)
+    session = Session(path)
     model, batch = onnx.load(path), options.batch
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = batch  # OpenVINO plans for fixed sizes
     given = {"x": np.random.default_rng(3).standard_normal((batch, 3, SIZE, SIZE)).astype(np.float32)}
@@ -107,17 +109,24 @@ def main() -> None:
         f"milliseconds, {'processor time' if options.cpu_time else 'time passed'}, medians; peer / clgraft in brackets"
     )
     ratios: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in options.nets:
+    total = len(options.nets)
+    with tempfile.TemporaryDirectory() as scratch, terminal.Progress(sys.stdout, total, still=True) as progress:
+        for done, name in enumerate(options.nets):
+            progress.show(f"{name} against {PEERS[peer]}", done)
+            if not progress.drawn:
+                print(f"measuring {name}, {done + 1} of {total}", file=sys.stderr, flush=True)
             path = exported(name, options.folder or Path(scratch))
             calls = contenders(path, options)
+            floor = ""
             if options.cpu_time:
                 times = processor_times(calls, options.seconds, options.repeats)
             else:
                 times = {n: t.median for n, t in compare(calls, options.seconds, options.repeats).items()}
+                least = floors.of(calls["clgraft"])
+                floor = f" (floor {1e3 * least:.1f}, {least / times['clgraft']:.0%})"
             ours = times["clgraft"]
             texts = [f"{side} {1e3 * t:.1f} ({t / ours:.2f})" for side, t in times.items() if side != "clgraft"]
-            print(f"{name}: clgraft {1e3 * ours:.1f}, {', '.join(texts)}", flush=True)
+            progress.print(f"{name}: clgraft {1e3 * ours:.1f}{floor}, {', '.join(texts)}")
             for side, t in times.items():
                 ratios.setdefault(side, []).append(t / ours)
             del calls

@@ -6,8 +6,8 @@ Prints a row of Markdown for each net: regions (forward and backward) and operat
 and have run there, operators that stay PyTorch's, breaks of Dynamo's graph, and the errors of the output and of the
 worst parameter's gradient, ours and those of eager PyTorch in float32. An error is the norm of the difference from
 eager PyTorch in float64, relative to the norm of the value (at least a thousandth of the largest gradient's).
-Rectifiers and maxima, whose gradients jump where rounding moves a value, are replaced by SiLU and averages, and nothing
-is dropped.
+Rectifiers and maxima, whose gradients jump where rounding moves a value, are replaced by SiLU and averages, both as
+modules and as functions, and nothing is dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def row(name: str, device: str | None) -> str:
     from clgraft.plugins.torch.backend import compiler
     from clgraft.plugins.torch.explanation import Explanation
     from tests.plugins.onnx.torch_nets import build
-    from tests.plugins.torch.smooth import smooth
+    from tests.plugins.torch.smooth import smooth, smooth_functions
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -61,10 +61,11 @@ def row(name: str, device: str | None) -> str:
     size = SIZES.get(name, 64)
     x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(2))
     results = []
-    for one in (torch.compile(net, backend=compiler(core.context(device), found)), eager, exact):
-        y = one(x.double() if one is exact else x)
-        y.square().mean().backward()
-        results.append(y)
+    with smooth_functions():
+        for one in (torch.compile(net, backend=compiler(core.context(device), found)), eager, exact):
+            y = one(x.double() if one is exact else x)
+            y.square().mean().backward()
+            results.append(y)
     ours, theirs = errors(net, exact, results[0], results[2]), errors(eager, exact, results[1], results[2])
     kept = ", ".join(sorted({f"{key.split('.')[1]} ({why})" if "." in key else why for key, why in found.kept.items()}))
     breaks = sum(torch._dynamo.utils.counters["graph_break"].values())

@@ -108,7 +108,10 @@ class Peer:
     nets : tuple of str
         The whole nets that it can measure.
     nets_module : str
-        The module with a function ``measure(names, batches, seconds)`` that yields rows of whole nets.
+        The module with a function ``measure(names, batches, seconds)`` that yields rows of whole nets, and where it
+        cannot measure one the reason (`bench.operators.Missing`). It may have a text ``MODE``, as `operators` has.
+    nets_package : str
+        The package that nets need as well, if any.
     fallback : bool
         Measured by default only where no other peer is installed.
     thread_variables : tuple of str
@@ -121,6 +124,7 @@ class Peer:
     operators: str
     nets: tuple[str, ...] = ()
     nets_module: str = ""
+    nets_package: str = ""
     fallback: bool = False
     thread_variables: tuple[str, ...] = ()
 

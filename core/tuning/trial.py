@@ -25,7 +25,8 @@ class Trial:
     Attributes
     ----------
     inputs, exact : dict of str to numpy.ndarray
-        Arguments by name (see `Problem.sample`); `exact` holds the results, by the operator's reference.
+        Arguments by name (see `Problem.sample`); `exact` holds the results, by the operator's reference, as far as
+        they are determined.
     scalars : dict of str to float
     """
 
@@ -34,25 +35,30 @@ class Trial:
         self.arguments = problem.arguments()
         self.scalars = problem.trial_scalars()
         self.inputs = problem.sample(np.random.default_rng(5))
-        self.exact = problem.reference(self.inputs, self.scalars)
+        self.exact = problem.determined(problem.reference(self.inputs, self.scalars))
         self._buffers: Buffers | None = None
 
     def error(self, results: Mapping[str, np.ndarray]) -> float:
         """Return the largest error over what is allowed: at most 1 is right, and not a number never is.
 
         What is allowed is ten times what the direct method has: a random walk of the roundings of its sum, relative to
-        the largest exact value, and the rounding of what is stored.
+        the largest exact value, and the rounding of what is stored. Where the exact value is infinite or not a number
+        the result has to be the same.
         """
         worst = 0.0
         read = max((a.size for a in self.arguments if a.role == "in"), default=1)
+        results = self.problem.determined(results)
         for name, exact in self.exact.items():
             if not exact.size:
                 continue
             terms = max(self.problem.terms, read / exact.size)
             unit = ROUNDING["float64" if self.problem.dtype == "float64" else "float32"]
             unit = unit * (2 + math.sqrt(terms)) + ROUNDING[self.problem.dtype] / 4
-            scale = float(np.max(np.abs(exact))) or 1.0
-            off = np.abs(np.asarray(results[name], np.float64) - exact)
+            result = np.asarray(results[name], np.float64)
+            scale = float(np.max(np.abs(exact), where=np.isfinite(exact), initial=0.0)) or 1.0
+            same = (result == exact) | (np.isnan(result) & np.isnan(exact))
+            with np.errstate(invalid="ignore"):  # infinity less infinity
+                off = np.where(same, 0.0, np.abs(result - exact))
             largest = float(np.max(off)) / (ALLOWED * unit * scale)
             if not largest <= worst:  # also where it is not a number
                 worst = largest if largest == largest else math.inf

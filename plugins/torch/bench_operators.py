@@ -40,6 +40,12 @@ def on_gpu() -> bool:
     return core.context().device.host_access == "staged" and torch.cuda.is_available()
 
 
+def without_tf32() -> None:
+    """Let PyTorch's GPU operators compute in float32, by the fastest method of cuDNN."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+
+
 def threads() -> int:
     """Return the number of threads that PyTorch computes with."""
     return int(torch.get_num_threads())
@@ -49,8 +55,7 @@ def sides(case: Case) -> dict[str, Side]:
     """Return both sides of a case."""
     work, there = case.work, on_gpu()
     if there:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cudnn.benchmark = True
+        without_tf32()
     inputs, arrays = operands(work)
     place = "cuda" if there else "cpu"
     found = {layout: _native(work, inputs, arrays, layout, place) for layout in layouts(work)}

@@ -38,6 +38,7 @@ class Binding:
     def __init__(self, context: Context, compiled: Any, read: Mapping[str, int], stays: Collection[str]) -> None:
         self._ffi, self._copies, self._arrays = context.ffi, compiled.copies, arrays_of(context)
         self._may_hold = context.device.host_access == "staged"
+        self.compiled = compiled  # a context counts the runs of graphs that exist
         self.plan, self._constants = compiled.prepared(compiled.graph.outputs)
         places = {argument.name: i for i, argument in enumerate(self.plan.arguments)}
         self._inputs = [(name, read[name], places[name]) for name in read if name in places]

@@ -13,8 +13,17 @@ class TorchPlugin(Plugin):
     name = "torch"
 
     def peers(self) -> Sequence[Peer]:
-        variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-        return [Peer("torch", "torch", "clgraft.plugins.torch.bench_operators", thread_variables=variables)]
+        return [
+            Peer(
+                "torch",
+                "torch",
+                "clgraft.plugins.torch.bench_operators",
+                ("alexnet", "resnet18", "resnet50", "vgg16", "mobilenet", "mobilenetv2"),
+                "clgraft.plugins.torch.bench_nets",
+                "torchvision",
+                thread_variables=("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+            )
+        ]
 
 
 PLUGIN = TorchPlugin()

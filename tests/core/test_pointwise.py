@@ -305,6 +305,32 @@ def test_wrong_texts_are_named(text: str, part: str) -> None:
     assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "positive"),
+    [
+        ("x0[9] x1[9] : y0 = x0 > 0 ? x1 : 0;", ()),
+        ("x0[900] : y0 = log(x0);", (0,)),
+        ("x0[8,90] x1[8,1] x2[90] scalars{eps} : y0 = x0 * rsqrt(x1 + eps) + x2;", (1,)),
+        ("x0[900] x1[900] : y0 = sqrt(x0) * pow(x1, 1.5);", (0, 1)),
+        ("x0[900] x1[900] y0=sum[0] y1=sum[0] : y0 = x1 * acos(x0); y1 = atanh(x0);", (0,)),
+    ],
+)
+def test_samples_have_finite_results(text: str, positive: tuple[int, ...]) -> None:
+    """Inputs of roots and logarithms are positive, and the others normal numbers."""
+    problem = core.parse(f"pointwise {text}")
+    sample = problem.sample(np.random.default_rng(5))
+    assert all(np.isfinite(value).all() for value in problem.reference(sample).values())
+    assert tuple(i for i in range(len(problem.inputs)) if (sample[f"x{i}"] > 0).all()) == positive
+    plain = PointwiseProblem(problem.inputs, "y0 = " + " + ".join(f"x{i}" for i in range(len(problem.inputs))))
+    usual = plain.sample(np.random.default_rng(5))
+    assert positive or all(np.array_equal(usual[name], value) for name, value in sample.items())
+
+
+def test_samples_where_nothing_helps_are_normal_numbers() -> None:
+    sample = core.parse("pointwise x0[900] : y0 = x0 > 1 ? x0 : NAN;").sample(np.random.default_rng(5))
+    assert (sample["x0"] < 0).any()
+
+
 def test_kernels_are_shared_between_shapes() -> None:
     context = core.context()
     for size in (1000, 1003):

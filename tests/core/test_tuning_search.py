@@ -197,7 +197,9 @@ def test_one_implementation_without_settings_is_not_searched(monkeypatch):
         "pool forward lp2 n2 c3 ih9 iw11 kh3 kw3 sh2 sw2",
         "batchnorm backward_training n2 c3 s15",
         "batchnorm update_statistics n2 c3 s15",
+        "batchnorm forward_training n4 c16 s1024 relu_keep_nan",
         "pointwise x0[3,7] scalars{slope} y0[3,1]=sum[1] : y0 = x0 * slope;",
+        "pointwise x0[3,700] x1[3,1] scalars{eps} : y0 = x0 / sqrt(x1 + eps); y1 = log(x1);",
     ],
 )
 def test_every_kind_can_be_judged(context, text):
@@ -215,6 +217,18 @@ def test_every_kind_can_be_judged(context, text):
             assert not trial.error(results) <= 1
             array.flat[largest] = kept
     assert trial.error(results) <= 1
+
+
+def test_values_that_are_not_finite_have_to_be_the_same(context):
+    trial = Trial(core.parse("pointwise x0[64] x1[64] : y0 = x0 > 0 ? log(x0 - x1) : -INFINITY;"), context)
+    exact = trial.exact["y0"]
+    assert np.isnan(exact).any() and np.isinf(exact).any() and np.isfinite(exact).any()
+    assert trial.error({"y0": exact.astype(np.float32)}) <= 1
+    for bad in (np.isnan(exact), np.isinf(exact), np.isfinite(exact)):
+        for value in (0.0, np.inf, np.nan):
+            result = exact.copy()
+            result[bad] = value
+            assert (np.isnan(exact[bad]).all() and np.isnan(value)) or not trial.error({"y0": result}) <= 1
 
 
 def test_a_timing_names_its_spread():

@@ -364,6 +364,16 @@ def test_floors_of_nets_are_printed():
     assert cells + ", floor 600 ms (75%) |" in report.markdown([results([net])])
 
 
+def test_every_way_of_a_peer_is_printed():
+    net = Row("nets", "net", "t", "net", "inference", "torch", 3.0, 2.0, layout="compiled", frozen=1.0)
+    net = replace(net, ways={"eager": 4.0, "compiled": 3.0})
+    assert "  compiled  eager  4000.000  2.00x  frozen  1000.000  3.00x" in report.line(net)
+    assert "| 3000 ms (compiled), 2000 ms, 1.50x; eager 4000 ms, 2.00x | frozen 1000 ms, 3.00x |" in report.markdown(
+        [results([net])]
+    )
+    assert "faster layout" not in report.markdown([results([net])])
+
+
 def test_floors_are_kept(tmp_path, capfd):
     figures = tmp_path / "figures.json"
     text = "conv forward n1 ic16 ih8 iw8 oc32 kh1 kw1"

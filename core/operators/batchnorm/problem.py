@@ -147,6 +147,15 @@ class BatchNormProblem(Problem):
         kept = {a.name: results[a.name].astype(a.dtype) for a in self.arguments() if a.name in results}
         return {name: kept.get(name, value) for name, value in given.items()}
 
+    def determined(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return one offset in place of shift and offset: any shift serves."""
+        found = dict(results)
+        if "shift" in found:
+            shift, scale, offset = (np.asarray(found[name], np.float64) for name in ("shift", "scale", "offset"))
+            del found["shift"]
+            found["offset"] = offset - shift * scale
+        return found
+
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None
     ) -> dict[str, np.ndarray]:

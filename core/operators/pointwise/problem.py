@@ -26,7 +26,8 @@ from clgraft.core.operators.pointwise.expression import (
 from clgraft.core.operators.pointwise.loop import Fold
 from clgraft.core.operators.pointwise.reduction import Reduction, expect, read_fold, settled
 from clgraft.core.operators.pointwise.reference import evaluate
-from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem, reads_as_number
+from clgraft.core.operators.pointwise.samples import intervals
+from clgraft.core.problem import DTYPE_WORDS, DTYPES, Argument, Gradient, Problem, reads_as_number, sample_argument
 from clgraft.core.problem.text import dtype_word
 
 NUMBERED = re.compile(r"[xy]\d+")
@@ -175,6 +176,18 @@ class PointwiseProblem(Problem):
         """The most values that are reduced to one."""
         reductions = (reduction for reduction in self.reductions if reduction is not None)
         return max((math.prod(self.common_shape[axis] for axis in r.axes) for r in reductions), default=1)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        chosen = {f"x{i}": interval for i, interval in enumerate(intervals(self))}
+        given = {}
+        for a in self.arguments():
+            interval = chosen.get(a.name)
+            if interval is not None:
+                low, high = interval
+                given[a.name] = rng.uniform(low, high, a.shape).astype(a.dtype)
+            elif a.role != "out":
+                given[a.name] = sample_argument(a, rng)
+        return given
 
     def reference(
         self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float] | None = None

@@ -141,10 +141,7 @@ def _measure(options: argparse.Namespace) -> Results:
     if wanted and not work:
         raise PluginError(f"[bench] got --only {options.only}, expected a part of the name of a case of {wanted}")
     known = peers.known()
-    nets = {net for name in names for net in known[name].nets}
-    unknown = sorted(set(options.nets or ()) - nets)
-    if unknown:
-        raise PluginError(f"[bench] got nets {unknown}, expected some of {sorted(nets)}, nets of the peers {names}")
+    nets = _nets(names, options.nets or ())
     context = core.context(options.device)
     found = peaks.measure(context)
     results = Results(
@@ -159,7 +156,7 @@ def _measure(options: argparse.Namespace) -> Results:
     shared = [case for case in work if not isinstance(case, LoneCase)]
     jobs = []
     for name in names:
-        own = [(net, batch) for net in options.nets or () if net in known[name].nets for batch in options.batch or [8]]
+        own = [(net, batch) for net in nets[name] for batch in options.batch or [8]]
         if shared or own:
             jobs.append((name, shared, own))
     total = sum(len(cases) + len(own) for _, cases, own in jobs) + len(work) - len(shared)
@@ -172,6 +169,29 @@ def _measure(options: argparse.Namespace) -> Results:
     results.drift = found.change(peaks.measure(context))
     report.print_sums(results, sys.stdout)
     return results
+
+
+def _nets(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Return which of the wanted nets each peer measures; say where one cannot because a package is missing.
+
+    Raises
+    ------
+    PluginError
+        If no peer has one of them.
+    """
+    known = peers.known()
+    lacking = {name: package for name in names if (package := peers.lacks(known[name]))}
+    reasons = [f"those of {name} need {package}, which is not installed" for name, package in lacking.items()]
+    here = {name: known[name].nets if name not in lacking else () for name in names}
+    every = {net for nets in here.values() for net in nets}
+    unknown = sorted(set(wanted) - every)
+    if unknown:
+        said = "; ".join([f"got nets {unknown}, expected some of {sorted(every)}, nets of the peers {names}", *reasons])
+        raise PluginError(f"[bench] {said}")
+    if wanted:
+        for reason in reasons:
+            print(f"not measured: nets: {reason}", file=sys.stderr, flush=True)
+    return {name: [net for net in wanted if net in nets] for name, nets in here.items()}
 
 
 class _Run:

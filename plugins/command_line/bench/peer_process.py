@@ -18,10 +18,11 @@ from typing import Any
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import child
-from clgraft.plugins.command_line.bench import peaks, peer_threads, peers
+from clgraft.plugins.command_line.bench import operators, peaks, peer_threads, peers
 from clgraft.plugins.command_line.bench.cases import Case, case
 from clgraft.plugins.command_line.bench.named import OWN, LoneCase
 from clgraft.plugins.command_line.bench.peer_threads import Choice, Threads, Trial
+from clgraft.plugins.command_line.bench.results import Row
 from clgraft.plugins.plugin import REPORTED, PluginError
 
 CHOSEN = "CLGRAFT_CHOSEN_THREADS"  # a restarted program finds the choice in this variable
@@ -103,7 +104,6 @@ def work(
     not have; ``done``.
     """
     from clgraft import core
-    from clgraft.plugins.command_line.bench import operators
 
     core.context()  # before the peer: a CPU driver cannot be loaded after OpenVINO, whose TBB is another version
     if ceilings:
@@ -111,20 +111,23 @@ def work(
     if trial:
         yield {"trial": peer_threads.tried(peers.known()[peer])}
     elif peer:
-        yield {"peer": {"threads": _read_back(peer), "version": peers.describe(peer), "mode": peers.mode(peer)}}
+        mode = peers.mode(peer, bool(cases), bool(nets))
+        yield {"peer": {"threads": _read_back(peer), "version": peers.describe(peer), "mode": mode}}
     for index, (set_name, name, text, lone) in enumerate(cases):
         one = LoneCase(OWN, name, text, case("", name, text).work) if lone else case(set_name, name, text)
         yield {"doing": f"{name} against {peer}" if peer else name}
         for row in operators.measure(one, peer, seconds) if peer else operators.alone(one, seconds):
-            if isinstance(row, operators.Missing):
-                yield {"missing": str(row), **({} if row.served else {"unserved": index})}
-            else:
-                yield {"row": dataclasses.asdict(row)}
+            yield {**_message(row), **({} if getattr(row, "served", True) else {"unserved": index})}
     for net, batch in nets:
         yield {"doing": f"{net} batch {batch} against {peer}"}
         for row in importlib.import_module(peers.known()[peer].nets_module).measure([net], [batch], 20 * seconds):
-            yield {"row": dataclasses.asdict(row)}
+            yield _message(row)
     yield {"done": True}
+
+
+def _message(row: Row | operators.Missing) -> dict[str, Any]:
+    """Return the message of a row, or of why there is none."""
+    return {"missing": str(row)} if isinstance(row, operators.Missing) else {"row": dataclasses.asdict(row)}
 
 
 def _read_back(peer: str) -> int:

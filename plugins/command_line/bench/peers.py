@@ -82,9 +82,18 @@ def sides(peer: str, case: Case) -> dict[str, Side]:
     return found
 
 
-def mode(peer: str) -> str:
-    """Return how a peer's operators are called, in words."""
-    return str(getattr(importlib.import_module(known()[peer].operators), "MODE", ""))
+def mode(peer: str, operators: bool = True, nets: bool = False) -> str:
+    """Return how a peer's operators, or nets, are called, in words."""
+    found = known()[peer]
+    own = getattr(importlib.import_module(found.nets_module), "MODE", "") if nets else ""
+    called = getattr(importlib.import_module(found.operators), "MODE", "") if operators or not own else ""
+    return "; ".join(filter(None, (str(called), str(own))))
+
+
+def lacks(peer: Peer) -> str:
+    """Return the package that a peer's nets need and that is not installed; empty where there is none."""
+    package = peer.nets_package
+    return package if package and not importlib.util.find_spec(package) else ""
 
 
 def net_batches(names: Sequence[str], batches: Sequence[int], nets: Collection[str]) -> Iterator[tuple[str, int]]:

@@ -40,6 +40,9 @@ def line(row: Row) -> str:
         text += f" {floor:>9} {share:>6}"
     if row.layout:
         text += f"  {row.layout}"
+    for way, seconds in row.ways.items():
+        if way != row.layout:
+            text += f"  {way} {seconds * 1e3:9.3f} {seconds / row.ours:5.2f}x"
     for name, seconds, floor in (
         ("with regions", row.regions, row.regions_floor),
         ("frozen", row.frozen, row.frozen_floor),
@@ -119,7 +122,7 @@ def _where(run: Results, runs: Sequence[Results]) -> str:
 def _layouts(runs: Sequence[Results]) -> list[str]:
     """Return a sentence for each peer of several layouts: in how many rows which of them was the faster."""
     counts: dict[str, Counter[str]] = {}
-    for row in (row for run in runs for row in run.rows if row.layout):
+    for row in (row for run in runs for row in run.rows if row.layout and row.group in GROUPS):
         counts.setdefault(row.peer, Counter())[row.layout] += 1
     return [
         f"Each row takes the faster layout of {peer}: "
@@ -197,12 +200,17 @@ def _net_cells(row: Row | None) -> tuple[str, str]:
     """Return the cells of a whole net: layer by layer, and with regions, also with frozen parameters."""
     if row is None:
         return "-", "-"
-    layers = f"{row.native * 1e3:.0f} ms, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x" + _reached(row.ours, row.floor)
-    regions = "-"
-    if row.regions:
-        regions = f"{row.regions * 1e3:.0f} ms, {row.native / row.regions:.2f}x"
-        regions += _reached(row.regions, row.regions_floor)
-    if row.frozen:
-        regions += f"; frozen {row.frozen * 1e3:.0f} ms, {row.native / row.frozen:.2f}x"
-        regions += _reached(row.frozen, row.frozen_floor)
-    return layers, regions
+    native = f"{row.native * 1e3:.0f} ms" + f" ({row.layout})" * bool(row.layout)
+    layers = f"{native}, {row.ours * 1e3:.0f} ms, {row.ratio:.2f}x" + _reached(row.ours, row.floor)
+    layers += "".join(
+        f"; {way} {seconds * 1e3:.0f} ms, {seconds / row.ours:.2f}x"
+        for way, seconds in row.ways.items()
+        if way != row.layout
+    )
+    sides = (("", row.regions, row.regions_floor), ("frozen ", row.frozen, row.frozen_floor))
+    found = [
+        f"{name}{seconds * 1e3:.0f} ms, {row.native / seconds:.2f}x" + _reached(seconds, floor)
+        for name, seconds, floor in sides
+        if seconds
+    ]
+    return layers, "; ".join(found) or "-"

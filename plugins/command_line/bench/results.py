@@ -37,7 +37,9 @@ class Row:
     difference : float
         Relative difference between both sides' results.
     layout : str
-        The peer's faster layout, where it has several.
+        The peer's faster layout, where it has several; of whole nets the fastest of `ways`.
+    ways : dict of str to float
+        Median seconds of a whole net in each way in which the peer runs it, where there are several.
     regions : float
         Median seconds of a whole net with regions; 0 where there are none.
     frozen : float
@@ -68,6 +70,7 @@ class Row:
     regions_floor: float = 0.0
     frozen_floor: float = 0.0
     uncounted: int = 0
+    ways: dict[str, float] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:

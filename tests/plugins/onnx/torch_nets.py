@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-# A torchvision that was built for CUDA loads no operators of its own next to a torch for CPUs; its module wants them.
-# Next to a torch for CUDA it does, and refuses those that are there.
-OPERATORS = (
-    *("roi_align", "_roi_align_backward", "ps_roi_align", "_ps_roi_align_backward", "roi_pool", "_roi_pool_backward"),
-    *("ps_roi_pool", "_ps_roi_pool_backward", "qroi_align", "qnms", "deform_conv2d", "_deform_conv2d_backward"),
-    "box_iou_rotated",
-)
+from clgraft.plugins.torch.bench_models import of_torchvision
+
 SIZES = {"inception_v3": 128, "alexnet": 224, "vgg16": 224}  # pixels; others have 64
 NETS = (
     *("alexnet", "vgg16", "resnet18", "resnext50_32x4d", "wide_resnet50_2", "efficientnet_b0", "efficientnet_b4"),
@@ -55,21 +48,6 @@ class UNet(nn.Module):
         return self.last(self.up[1](torch.cat([a, self.smooth(d)], 1)))
 
 
-@cache
-def torchvision() -> Any:
-    """Return torchvision, after the operators that its module wants are declared."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    for name in ("nms", *OPERATORS) if torch.version.cuda is None else ():
-        with contextlib.suppress(RuntimeError):  # there already
-            library.define(f"{name}{signature}")
-    torchvision.library = library  # type: ignore[attr-defined]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torchvision as module
-    return module
-
-
 def build(name: str) -> nn.Module:
     """Return a net for inference, with random weights and statistics that are not trivial."""
     torch.manual_seed(1)
@@ -79,7 +57,7 @@ def build(name: str) -> nn.Module:
         more = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
         if name == "vit_b_16":
             more = {"image_size": 64}
-        net = getattr(torchvision().models, name)(weights=None, **more)
+        net = of_torchvision(name, **more)
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
