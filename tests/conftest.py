@@ -30,10 +30,10 @@ def pytest_addoption(parser) -> None:
     )
     parser.addoption(
         "--caffe-layers",
-        choices=("python", "types", "replaced"),
+        choices=("python", "types", "replaced", "none"),
         default="python",
         help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
-        "C++ layers, or Caffe's types with C++ layers in their place",
+        "C++ layers, Caffe's types with C++ layers in their place, or none: only the tests of nets and swaps",
     )
     parser.addoption(
         "--mxnet-models",
