@@ -1,8 +1,8 @@
-"""Every problem of the sets with every algorithm that serves it, on random data: for checks of the runs themselves."""
+"""Every problem of the sets by every implementation that serves it: plans, and what holds for all of their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from clgraft import core
 from clgraft.core.errors import ClgraftError
 from clgraft.core.planning.implementation import implementations
 from clgraft.core.problem import kinds
+from clgraft.core.session.context import Context
+from clgraft.core.tuning.trial import ROUNDING, Trial
 from tests.problem_sets import FOLDER, problem_lines
 
 SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
@@ -27,8 +29,33 @@ def in_directions(text: str) -> Iterator[core.Problem]:
             continue
 
 
+def nelements(problem: core.Problem) -> int:
+    """Return the number of elements of all arguments together."""
+    return sum(argument.size for argument in problem.arguments())
+
+
+def problems(name: str, largest: int) -> Iterator[core.Problem]:
+    """Yield the problems of a set that the device serves and that have no more than so many elements."""
+    has_fp64 = core.context().device.has_fp64
+    for text in problem_lines(name).values():
+        for problem in in_directions(text):
+            if (problem.dtype != "float64" or has_fp64) and nelements(problem) <= largest:
+                yield problem
+
+
+def served_by(problem: core.Problem, for_gpus: bool | None = None, context: Context | None = None) -> list[str]:
+    """Return the names of the implementations that serve a problem; with `for_gpus` those for GPUs, or the others."""
+    context = context or core.context()
+    return [
+        implementation.NAME
+        for implementation in implementations(problem)
+        if for_gpus in (None, getattr(implementation, "FOR_GPUS", False))
+        and context.serves(problem, implementation.NAME)
+    ]
+
+
 def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Plan]:
-    """Yield plans, one for each algorithm that does not decline.
+    """Yield plans, one for each implementation that does not decline.
 
     Parameters
     ----------
@@ -40,22 +67,14 @@ def plans(sets: Sequence[str], largest: int, every: int = 1) -> Iterator[core.Pl
         Take only every so many-th problem.
     """
     context = core.context()
-    count = 0
-    for name in sets:
-        for text in problem_lines(name).values():
-            for problem in in_directions(text):
-                if problem.dtype == "float64" and not context.device.has_fp64:
-                    continue
-                if sum(argument.size for argument in problem.arguments()) > largest:
-                    continue
-                count += 1
-                if count % every:
-                    continue
-                for implementation in implementations(problem):
-                    try:
-                        yield context.plan(problem, implementation.NAME)
-                    except ClgraftError:  # it declines
-                        continue
+    for count, problem in enumerate((problem for name in sets for problem in problems(name, largest)), 1):
+        if count % every:
+            continue
+        for implementation in implementations(problem):
+            try:
+                yield context.plan(problem, implementation.NAME)
+            except ClgraftError:  # it declines
+                continue
 
 
 def arrays(plan: core.Plan, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -73,3 +92,76 @@ def arrays(plan: core.Plan, rng: np.random.Generator) -> dict[str, np.ndarray]:
 def run(plan: core.Plan, values: dict[str, np.ndarray]) -> None:
     """Run with all scalars a half."""
     plan.run(dict.fromkeys(plan.scalars, 0.5), **values)
+
+
+class Check:
+    """A problem with inputs on which it is meaningful, and its results in float64."""
+
+    def __init__(self, problem: core.Problem) -> None:
+        self.trial = Trial(problem, core.context())
+        self._unusual = {name: ~np.isfinite(exact) for name, exact in self.trial.exact.items()}
+        self._unusual_exact = {name: self.trial.exact[name][where] for name, where in self._unusual.items()}
+        self.trial.exact = {name: np.where(self._unusual[name], 0, exact) for name, exact in self.trial.exact.items()}
+
+    def run(self, plan: core.Plan, **requests: np.ndarray | core.accumulate | None) -> dict[str, np.ndarray]:
+        """Run a plan and return the results by name; outputs for which nothing else is given begin as NaN."""
+        results, given = {}, {}
+        for argument in plan.arguments:
+            if argument.role == "in":
+                given[argument.name] = self.trial.inputs[argument.name]
+                continue
+            if argument.role == "out":
+                start = np.full(argument.shape, np.nan if np.dtype(argument.dtype).kind == "f" else 77, argument.dtype)
+            else:
+                start = self.trial.inputs[argument.name].copy()
+            given[argument.name] = requests.get(argument.name, start)
+            if isinstance(given[argument.name], np.ndarray):
+                results[argument.name] = given[argument.name]
+        plan.run(self.trial.scalars, **given)
+        return results
+
+    def expect_right(self, plan: core.Plan, results: dict[str, np.ndarray]) -> None:
+        """Hold results to the bound that tuning holds candidates to; what is not finite must be the same."""
+        usual = {}
+        for name, where in self._unusual.items():
+            found = results[name][where].astype(np.float64)
+            assert np.array_equal(found, self._unusual_exact[name], equal_nan=True), f"{plan}: {name}"
+            usual[name] = np.where(where, 0, results[name])
+        error = self.trial.error(usual)
+        assert error <= 1, f"{plan}: {error:.1f} times the error that is allowed"
+
+    def expect_added(self, plan: core.Plan, first: dict[str, np.ndarray]) -> None:
+        """Expect that every output can be added to."""
+        names = [a.name for a in plan.arguments if a.role == "out"]
+        rng = np.random.default_rng(1)
+        base = {name: rng.integers(-3, 4, first[name].shape).astype(first[name].dtype) for name in names}
+        sums = {name: array.copy() for name, array in base.items()}
+        self.run(plan, **{name: core.accumulate(array) for name, array in sums.items()})
+        unit = 16 * ROUNDING[plan.problem.dtype]
+        for name, array in sums.items():
+            with np.errstate(invalid="ignore"):
+                expected = first[name].astype(np.float64) + base[name]
+                allowed = unit * (3 + np.abs(np.where(np.isfinite(expected), expected, 0)).max(initial=0))
+                good = (
+                    (np.abs(array - expected) <= allowed) | (array == expected) | (np.isnan(array) & np.isnan(expected))
+                )
+            assert good.all(), f"{plan}: {name} is not added to"
+
+    def expect_alone(self, plan: core.Plan, first: dict[str, np.ndarray]) -> None:
+        """Expect the same bits of every output where the others are left out."""
+        names = [a.name for a in plan.arguments if a.role == "out"]
+        for name in names if len(names) > 1 else ():
+            alone = self.run(plan, **{other: None for other in names if other != name})
+            assert alone[name].tobytes() == first[name].tobytes(), f"{plan}: {name} alone"
+
+
+def expect_all_of(plan: core.Plan, poison: Callable[[], None], check: Check | None = None) -> None:
+    """Expect right results of a plan, the same bits of a second run with another workspace, added and alone."""
+    check = check or Check(plan.problem)
+    first = check.run(plan)
+    check.expect_right(plan, first)
+    poison()
+    for name, result in check.run(plan).items():
+        assert result.tobytes() == first[name].tobytes(), f"{plan}: {name} of a second run"
+    check.expect_added(plan, first)
+    check.expect_alone(plan, first)
