@@ -147,6 +147,39 @@ RULES = (
 )
 
 
+# tests whose parameters are seeds of random problems, symbols or nets: any share of them is of the same kind
+RANDOM = (
+    rule("core/*.py", "test_random_*"),
+    rule("caffe_layers/test_generated_nets.py", "*compute_the_same"),
+    rule("mxnet_ops/test_random_symbols.py", "test_what_*"),
+)
+
+
+def _named(item: Any) -> tuple[str, str]:
+    """Return a test's file below tests/, empty elsewhere, and its function."""
+    file = Path(item.path).resolve()
+    name = file.relative_to(HERE).as_posix() if HERE in file.parents else ""
+    return name, getattr(item, "originalname", None) or item.name
+
+
+def beyond_share(items: Iterable[Any], every: int) -> list[Any]:
+    """Return the random tests that are left out where only every so many-th of each function runs.
+
+    Parameters
+    ----------
+    items : iterable of pytest.Item
+        In the order of their collection; those of `make test` all run.
+    every : int
+    """
+    left, seen = [], Counter()
+    for item in items:
+        if item.get_closest_marker(MARK) and any(each.fits(*_named(item)) for each in RANDOM):
+            seen[_named(item)] += 1
+            if seen[_named(item)] % every:
+                left.append(item)
+    return left
+
+
 def exhaustive(items: Iterable[Any]) -> list[Any]:
     """Return the tests that the rules leave to `make test-all`.
 
@@ -157,10 +190,9 @@ def exhaustive(items: Iterable[Any]) -> list[Any]:
     """
     left, seen = [], Counter()
     for item in items:
-        file = Path(item.path).resolve()
-        if HERE not in file.parents:
+        name, function = _named(item)
+        if not name:
             continue
-        name, function = file.relative_to(HERE).as_posix(), getattr(item, "originalname", None) or item.name
         parameters = item.callspec.id if hasattr(item, "callspec") else ""
         found = next((rule for rule in RULES if rule.fits(name, function)), Rule("*"))
         fits = any(fnmatchcase(parameters, pattern) for pattern in found.keep)
