@@ -70,7 +70,7 @@ kernel void choose_boxes(CONST_TENSOR(boxes), CONST_TENSOR(scores), TENSOR_OF(uc
     (OPEN(counts))[line] = number;
 }
 
-// One work-item: rows of (image, class, box), without gaps; zeros behind them.
+// One work-item: rows of (image, class, box), without gaps; zeros behind them. A result that nobody wants is no memory.
 kernel void join_boxes(TENSOR_OF(const int, chosen), TENSOR_OF(const int, counts), TENSOR_OF(int, index), TENSOR_OF(int, count),
                        const int accumulate_index, const int accumulate_count, const int lines, const int classes,
                        const int most) {
@@ -80,9 +80,10 @@ kernel void join_boxes(TENSOR_OF(const int, chosen), TENSOR_OF(const int, counts
     for (int line = 0; line < lines; line++)
         for (int i = 0; i < numbers[line]; i++, row++) {
             const int found[3] = {line / classes, line % classes, choice[(ulong)line * most + i]};
-            for (int k = 0; k < 3; k++) rows[3 * row + k] = accumulate_index ? rows[3 * row + k] + found[k] : found[k];
+            for (int k = 0; k < 3 && rows; k++)
+                rows[3 * row + k] = accumulate_index ? rows[3 * row + k] + found[k] : found[k];
         }
     global int *total = OPEN(count);
-    *total = accumulate_count ? *total + (int)row : (int)row;
-    for (ulong at = 3 * row; at < 3 * (ulong)lines * most && !accumulate_index; at++) rows[at] = 0;
+    if (total) *total = accumulate_count ? *total + (int)row : (int)row;
+    for (ulong at = 3 * row; at < 3 * (ulong)lines * most && rows && !accumulate_index; at++) rows[at] = 0;
 }

@@ -14,6 +14,7 @@ from clgraft.core.session.context import Context
 from clgraft.core.tuning.trial import ROUNDING, Trial
 from tests.problem_sets import FOLDER, problem_lines
 
+NEVER_ADDED = (("crossentropy", "counts"),)  # counts that are overwritten in any case
 SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 
 
@@ -132,7 +133,7 @@ class Check:
 
     def expect_added(self, plan: core.Plan, first: dict[str, np.ndarray]) -> None:
         """Expect that every output can be added to."""
-        names = [a.name for a in plan.arguments if a.role == "out"]
+        names = [a.name for a in plan.arguments if a.role == "out" and (plan.problem.kind, a.name) not in NEVER_ADDED]
         rng = np.random.default_rng(1)
         base = {name: rng.integers(-3, 4, first[name].shape).astype(first[name].dtype) for name in names}
         sums = {name: array.copy() for name, array in base.items()}
