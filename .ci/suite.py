@@ -84,6 +84,7 @@ def run(path: Path, seconds: float, command: list[str]) -> recorded.State:
 
 
 def main(path: Path, seconds: float, command: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the command ends, too
     watch, began = Watch(), time.monotonic()
     watch.start()
     state = run(path, seconds, command)

@@ -6,6 +6,7 @@ holds from earlier runs; every output can be added to, and be computed alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -26,12 +27,14 @@ KINDS_OF_GENERATED_KERNELS = (
 NAMED = {f"{name}-{label}": text for name in SETS for label, text in problem_lines(name).items()}
 
 
-def cases(kinds: Sequence[str] = ()) -> Iterator[pytest.param]:
-    """Yield all problems, or those of some kinds."""
+def cases(kinds: Sequence[str] = (), largest: float = math.inf) -> Iterator[pytest.param]:
+    """Yield all problems, or those of some kinds that have no more than so many elements."""
     for name, text in NAMED.items():
         if kinds and text.split()[0] not in kinds:
             continue
         for problem in in_directions(text):
+            if nelements(problem) > largest:
+                continue
             direction = getattr(problem, "direction", "")
             yield pytest.param(problem, id="-".join(filter(None, (name, direction))))
 
@@ -64,7 +67,7 @@ def test_matches_float64(problem: core.Problem, poison: Callable[[], None]) -> N
         expect_all_of(core.context().plan(problem, algorithm), poison, check)
 
 
-@pytest.mark.parametrize("problem", cases(KINDS_WITH_KERNELS_FOR_GPUS))
+@pytest.mark.parametrize("problem", cases(KINDS_WITH_KERNELS_FOR_GPUS, 40_000))
 def test_kernels_for_gpus(problem: core.Problem, poison: Callable[[], None]) -> None:
     """On every device, since most of them run on every device."""
     expect_possible(problem)

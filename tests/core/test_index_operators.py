@@ -21,8 +21,11 @@ def test_equal_elements_have_an_order(name: str, machine: str) -> None:
     exact = problem.reference(given)
     with planning_for(machine) as context:
         outputs = {a.name: np.full(a.shape, 77, a.dtype) for a in problem.arguments() if a.role == "out"}
-        for found, array in run(context, problem, {**given, **outputs}, problem.trial_scalars()).items():
+        for found, array in run(context, problem, {**given, **outputs}).items():
             np.testing.assert_array_equal(array, exact[found].astype(array.dtype), str(problem))
+        context.plan(problem).run(**given, **{found: core.accumulate(array) for found, array in outputs.items()})
+        for found, array in outputs.items():
+            np.testing.assert_array_equal(array, 2 * exact[found].astype(array.dtype), str(problem))
 
 
 def test_an_index_outside_reads_nothing_and_changes_nothing() -> None:
