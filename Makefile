@@ -50,7 +50,7 @@ demo: install
 test test-all: export POCL_AFFINITY ?= 0
 test test-all: export CLGRAFT_BUILD_PROCESSES ?= 0
 test: install
-	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests -m "not exhaustive" --numprocesses 2 --dist worksteal --max-worker-restart 0 $(PYTEST_ARGS)
 
 test-all: install
 	$(BIN)/python -m pytest tests $(PYTEST_ARGS)

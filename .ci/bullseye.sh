@@ -63,12 +63,18 @@ chroot "$dir" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-
     --root-user-action ignore --editable /clgraft
 
 if [ $# -gt 0 ]; then
+    # Results go to the tree's own build folder, and programs that one of the machine's Pythons has compiled serve here, too.
+    cache=${CLGRAFT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/clgraft}
+    for kept in programs pocl; do mkdir -p "$cache/$kept" "$dir/root/.cache/clgraft/$kept"; done
+    mkdir -p "$tree/build" "$dir/clgraft/build"
     # The mounts belong to this command and disappear when it ends.
     exec unshare --mount -- bash -c '
-        dir=$1; shift
+        dir=$1 tree=$2 cache=$3; shift 3
         mount -t proc proc "$dir/proc"
         mount --rbind /dev "$dir/dev"
         mount --rbind /sys "$dir/sys"
+        mount --bind "$tree/build" "$dir/clgraft/build"
+        for kept in programs pocl; do mount --bind "$cache/$kept" "$dir/root/.cache/clgraft/$kept"; done
         exec chroot "$dir" /usr/bin/env -C /clgraft PATH=/opt/venv/bin:/usr/bin:/bin VIRTUAL_ENV=/opt/venv HOME=/root \
-            CLGRAFT_DEVICE="${CLGRAFT_DEVICE:-}" "$@"' bash "$dir" "$@"
+            CLGRAFT_DEVICE="${CLGRAFT_DEVICE:-}" "$@"' bash "$dir" "$tree" "$cache" "$@"
 fi

@@ -30,15 +30,23 @@ def pytest_addoption(parser) -> None:
     )
     parser.addoption(
         "--caffe-layers",
-        choices=("python", "types", "replaced"),
+        choices=("python", "types", "replaced", "none"),
         default="python",
         help="which of clgraft's layers Caffe's tests compare with Caffe's own: Python layers (default), the types of "
-        "C++ layers, or Caffe's types with C++ layers in their place",
+        "C++ layers, Caffe's types with C++ layers in their place, or none: only the tests of nets and swaps",
     )
     parser.addoption(
         "--mxnet-models",
         metavar="FOLDER",
         help="where tests.plugins.onnx.mxnet_exports has written nets of MXNet as ONNX files",
+    )
+
+    parser.addoption(
+        "--random",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of tests of random problems, symbols and nets run every N-th, and those of `make test`; by default all",
     )
 
 
@@ -58,10 +66,14 @@ def pytest_report_header(config) -> list[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items) -> None:
-    """Mark what `make test` leaves to `make test-all`."""
+def pytest_collection_modifyitems(config, items) -> None:
+    """Mark what `make test` leaves to `make test-all`, and leave out random tests beyond the wanted share."""
     for item in everyday.exhaustive(items):
         item.add_marker(everyday.MARK)
+    left = set(everyday.beyond_share(items, config.getoption("random")))
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from tests import everyday
+from tests.core.every_run import SETS
 from tests.folders import ROOT
 
 FOLDERS = ("abi", "caffe_layers", "core", "mxnet_ops", "plugins")
@@ -62,13 +63,14 @@ def test_every_part_is_covered(folder: str) -> None:
 
 
 def test_every_operator_is_covered() -> None:
-    """Every test of tests/core that compares an operator with float64 keeps some of its named problems."""
-    chosen = {function(name) for name, daily in selection().items() if daily}
-    compared = {
-        name.split("[")[0] for name in selection() if re.search(r"/core/.*::test_(matches_float64|is_exact)", name)
-    }
-    assert len(compared) >= 14
-    assert compared <= chosen, compared - chosen
+    """`make test` runs every implementation, and keeps some problems of each test that compares with float64."""
+    chosen = [name for name, daily in selection().items() if daily]
+    sets = {name for name in selection() if "::test_each_implementation_serves_a_set[" in name}
+    assert len(sets) == len(SETS) and sets <= set(chosen)
+    functions = {function(name) for name in chosen}
+    compared = {function(name) for name in selection() if re.search(r"/core/.*::test_(matches_float64|is_exact)", name)}
+    assert len(compared) >= 12
+    assert compared <= functions, compared - functions
 
 
 def test_every_rule_is_about_a_test() -> None:

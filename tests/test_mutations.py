@@ -7,19 +7,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from clgraft.core.planning.device import POCL
 from clgraft.core.runtime import sources
 from tests import mutant
 from tests.folders import python_path
 
 TESTS = Path(__file__).parent
-CONV_CPU = "core/test_conv_cpu.py::test_matches_float64[plain-3x3-bias-%s]"
+EVERY_RUN = "core/test_every_run.py::test_matches_float64[%s]"
+CONV_CPU = EVERY_RUN % "conv-plain-3x3-bias-%s"
 CONV_GPU = "core/test_conv_gpu_gemm.py::test_matches_float64[plain-3x3-bias-%s]"
-DENSE = "core/test_dense.py::test_matches_float64[%s-this one]"
-DIRECT = "core/test_conv_direct.py::test_matches_float64[3x3-stride-2-%s]"
+DENSE = EVERY_RUN % "dense-%s"
+DIRECT = EVERY_RUN % "conv-3x3-stride-2-%s"
+
+QUICK: dict[str, str] = {}  # variables of the environment of tests on kernels with a fault
 
 # kernel file, what stands there, what is planted, the test that must notice
 FAULTS = {
@@ -45,19 +50,19 @@ FAULTS = {
         "conv/gemm_cpu/phases.cl",
         "low.odd = b.lo;",
         "low.odd = a.lo;",
-        "core/test_conv_cpu.py::test_matches_float64[3x3-stride-2-backward_data]",
+        EVERY_RUN % "conv-3x3-stride-2-backward_data",
     ),
     "accumulation of phases overwrites": (
         "conv/gemm_cpu/phases.cl",
         "piece.length, add)",
         "piece.length, false)",
-        "core/test_conv_cpu.py::test_matches_float64[3x3-stride-2-backward_data]",
+        EVERY_RUN % "conv-3x3-stride-2-backward_data",
     ),
     "accumulation in place overwrites": (
         "conv/gemm_cpu/gemm_in_place.cl",
         "const bool add = accumulate || from;",
         "const bool add = from;",
-        "core/test_conv_cpu.py::test_matches_float64[1x1-forward]",
+        EVERY_RUN % "conv-1x1-forward",
     ),
     "a tile of two images read from one": (
         "conv/gemm_cpu/gemm_in_place.cl",
@@ -147,7 +152,7 @@ FAULTS = {
         "pooling/planes.cl",
         "#define LAST_WINDOW(r) (min(((r) + ph) / sh, oh - 1))",
         "#define LAST_WINDOW(r) (min(((r) + ph) / sh + 1, oh - 1))",
-        "core/test_pooling.py::test_matches_float64[inception-branch-backward-this one]",
+        EVERY_RUN % "pooling-inception-branch-backward",
     ),
     "a kept place in the last row of equals": (
         "pooling/planes.cl",
@@ -165,13 +170,13 @@ FAULTS = {
         "batchnorm/channels_cpu.cl",
         "(lanes >= (realv)(VL - (real)((count) % VL)) ? (value) : (realv)(0))",
         "(value)",
-        "core/test_batchnorm.py::test_matches_float64[planes-7x7-this one-forward_training]",
+        EVERY_RUN % "batchnorm-planes-7x7-forward_training",
     ),
     "padding in the divisor": (
         "pooling/operators.cl",
         "return max(count_padding ?",
         "return max(true ?",
-        "core/test_pooling.py::test_matches_float64[average-count-inside-forward-this one]",
+        EVERY_RUN % "pooling-average-count-inside-forward",
     ),
     "a dense layer's bias forgotten": (
         "dense/cpu.cl",
@@ -201,7 +206,7 @@ FAULTS = {
         "deconvolution/cpu_columns.cl",
         "qh % grid.stride_h || ",
         "",
-        "core/test_deconvolution.py::test_matches_float64[twice-3x3-adj-forward]",
+        EVERY_RUN % "deconvolution-twice-3x3-adj-forward",
     ),
     "a panel's rest of the batch in the wrong lanes": (
         "common/column_blocks.cl",
@@ -213,13 +218,13 @@ FAULTS = {
         "conv/depthwise/cpu_strided.cl",
         "LOAD_REALS(line + at - grid.begin_w) + old",
         "LOAD_REALS(line + at) + old",
-        "core/test_depthwise_strided.py",
+        "core/test_every_run.py::test_each_implementation_serves_a_set[depthwise_strided]",
     ),
     "weights not flipped": (
         "conv/depthwise/cpu_rows.cl",
         "flip ? i / taps * taps + taps - 1 - i % taps : i",
         "i",
-        "core/test_depthwise.py",
+        "core/test_every_run.py::test_each_implementation_serves_a_set[depthwise]",
     ),
     "rows of overlapping blocks met twice by taps": (
         "conv/depthwise/cpu_gradients.cl",
@@ -291,7 +296,7 @@ FAULTS = {
         "common/lanes.cl",
         "#define IS_NEW ((lanes >= again) & (lanes < beyond))",
         "#define IS_NEW (lanes < beyond)",
-        "core/test_softmax.py::test_matches_float64[one-lane-over-1.0-this one]",
+        EVERY_RUN % "softmax-one-lane-over-forward",
     ),
     "an ignored label that has a gradient": (
         "crossentropy/direct.cl",
@@ -303,31 +308,31 @@ FAULTS = {
         "lrn/lrn.cl",
         "for (int j = -HALF; j <= HALF; j++) sum +=",
         "for (int j = -HALF; j < HALF; j++) sum +=",
-        "core/test_lrn.py::test_matches_float64[alexnet-this one]",
+        EVERY_RUN % "lrn-alexnet-forward",
     ),
     "scaled twice": (
         "pointwise/value.cl",
         "#define BLEND(n, old) y##n = SCALED(y##n)",
         "#define BLEND(n, old) y##n = SCALED(SCALED(y##n))",
-        "core/test_pointwise.py::test_matches_float64[factors-this one]",
+        EVERY_RUN % "pointwise-factors",
     ),
     "an update that is lost": (
         "indexing/indexing.cl",
         "lines[place] += update;",
         "lines[place] = update;",
-        "core/test_index_operators.py::test_matches_float64[indexing-scatter-add-this one]",
+        EVERY_RUN % "indexing-scatter-add",
     ),
     "equal elements in another order": (
         "ordering/topk.cl",
         "return LAST ? i > j : i < j;",
         "return LAST ? i < j : i > j;",
-        "core/test_index_operators.py::test_matches_float64[ordering-few-this one]",
+        "core/test_index_operators.py::test_equal_elements_have_an_order[few-this one]",
     ),
     "a box that overlaps stays": (
         "detection/suppression.cl",
         "common / all > most;",
         "common / all > 2 * most;",
-        "core/test_index_operators.py::test_matches_float64[detection-boxes-this one]",
+        EVERY_RUN % "detection-boxes",
     ),
     "a work-item's steps lost at the end of a row": (
         "batchnorm/steps.cl",
@@ -351,7 +356,7 @@ FAULTS = {
         "interpolation/interpolation.cl",
         "to / (2 * map.step) + 1;",
         "to / (2 * map.step);",
-        "core/test_interpolation.py::test_matches_float64[up-and-down-backward-this one]",
+        EVERY_RUN % "interpolation-up-and-down-backward",
     ),
 }
 FRAMEWORKS = {
@@ -370,9 +375,20 @@ FRAMEWORKS = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_compiler(context, tmp_path_factory) -> Iterator[None]:
+    """Compile without optimisation on PoCL, in half the time, into caches where no other test finds the programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if POCL in context.device.platform.lower():
+            for name in ("CLGRAFT_CACHE", "POCL_CACHE_DIR"):
+                patch.setitem(QUICK, name, str(tmp_path_factory.mktemp(name)))
+            patch.setitem(QUICK, "POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+        yield
+
+
 def run_on(fault: tuple[str, str, str], test: str) -> subprocess.CompletedProcess:
     """Run a test on kernels with a fault; with an empty fault, on sound ones."""
-    environment = {**os.environ, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": python_path()}
+    environment = {**os.environ, **QUICK, "CLGRAFT_TEST_FAULT": json.dumps(fault), "PYTHONPATH": python_path()}
     command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.mutant", "-p", "no:cacheprovider", str(TESTS / test)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=TESTS.parent)
 

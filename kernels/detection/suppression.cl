@@ -12,7 +12,8 @@ typedef struct {
 } box;
 
 box box_at(global const stored *boxes, const ulong at) {
-    const real a = LOAD(boxes, 4 * at), b = LOAD(boxes, 4 * at + 1), c = LOAD(boxes, 4 * at + 2), d = LOAD(boxes, 4 * at + 3);
+    const real a = LOAD(boxes, 4 * at), b = LOAD(boxes, 4 * at + 1), c = LOAD(boxes, 4 * at + 2),
+               d = LOAD(boxes, 4 * at + 3);
     box found;
 #if CENTER
     found.low_y = b - d / 2;
@@ -40,8 +41,8 @@ int overlap_more(const box a, const box b, const real most) {
 
 // A work-item per image and class: takes the best box that is left, and drops the boxes that overlap it.
 kernel void choose_boxes(CONST_TENSOR(boxes), CONST_TENSOR(scores), TENSOR_OF(uchar, left), TENSOR_OF(int, chosen),
-                         TENSOR_OF(int, counts), const real overlap, const real score, const int classes, const int count,
-                         const int most) {
+                         TENSOR_OF(int, counts), const real overlap, const real score, const int classes,
+                         const int count, const int most) {
     const ulong line = get_global_id(0);
     global const stored *all = OPEN(boxes) + 4 * (line / classes) * count;
     global const stored *own = OPEN(scores) + line * count;
@@ -70,19 +71,20 @@ kernel void choose_boxes(CONST_TENSOR(boxes), CONST_TENSOR(scores), TENSOR_OF(uc
     (OPEN(counts))[line] = number;
 }
 
-// One work-item: rows of (image, class, box), without gaps; zeros behind them.
-kernel void join_boxes(TENSOR_OF(const int, chosen), TENSOR_OF(const int, counts), TENSOR_OF(int, index), TENSOR_OF(int, count),
-                       const int accumulate_index, const int accumulate_count, const int lines, const int classes,
-                       const int most) {
+// One work-item: rows of (image, class, box), without gaps; zeros behind them. A result that nobody wants is no memory.
+kernel void join_boxes(TENSOR_OF(const int, chosen), TENSOR_OF(const int, counts), TENSOR_OF(int, index),
+                       TENSOR_OF(int, count), const int accumulate_index, const int accumulate_count, const int lines,
+                       const int classes, const int most) {
     global const int *choice = OPEN(chosen), *numbers = OPEN(counts);
     global int *rows = OPEN(index);
     ulong row = 0;
     for (int line = 0; line < lines; line++)
         for (int i = 0; i < numbers[line]; i++, row++) {
             const int found[3] = {line / classes, line % classes, choice[(ulong)line * most + i]};
-            for (int k = 0; k < 3; k++) rows[3 * row + k] = accumulate_index ? rows[3 * row + k] + found[k] : found[k];
+            for (int k = 0; k < 3 && rows; k++)
+                rows[3 * row + k] = accumulate_index ? rows[3 * row + k] + found[k] : found[k];
         }
     global int *total = OPEN(count);
-    *total = accumulate_count ? *total + (int)row : (int)row;
-    for (ulong at = 3 * row; at < 3 * (ulong)lines * most && !accumulate_index; at++) rows[at] = 0;
+    if (total) *total = accumulate_count ? *total + (int)row : (int)row;
+    for (ulong at = 3 * row; at < 3 * (ulong)lines * most && rows && !accumulate_index; at++) rows[at] = 0;
 }

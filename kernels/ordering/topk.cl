@@ -19,13 +19,14 @@ int comes_before(const real a, const ulong i, const real b, const ulong j) {
     return LAST ? i > j : i < j;
 }
 
-#define PARAMETERS                                                                                                    \
-    CONST_TENSOR(x), TENSOR(y), TENSOR_OF(int, index), const int accumulate, const int accumulate_index, const ulong outer, \
-        const ulong extent, const ulong inner, const ulong k
+#define PARAMETERS                                                                                       \
+    CONST_TENSOR(x), TENSOR(y), TENSOR_OF(int, index), const int accumulate, const int accumulate_index, \
+        const ulong outer, const ulong extent, const ulong inner, const ulong k
 
-#define PUT(place, value, at)                                                    \
-    STORE(ys, place, accumulate ? LOAD(ys, place) + (value) : (value));          \
-    indices[place] = accumulate_index ? indices[place] + (int)(at) : (int)(at);
+// A result that nobody wants is no memory.
+#define PUT(place, value, at)                                                   \
+    if (ys) STORE(ys, place, accumulate ? LOAD(ys, place) + (value) : (value)); \
+    if (indices) indices[place] = accumulate_index ? indices[place] + (int)(at) : (int)(at);
 
 kernel void topk_scans(PARAMETERS) {
     const ulong item = get_global_id(0);

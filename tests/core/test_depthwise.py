@@ -79,26 +79,6 @@ SERVED = [
 ]
 
 
-def cases() -> list[tuple[str, str, str]]:
-    """Every (algorithm, problem, direction) that is served and has something to compute."""
-    return [
-        (algorithm, name, direction)
-        for algorithm in ALGORITHMS
-        for name, text in LINES.items()
-        for direction in DIRECTIONS
-        if (algorithm != "depthwise_gpu" or name in FEW or not ON_CPU)
-        and serves(core.context(), core.parse(text).with_direction(direction), algorithm)
-        and not (name == "batch-0" and direction != "backward_filter")
-    ]
-
-
-@pytest.mark.parametrize(("algorithm", "name", "direction"), cases())
-def test_matches_float64(algorithm: str, name: str, direction: str) -> None:
-    problem = core.parse(LINES[name]).with_direction(direction)
-    check(core.context(), problem, algorithm)
-    check(core.context(), problem, algorithm, accumulate=True, seed=7)
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", LINES)
 def test_stands_first(name: str, direction: str) -> None:
@@ -227,18 +207,6 @@ def test_random_shapes(problem: core.ConvProblem, accumulate: bool) -> None:
 @given(problems(ANY_KERNEL, st.integers(1, 4)), st.booleans())
 def test_random_kernels(problem: core.ConvProblem, accumulate: bool) -> None:
     check(core.context(), problem, "depthwise", accumulate=accumulate)
-
-
-@pytest.mark.parametrize(("algorithm", "direction"), SERVED)
-def test_two_runs_give_the_same_bits(algorithm: str, direction: str) -> None:
-    names = ("planes-5", "planes-7") if algorithm in SHORT else ("planes-17", "planes-56")
-    problems = [core.parse(LINES[name]).with_direction(direction) for name in names]
-    problems = [one for one in problems if serves(core.context(), one, algorithm)]  # vectors may be too short
-    if not problems:
-        pytest.skip(f"{algorithm} serves none on this processor")
-    problem = problems[-1]
-    first, second = (check(core.context(), problem, algorithm) for _ in range(2))
-    assert first.tobytes() == second.tobytes()
 
 
 @pytest.mark.parametrize(("algorithm", "direction"), SERVED)

@@ -14,14 +14,6 @@ pytestmark = pytest.mark.skipif(not core.context().device.is_cpu, reason="kernel
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", LINES)
-def test_matches_float64(context, name: str, direction: str) -> None:
-    problem = core.parse(LINES[name]).with_direction(direction)
-    check(context, problem, "depthwise_strided")
-    check(context, problem, "depthwise_strided", accumulate=True, seed=7)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
 def test_upsampling_by_32_is_its(context, direction: str) -> None:
     problem = core.parse(LINES["fcn-64"]).with_direction(direction)
     assert context.plan(problem).algorithm == "depthwise_strided"

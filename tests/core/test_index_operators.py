@@ -6,64 +6,26 @@ import numpy as np
 import pytest
 
 from clgraft import core
-from tests.core.pointwise_checks import MACHINES, ROUNDING, planning_for, run
+from tests.core.pointwise_checks import MACHINES, planning_for, run
 from tests.problem_sets import problem_lines
 
-SETS = ("matmul", "cast", "indexing", "ordering", "cumulative", "resampling", "detection", "sampling")
-LINES = {f"{name}-{label}": text for name in SETS for label, text in problem_lines(name).items()}
-EXACT = ("gather", "topk", "cast", "nms")
-PLACED = ("gridsample", "roialign")
-
-
-def check(problem: core.Problem, got: dict[str, np.ndarray], given: dict[str, np.ndarray]) -> None:
-    """Hold results to the roundings of their sums; moved elements to none but their storage's."""
-    exact = problem.reference(given)
-    placed = problem.kind in PLACED
-    bound = {} if placed else problem.reference({n: a if a.dtype == "int32" else np.abs(a) for n, a in given.items()})
-    for argument in problem.arguments():
-        if argument.role == "in":
-            continue
-        name, expected = argument.name, exact[argument.name]
-        assert got[name].shape == expected.shape
-        if problem.kind in EXACT:
-            np.testing.assert_array_equal(got[name], expected.astype(argument.dtype), str(problem))
-            continue
-        arithmetic = ROUNDING["float64" if problem.dtype == "float64" else "float32"]
-        if placed:  # weights follow from places, which are rounded too
-            bound[name] = 8.0 * np.abs(given["x"].astype(np.float64)).max(initial=0)
-        allowed = (problem.terms + 8) * arithmetic * bound[name] + 2 * ROUNDING[problem.dtype] * np.abs(expected)
-        error = np.abs(got[name].astype(np.float64) - expected)
-        assert (error <= allowed + 1e-30).all(), f"{problem}: {error.max()}"
+LINES = problem_lines("ordering")
 
 
 @pytest.mark.parametrize("machine", MACHINES[:2])
 @pytest.mark.parametrize("name", LINES)
-def test_matches_float64(name: str, machine: str) -> None:
+def test_equal_elements_have_an_order(name: str, machine: str) -> None:
     problem = core.parse(LINES[name])
-    assert core.parse(str(problem)) == problem
     given = problem.sample(np.random.default_rng(0))
-    if problem.kind == "topk":  # equal elements, whose order is defined
-        given["x"] = np.round(4 * given["x"])
+    given["x"] = np.round(4 * given["x"])
+    exact = problem.reference(given)
     with planning_for(machine) as context:
         outputs = {a.name: np.full(a.shape, 77, a.dtype) for a in problem.arguments() if a.role == "out"}
-        check(problem, run(context, problem, {**given, **outputs}, problem.trial_scalars()), given)
-
-
-@pytest.mark.parametrize(
-    "name", ["matmul-batch", "indexing-scatter-add", "ordering-few", "ordering-many", "cast-whole"]
-)
-def test_accumulates_and_repeats_bit_for_bit(name: str) -> None:
-    problem, context = core.parse(LINES[name]), core.context()
-    given = problem.sample(np.random.default_rng(1))
-    outputs = [a for a in problem.arguments() if a.role == "out"]
-    first, again = (
-        run(context, problem, {**given, **{a.name: np.zeros(a.shape, a.dtype) for a in outputs}}) for _ in "ab"
-    )
-    added = {a.name: np.full(a.shape, 3, a.dtype) for a in outputs}
-    context.plan(problem).run(**given, **{name: core.accumulate(array) for name, array in added.items()})
-    for argument in outputs:
-        assert first[argument.name].tobytes() == again[argument.name].tobytes()
-        np.testing.assert_allclose(added[argument.name], first[argument.name] + 3, rtol=1e-5, atol=1e-5)
+        for found, array in run(context, problem, {**given, **outputs}).items():
+            np.testing.assert_array_equal(array, exact[found].astype(array.dtype), str(problem))
+        context.plan(problem).run(**given, **{found: core.accumulate(array) for found, array in outputs.items()})
+        for found, array in outputs.items():
+            np.testing.assert_array_equal(array, 2 * exact[found].astype(array.dtype), str(problem))
 
 
 def test_an_index_outside_reads_nothing_and_changes_nothing() -> None:

@@ -40,17 +40,6 @@ def check(problem: InterpolationProblem, got: np.ndarray, given: dict[str, np.nd
     assert not len(wrong), f"{len(wrong)} of {exact.size} elements wrong, first at {wrong[0]}"
 
 
-@pytest.mark.parametrize("machine", MACHINES[:3])
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", LINES)
-def test_matches_float64(name: str, direction: str, machine: str) -> None:
-    problem = parse(LINES[name], direction)
-    given = problem.sample(np.random.default_rng(0))
-    with planning_for(machine) as context:
-        (got,) = run(context, problem, given).values()
-    check(problem, got, given)
-
-
 @cache
 def context_of_wide_plans() -> Context:
     """Return a context whose plans no other test sees."""

@@ -1,7 +1,7 @@
 """Every kernel under Oclgrind, a simulator that sees data races and accesses out of bounds.
 
 Oclgrind's check for uninitialised memory is not used: it takes vectors whose lanes are set one by one for such.
-`test_workspace` shows in another way that nothing is read before it is written.
+`test_every_run` shows in another way that nothing is read before it is written.
 """
 
 from __future__ import annotations

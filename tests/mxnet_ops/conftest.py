@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from clgraft import core
 from clgraft.core.session.context import Context
+
+HERE = Path(__file__).parent
+# the swap whose default each choice changes
+CHANGED = {"on": "swap_symbol", "off": "swap_block"}
+
+
+@cache
+def mentions(module: str, word: str) -> bool:
+    """Return whether a module of this folder, or one of this folder that it imports, has a word."""
+    path = HERE / f"{module}.py"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    imported = re.findall(r"^from tests\.mxnet_ops(?:\.| import )(\w+)", text, re.M)
+    return word in text or any(mentions(other, word) for other in imported)
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    """Leave out files for which a choice of regions changes nothing."""
+    chosen = config.getoption("regions")
+    if chosen is None:
+        return
+    left = [item for item in items if HERE in item.path.parents and not mentions(item.path.stem, CHANGED[chosen])]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session", autouse=True)
