@@ -14,13 +14,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 import numpy as np
-from timing import compare, restarted
+from timing import compare, keep, restarted, row
 
 from clgraft import core
 from clgraft.core.operators.pointwise.formulas import activation
@@ -177,6 +178,7 @@ def main() -> int:
     parser.add_argument("--operators", type=int, default=50, help="in a chain")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each row")
     parser.add_argument("--only", default="", help="part of a row's name")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures, in FILE-FRAMEWORK")
     parser.add_argument("--framework", choices=tuple(CHAINS), help="default: each in a process of its own")
     options = parser.parse_args()
     if options.framework is None:
@@ -184,13 +186,19 @@ def main() -> int:
         for name in here:
             subprocess.run([sys.executable, *sys.argv, f"--framework={name}"], check=True)
         return 0 if here else 1
-    print(f"{options.framework}: {restarted(options.framework)}")
+    threads = restarted(options.framework)
+    print(f"{options.framework}: {threads}")
     calls = {**kernels(options.operators), **CHAINS[options.framework](options.operators)}
     chosen = {name: call for name, call in calls.items() if options.only in name or name.startswith("plan alone")}
     print(f"device: {core.context().device.name}; microseconds per operator")
     times = compare(chosen, options.seconds * len(chosen))
     for name, timing in times.items():
         print(f"{name:50} {timing.median * 1e6 / options.operators:8.1f}")
+    if options.json:
+        path = Path(options.json)
+        rows = [row("calls", name, "", "", 0.0, each.median / options.operators) for name, each in times.items()]
+        own = {options.framework: options.framework}, {options.framework: threads}
+        keep(str(path.with_name(f"{path.stem}-{options.framework}{path.suffix}")), core.context(), rows, *own)
     return 0
 
 

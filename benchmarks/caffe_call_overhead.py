@@ -45,10 +45,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     parser.add_argument("--runs", type=int, default=31)
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
     import caffe
+    from timing import keep, row
 
     import clgraft.caffe_layers.native  # noqa: F401  which loads the C++ layers
     from clgraft import core
@@ -82,9 +84,10 @@ def main() -> None:
             plan.run_bound(bound)
 
     actions: dict[str, Any] = {name: net.forward for name, net in three(text, caffe.TEST).items()}
-    found = interleaved({**actions, "plan alone": alone}, options.runs, time.thread_time)
+    found = interleaved({**actions, "the plan alone": alone}, options.runs, time.thread_time)
     print(core.context().device)
     print("a layer: ", "  ".join(f"{name} {1e6 * each / LAYERS:.2f} us" for name, each in found.items()))
+    rows = [row("calls", f"a layer: {name}", "forward", "", 0.0, each / LAYERS) for name, each in found.items()]
 
     sys.path.insert(0, str(DEMO))
     from train_caffe import digits_prototxt
@@ -95,6 +98,8 @@ def main() -> None:
         actions[name] = partial(step, net)
     found = interleaved(actions, options.runs, time.process_time)
     print("the demo:", "  ".join(f"{name} {1e3 * each:.2f} ms" for name, each in found.items()))
+    rows += [row("calls", f"the demo's step: {name}", "training", "", 0.0, each) for name, each in found.items()]
+    keep(options.json, core.context(), rows, {"caffe": "Caffe"})
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 os.environ.setdefault("GLOG_minloglevel", "2")
 
 AVERAGE = re.compile(r"Average (Forward pass|Backward pass|Forward-Backward): ([0-9.e+]+) ms")
+DIRECTIONS = {"Forward pass": "inference", "Backward pass": "backward", "Forward-Backward": "training"}
 SIDES = {
     "Caffe": ["caffe"],
     "clgraft": [sys.executable, "-m", "clgraft.plugins.command_line", "caffe"],
@@ -36,6 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=224, help="of the images")
     parser.add_argument("--iterations", type=int, default=10, help="of each process")
     parser.add_argument("--runs", type=int, default=5, help="processes of each side")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     parser.add_argument("--device", help="as CLGRAFT_DEVICE; by default what that holds")
     return parser.parse_args()
 
@@ -63,15 +65,17 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
-    from timing import best
+    from timing import best, keep, row
 
     from clgraft import core
     from clgraft.plugins import registry
     from clgraft.plugins.caffe.bench_nets import NETS
+    from clgraft.plugins.command_line.bench.peer_threads import Threads
 
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} processes")
     choice = best("caffe", registry.environment())
     print(f"Caffe: {choice}", flush=True)
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.nets:
             model = Path(folder) / f"{name}.prototxt"
@@ -85,9 +89,13 @@ def main() -> None:
             for what in runs["Caffe"][0]:
                 own, ours = ([run[what] for run in runs[side]] for side in SIDES)
                 ratios = sorted(a / b for a, b in zip(own, ours))
+                both = (1e-3 * statistics.median(own), 1e-3 * statistics.median(ours))
+                rows.append(row("nets", name, DIRECTIONS[what], "caffe", *both))
                 times = f"Caffe {statistics.median(own):8.1f} ms  clgraft {statistics.median(ours):8.1f} ms"
                 spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
                 print(f"{name:10} {what:17} {times}  ratio {statistics.median(ratios):.2f} ({spread})", flush=True)
+    threads = choice.threads(choice.tried[choice.chosen].threads) if choice.tried else Threads(0, choice.chosen)
+    keep(options.json, core.context(), rows, {"caffe": "Caffe"}, {"caffe": threads})
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Only the device is timed, without copies to the host: our launches on device buffers and cuDNN on its tensors, in turn.
 cuDNN has two layouts, channels first and, in two axes, channels last; the faster one counts and is named. With
 `CLGRAFT_PRECISION=tf32` both sides may use TF32.
-Every result is compared with a float64 convolution first. `--tiles` also times every tile and split of gpu_gemm,
-for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` writes all figures.
+Every result is compared with a float64 convolution first. `--tiles FILE` also times every tile and split of gpu_gemm,
+for `core/operators/conv/gemm_gpu/tiles.txt`. `--json FILE` keeps the figures.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 from device_run import DeviceRun, relative_error, torch_milliseconds
-from timing import geometric_mean, problem_lines
+from timing import geometric_mean, keep, problem_lines
 
 from clgraft import core
 from clgraft.core.operators.conv.gemm_gpu import gemm as gpu_gemm
 from clgraft.core.operators.conv.gemm_gpu import tiles as gpu_gemm_tiles
 from clgraft.core.planning.precision import TF32, precision
 from clgraft.core.session.context import Context
+from clgraft.plugins.command_line.bench.cases import group_of
+from clgraft.plugins.command_line.bench.results import Row
 
 DIRECTIONS = ("forward", "backward_data", "backward_filter")
 OUTPUTS = {"forward": "y", "backward_data": "dx", "backward_filter": "dw"}
@@ -125,14 +127,14 @@ def main() -> int:
     parser.add_argument("sets", nargs="*", default=["resnet50"], help="names of files in tests/problems")
     parser.add_argument("--batch", type=int, default=0, help="instead of the problems' own")
     parser.add_argument("--only", default="", help="part of a problem's name")
-    parser.add_argument("--tiles", action="store_true", help="time every tile and split")
-    parser.add_argument("--json", help="file for all figures")
+    parser.add_argument("--tiles", metavar="FILE", help="time every tile and split, and keep their times")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == TF32
     torch.backends.cudnn.benchmark = True
     context = core.context("gpu")
     print(f"device: {context.device.name}; ms, TFLOPS, cuDNN's time over ours ({precision()}), error ours / cuDNN")
-    results, ratios = [], {direction: [] for direction in DIRECTIONS}
+    results, rows, ratios = [], [], {direction: [] for direction in DIRECTIONS}
     for name in options.sets:
         for label, text in problem_lines(name).items():
             if options.only not in label:
@@ -169,18 +171,21 @@ def main() -> int:
                     flush=True,
                 )
                 ratios[direction].append(cudnn / ours)
-                row = {"problem": str(problem), "ours": ours, "cudnn": cudnn, "error": error, "cudnn_error": peer_error}
+                seconds = (1e-3 * cudnn, 1e-3 * ours)
+                group = group_of(forward)
+                rows.append(Row(name, label, str(problem), group, direction, "torch", *seconds, layout=layout))
                 if options.tiles:
-                    row["tiles"] = tile_table(context, problem, arrays)
-                    for best in row["tiles"][:4]:
+                    tiles = tile_table(context, problem, arrays)
+                    results.append({"problem": str(problem), "ours": ours, "tiles": tiles})
+                    for best in tiles[:4]:
                         print("   ", {key: value for key, value in best.items()}, flush=True)
-                results.append(row)
     for direction, values in ratios.items():
         if values:
             print(f"{direction}: geometric mean {geometric_mean(values):.2f}x cuDNN, worst {min(values):.2f}x")
-    if options.json:
-        with open(options.json, "w") as file:
+    if options.tiles:
+        with open(options.tiles, "w") as file:
             json.dump(results, file, indent=1)
+    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}"})
     return 0
 
 

@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 import numpy as np
-from timing import restarted
+from timing import keep, restarted, row
 
 from clgraft import core
 from clgraft.core.graph import GraphBuilder
@@ -295,6 +295,11 @@ class Ours:
         self.compiled.run(self.arrays, versions=self.versions)
         self.context.finish()
 
+    def nbytes(self) -> float:
+        """Return the bytes of the arena and of all arrays that a run has."""
+        outputs = (self.graph.values[name].nbytes for name in self.graph.outputs)
+        return float(self.report.arena_bytes + sum(array.nbytes for array in self.values.values()) + sum(outputs))
+
     def results(self) -> dict[str, np.ndarray]:
         """Return the outputs: logits, and in training each parameter's gradient."""
         found = {name: self.arrays[name] for name in self.graph.outputs}
@@ -338,6 +343,19 @@ class Peer:
         if self.where == "cuda":
             torch.cuda.synchronize()
         return found
+
+
+def reserved(net: str, ours: Ours, size: int, training: bool, mode: str) -> float:
+    """Return the bytes of the GPU that PyTorch reserves for a net of its own in two runs, parameters included."""
+    import torch
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
+    peer = Peer(net, ours, size, training, "cuda", mode)
+    for _ in range(2):
+        peer.run()
+    return float(torch.cuda.max_memory_reserved() - before)
 
 
 def largest_difference(ours: Ours, peer: Peer) -> float:
@@ -385,15 +403,19 @@ def main() -> None:
     parser.add_argument("--modes", default="inference,training")
     parser.add_argument("--arrays", default="device", help="of device, host and versions; the first one meets the peer")
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures of arrays of the first place")
     options = parser.parse_args()
+    threads = {}
     if options.peer == "cpu":
         if options.device:
             os.environ["CLGRAFT_DEVICE"] = options.device
-        print(f"PyTorch: {restarted('torch')}")
+        threads["torch"] = restarted("torch")
+        print(f"PyTorch: {threads['torch']}")
     context = core.context(options.device)
     print(f"{context.device}; batch {options.batch}, {options.size} pixels; medians of {options.repeats}, ms")
     peaks = measure(context)
     print(f"peaks: {peaks}")
+    rows, versions = [], {}
     for net in options.nets:
         for mode in options.modes.split(","):
             training = mode == "training"
@@ -418,11 +440,19 @@ def main() -> None:
             mine, *theirs = seconds(runs, options.repeats)
             theirs, elsewhere = theirs[: len(peers)], theirs[len(peers) :]
             found = ", ".join(f"PyTorch {kind} {1e3 * value:.2f}" for kind, value in zip(kinds, theirs))
-            best = f"; best of PyTorch over ours {min(theirs) / mine:.2f}" if theirs else ""
+            ratio = f"; best of PyTorch over ours {min(theirs) / mine:.2f}" if theirs else ""
             places_found = "".join(f", {w} {1e3 * value:.2f}" for w, value in zip(places[1:], elsewhere))
             least = floor(ours.report.work, peaks)
             reached = f", floor {1e3 * least:.2f} ({least / mine:.0%})"
-            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}{best}", flush=True)
+            best, layout = min(zip(theirs, kinds), default=(0.0, ""))
+            memory = {"memory": ours.nbytes()}
+            if options.peer == "cuda":
+                memory["native_memory"] = reserved(net, ours, options.size, training, layout)
+            versions.update({"torch": f"PyTorch {peers[0].torch.__version__}"} if peers else {})
+            sides = ("torch" if peers else "", best, mine)
+            rows.append(row("nets", net, mode, *sides, layout=layout, floor=least, **memory))
+            print(f"  ours ({places[0]}) {1e3 * mine:.2f}{reached}{places_found}, {found}{ratio}", flush=True)
+    keep(options.json, context, rows, versions, threads)
 
 
 if __name__ == "__main__":

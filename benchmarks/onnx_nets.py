@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from timing import compare, geometric_mean, restarted
+from timing import compare, geometric_mean, keep, restarted, row
 
 from clgraft import core
 from clgraft.plugins.command_line import arguments, terminal
@@ -91,16 +92,21 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="the least number of runs of each side")
     parser.add_argument("--cpu-time", action="store_true", help="processor time of all threads instead of time passed")
     parser.add_argument("--peers", type=arguments.words, default=list(PEERS), help=f"of {','.join(PEERS)}")
+    parser.add_argument("--json", type=Path, help="keep all figures, of several peers in FILE-PEER")
     parser.add_argument("--folder", type=Path, help="where exported models are kept")
     options = parser.parse_args()
     if len(options.peers) > 1:
         for peer in options.peers:
-            subprocess.run([sys.executable, *sys.argv, f"--peers={peer}"], check=True)
+            more = [f"--peers={peer}"]
+            if options.json:
+                more.append(f"--json={options.json.with_name(f'{options.json.stem}-{peer}{options.json.suffix}')}")
+            subprocess.run([sys.executable, *sys.argv, *more], check=True)
         return
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
     (peer,) = options.peers
-    print(f"{PEERS[peer]}: {restarted(peer)}")
+    threads = restarted(peer)
+    print(f"{PEERS[peer]}: {threads}")
     device = core.context(options.device).device
     print(
         f"{device.platform}, {device.name}, {device.compute_units} compute units; batch {options.batch}, {SIZE} pixels"
@@ -109,6 +115,7 @@ def main() -> None:
         f"milliseconds, {'processor time' if options.cpu_time else 'time passed'}, medians; peer / clgraft in brackets"
     )
     ratios: dict[str, list[float]] = {}
+    rows = []
     total = len(options.nets)
     with tempfile.TemporaryDirectory() as scratch, terminal.Progress(sys.stdout, total, still=True) as progress:
         for done, name in enumerate(options.nets):
@@ -125,6 +132,7 @@ def main() -> None:
                 least = floors.of(calls["clgraft"])
                 floor = f" (floor {1e3 * least:.1f}, {least / times['clgraft']:.0%})"
             ours = times["clgraft"]
+            rows.append(row("nets", name, "inference", peer, times[PEERS[peer]], ours))
             texts = [f"{side} {1e3 * t:.1f} ({t / ours:.2f})" for side, t in times.items() if side != "clgraft"]
             progress.print(f"{name}: clgraft {1e3 * ours:.1f}{floor}, {', '.join(texts)}")
             for side, t in times.items():
@@ -134,6 +142,8 @@ def main() -> None:
     for side, found in ratios.items():
         if side != "clgraft":
             print(f"{side} / clgraft: geometric mean {geometric_mean(found):.2f}, least {min(found):.2f}")
+    version = f"{PEERS[peer]} {importlib.import_module(peer).__version__}"
+    keep(str(options.json or ""), core.context(options.device), rows, {peer: version}, {peer: threads})
 
 
 if __name__ == "__main__":

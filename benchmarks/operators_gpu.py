@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from device_run import DeviceRun, relative_error, torch_milliseconds
-from timing import geometric_mean
+from timing import geometric_mean, keep, row
 
 from clgraft import core
 
@@ -230,7 +230,9 @@ def copy_milliseconds(nbytes: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="?", default="", help="part of a problem's text")
-    only = parser.parse_args().only
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the figures")
+    options = parser.parse_args()
+    only = options.only
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     context = core.context("gpu")
     copy = copy_milliseconds(2**30)
@@ -238,6 +240,7 @@ def main() -> int:
         f"device: {context.device.name}; copy {2**31 / copy / 1e9:.2f} TB/s; ms, GB/s, TFLOPS, PyTorch's time over ours"
     )
     ratios: dict[str, list[float]] = {}
+    rows = []
     for text, function, scalars, random, output in cases():
         if only not in text:
             continue
@@ -276,8 +279,11 @@ def main() -> int:
             flush=True,
         )
         ratios.setdefault(problem.kind, []).append(theirs / ours)
+        direction = getattr(problem, "direction", "forward")
+        rows.append(row(problem.kind, text, direction, "torch", 1e-3 * theirs, 1e-3 * ours, nbytes=float(nbytes)))
     for kind, values in ratios.items():
         print(f"{kind}: geometric mean {geometric_mean(values):.2f}x PyTorch, worst {min(values):.2f}x")
+    keep(options.json, context, rows, {"torch": f"PyTorch {torch.__version__}"})
     return 0
 
 

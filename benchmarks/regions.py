@@ -20,6 +20,9 @@ import time
 from typing import Any
 
 import numpy as np
+from timing import keep, restarted, row
+
+from clgraft.plugins.command_line.bench.results import Row
 
 
 def parse() -> argparse.Namespace:
@@ -34,6 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--optimizer", default="sgd", help="sgd, ocl_sgd, ...; --native has MXNet's own")
     parser.add_argument("--frozen", action="store_true", help="time regions with frozen parameters too")
     parser.add_argument("--inference", action="store_true", help="leave training out")
+    parser.add_argument("--json", default="", metavar="FILE", help="keep the times by the wall clock")
     return parser.parse_args()
 
 
@@ -107,6 +111,16 @@ def interleaved(models: dict[str, Model], action: str, runs: int) -> dict[str, l
     return times
 
 
+def row_of(name: str, action: str, seconds: dict[str, float], floors: dict[str, float]) -> Row:
+    """Return the row of a net, by the names of its kinds."""
+    native = seconds.get("native", 0.0)
+    more = {kind: seconds[kind] for kind in ("regions", "frozen") if kind in seconds}
+    more |= {f"{kind}_floor": floors[kind] for kind in more}
+    direction = {"infer": "inference", "train": "training"}[action]
+    peer = "mxnet" if native else ""
+    return row("nets", name, direction, peer, native, seconds["operators"], floor=floors["operators"], **more)
+
+
 def main() -> None:
     """Print a line for each net."""
     import tempfile
@@ -114,16 +128,17 @@ def main() -> None:
     options = parse()
     if options.device:
         os.environ["CLGRAFT_DEVICE"] = options.device
+    threads = {}
     if options.native or not options.optimizer.startswith("ocl_"):
-        from timing import restarted
-
-        print(f"MXNet: {restarted('mxnet')}")
+        threads["mxnet"] = restarted("mxnet")
+        print(f"MXNet: {threads['mxnet']}")
     kinds = ["operators", "regions"] + ["frozen"] * options.frozen + ["native"] * options.native
     actions = ("infer",) if options.inference else ("infer", "train")
     import clgraft.mxnet_ops  # noqa: F401
     from clgraft import core
     from clgraft.plugins.command_line.bench import floors
 
+    rows = []
     print(f"{core.context().device}, batch {options.batch}, {options.size} pixels; medians of {options.runs} runs")
     for name in options.nets:
         with tempfile.TemporaryDirectory() as folder:
@@ -143,13 +158,17 @@ def main() -> None:
                         ratios.append(f"operators / {kind} {statistics.median(a / b for a, b in pairs):.2f}")
                     print(f"{name:16} {action:5} {clock}  {each}  {'  '.join(ratios)}", flush=True)
                 print(f"{name:16} {action:5} floor       ", end="")
-                for kind in kinds[: 2 + options.frozen]:
-                    least = 1e3 * floors.of(getattr(models[kind], action))
-                    reached = least / statistics.median(wall for wall, _ in times[kind])
-                    print(f"  {kind} {least:8.1f} ms ({reached:.0%})", end="")
+                least = {kind: floors.of(getattr(models[kind], action)) for kind in kinds[: 2 + options.frozen]}
+                walls = {kind: 1e-3 * statistics.median(wall for wall, _ in pairs) for kind, pairs in times.items()}
+                for kind, floor in least.items():
+                    print(f"  {kind} {1e3 * floor:8.1f} ms ({floor / walls[kind]:.0%})", end="")
                 print(flush=True)
+                rows.append(row_of(name, action, walls, least))
         del models
         gc.collect()  # before the next net takes as much memory
+    import mxnet
+
+    keep(options.json, core.context(), rows, {"mxnet": f"MXNet {mxnet.__version__}"}, threads)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,51 @@
-"""Timing, peers' numbers of threads and problem sets for the programs of this folder."""
+"""Timing, peers' numbers of threads, problem sets and files of results for the programs of this folder."""
 
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from clgraft.core import Context
+from clgraft.plugins.command_line.bench import machine
 from clgraft.plugins.command_line.bench.peer_process import best, restarted
+from clgraft.plugins.command_line.bench.peer_threads import Threads
+from clgraft.plugins.command_line.bench.results import NO_PEER, Row
 from clgraft.plugins.command_line.bench.timing import Timing, compare, geometric_mean
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.problem_sets import problem_lines
 
-__all__ = ["Timing", "best", "compare", "geometric_mean", "problem_lines", "restarted"]
+__all__ = ["Timing", "best", "compare", "geometric_mean", "keep", "problem_lines", "restarted", "row"]
+
+
+def row(set_name: str, name: str, direction: str, peer: str, native: float, ours: float, **more: Any) -> Row:
+    """Return a row of results; times are seconds, 0 and `NO_PEER` where there is no peer."""
+    return Row(set_name, name, name, set_name, direction, peer or NO_PEER, native, ours, **more)
+
+
+def keep(
+    path: str,
+    context: Context,
+    rows: Sequence[Row],
+    peers: Mapping[str, str],
+    threads: Mapping[str, Threads] | None = None,
+) -> None:
+    """Write rows and where they were measured as `clgraft bench --json` does: `report.py` makes tables of such files.
+
+    Parameters
+    ----------
+    path : str
+        Of the file; nothing is written if it is empty.
+    context : Context
+        Of the device, whose peaks are measured now.
+    rows : sequence of Row
+    peers : mapping of str to str
+        Each peer's name and version, by the name that rows have.
+    threads : mapping of str to Threads, optional
+        Of each peer.
+    """
+    if path:
+        results = machine.record(context, shlex.join(["python", *sys.argv]))
+        results.rows, results.peers, results.peer_threads = list(rows), dict(peers), dict(threads or {})
+        Path(path).write_text(results.to_json(), encoding="utf-8")

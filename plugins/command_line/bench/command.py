@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 from clgraft.core.planning.floor import Peaks
 from clgraft.plugins import registry
 from clgraft.plugins.command_line import arguments, terminal
-from clgraft.plugins.command_line.bench import peer_process, peer_threads, peers, report
+from clgraft.plugins.command_line.bench import peer_process, peers, report
 from clgraft.plugins.command_line.bench.cases import Case
 from clgraft.plugins.command_line.bench.results import Results, Row, command_line
 from clgraft.plugins.plugin import Peer, PluginError
@@ -119,19 +117,9 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(one.rows for one in runs) else 1
 
 
-def _processor() -> str:
-    """Return the name of the machine's processor."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
 def _measure(options: argparse.Namespace) -> Results:
     from clgraft import core
-    from clgraft.plugins.command_line.bench import peaks
+    from clgraft.plugins.command_line.bench import machine, peaks
     from clgraft.plugins.command_line.bench.named import LoneCase, named
 
     names = peers.available(options.peers)
@@ -143,15 +131,8 @@ def _measure(options: argparse.Namespace) -> Results:
     known = peers.known()
     nets = _nets(names, options.nets or ())
     context = core.context(options.device)
-    found = peaks.measure(context)
-    results = Results(
-        str(context.device),
-        command_line(),
-        peer_threads.processors(),
-        found.flops,
-        found.bandwidth,
-        processor=_processor(),
-    )
+    results = machine.record(context, command_line())
+    found = results.peaks
     print(f"on {context.device}\npeaks: {found}\n{report.EXPLAINED}\n{report.HEADER}", flush=True)
     shared = [case for case in work if not isinstance(case, LoneCase)]
     jobs = []

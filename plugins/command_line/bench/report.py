@@ -1,4 +1,4 @@
-"""Results as text: rows while they come, sums by group, and the Markdown table of docs/performance.md."""
+"""Results as text: rows while they come, sums by group, and the Markdown table of `--table`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TextIO
 
-from clgraft.core.planning.floor import Peaks
 from clgraft.plugins.command_line import terminal
 from clgraft.plugins.command_line.bench import threads
 from clgraft.plugins.command_line.bench.cases import DIRECTIONS, GROUPS
@@ -103,9 +102,10 @@ def markdown(runs: Sequence[Results]) -> str:
     """
     parts = ["| device | processor, cores | measured peaks | peers | command |", "|---|---|---|---|---|"]
     for run in runs:
-        peaks = Peaks(run.peak_flops, run.peak_bandwidth)
         peers = ", ".join(f"{version}: {run.threads_of(peer)}" for peer, version in run.peers.items())
-        parts.append(f"| {run.device} | {run.processor or '-'}, {run.threads} | {peaks} | {peers} | `{run.command}` |")
+        parts.append(
+            f"| {run.device} | {run.processor or '-'}, {run.threads} | {run.peaks} | {peers} | `{run.command}` |"
+        )
     measured = [f"Measured on {text}." for text in dict.fromkeys(run.conditions() for run in runs)]
     layouts = _layouts(runs)
     found = (_groups(runs), _shares(runs), _nets(runs), threads.lines(runs))

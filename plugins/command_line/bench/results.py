@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clgraft.core.planning.floor import Peaks
 from clgraft.plugins.command_line.bench.cases import GROUPS
 from clgraft.plugins.command_line.bench.peer_threads import Threads
 from clgraft.plugins.command_line.bench.timing import geometric_mean
@@ -36,6 +37,8 @@ class Row:
         Operations and bytes at least; 0 if not counted.
     difference : float
         Relative difference between both sides' results.
+    memory, native_memory : float
+        Bytes of the device that ours and the peer hold; 0: not known.
     layout : str
         The peer's faster layout, where it has several; of whole nets the fastest of `ways`.
     ways : dict of str to float
@@ -64,6 +67,8 @@ class Row:
     nbytes: float = 0.0
     difference: float = 0.0
     layout: str = ""
+    memory: float = 0.0
+    native_memory: float = 0.0
     regions: float = 0.0
     frozen: float = 0.0
     floor: float = 0.0
@@ -96,7 +101,7 @@ class Results:
 
     Attributes
     ----------
-    device, runtime, python : str
+    device, runtime : str
     peers : dict of str to str
         Versions by name.
     peak_flops, peak_bandwidth : float
@@ -112,6 +117,14 @@ class Results:
         How the operators of each peer were called.
     peer_threads : dict of str to Threads
         With how many threads each peer computed, and why.
+    driver : str
+        The version of the device's driver.
+    versions : dict of str to str
+        Those of clgraft and Python.
+    date : str
+        The day of the run, as in 2026-11-25.
+    note : str
+        What a reader has to know about the figures.
     """
 
     device: str
@@ -125,6 +138,15 @@ class Results:
     drift: float = 0.0
     modes: dict[str, str] = field(default_factory=dict)
     peer_threads: dict[str, Threads] = field(default_factory=dict)
+    driver: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    date: str = ""
+    note: str = ""
+
+    @property
+    def peaks(self) -> Peaks:
+        """Return the measured peaks."""
+        return Peaks(self.peak_flops, self.peak_bandwidth)
 
     @property
     def runtime(self) -> str:
@@ -149,9 +171,12 @@ class Results:
         return str(self.peer_threads.get(peer, "threads not recorded"))
 
     def to_json(self) -> str:
-        """Return everything as JSON."""
-        rows = [{**dataclasses.asdict(row), "share": row.share} for row in self.rows]
-        return json.dumps({**dataclasses.asdict(self), "rows": rows}, indent=1)
+        """Return everything as JSON, a line for each row."""
+        content = dataclasses.asdict(self)
+        del content["rows"]
+        rows = [json.dumps({**dataclasses.asdict(row), "share": row.share}) for row in self.rows]
+        head = json.dumps(content, indent=1).removesuffix("\n}")
+        return f'{head},\n "rows": [' + ",".join(f"\n  {row}" for row in rows) + "\n ]\n}\n"
 
     @classmethod
     def read(cls, path: Path) -> Results:

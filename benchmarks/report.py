@@ -1,0 +1,395 @@
+"""Write the tables of the figures: `python benchmarks/report.py [benchmarks/results]`.
+
+The pages are docs/performance.md, docs/graphs.md, README.md, and the README.md of the results, which says where each
+was measured.
+
+A page has marks, invisible comments that name a kind of table and files of results, and what stands between a mark and
+the next `<!-- end -->` is written anew:
+
+    <!-- figures: nets cpu-intel-mxnet-nets; made cpu-intel-mxnet-nets -->
+    <!-- end -->
+
+Each file was written by one command in one run, with `--json FILE`. The words after the kind are names of files without
+`.json`, two that make one column with `+` between them, and a heading after `=`, in which `_` stands for a space. `*`
+stands for all files. A mark may have several lines, and several kinds between `;`. `tests/test_report.py` checks that
+the pages agree with the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from clgraft.plugins.command_line.bench.cases import GROUPS
+from clgraft.plugins.command_line.bench.results import NO_PEER, STEADY, Results, Row
+from clgraft.plugins.command_line.bench.timing import geometric_mean
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs"
+PAGES = (DOCS / "performance.md", DOCS / "graphs.md", ROOT / "README.md", RESULTS / "README.md")
+MARK = re.compile(r"(<!-- figures: ([^>]+) -->)(.*?)(<!-- end -->)", re.S)
+WIDTH = 120
+LISTED = 6  # problems that are slower and named
+DISTURBED = 0.5  # the spread from which a net has a star, and a problem is left out
+RUNTIMES = {"Intel(R) OpenCL": "Intel's runtime", "Portable Computing Language": "PoCL"}
+PEERS = {
+    **{"mxnet": "MXNet", "torch": "PyTorch", "caffe": "Caffe", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"},
+    NO_PEER: "alone",
+}
+SHORT = {  # headings of groups that fit a table of several columns
+    **{"strided": "strided, large", "other": "dilated, grouped", "norm": "batch norm", "pooling": "pooling"},
+    **{"3x3": "3x3", "1x1": "1x1", "depthwise": "depthwise", "element": "elementwise"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Results with the heading that a mark gives them."""
+
+    name: str
+    heading: str
+    results: Results
+
+    @property
+    def where(self) -> str:
+        """Return the device in words: a CPU's runtime, or a GPU's name."""
+        return RUNTIMES.get(self.results.runtime, self.results.device.split(" / ", 1)[-1])
+
+
+class Cell(NamedTuple):
+    """One figure of a whole net: ours in one mode against a peer, in seconds."""
+
+    ours: float
+    native: float
+    floor: float
+    disturbed: bool
+    memory: tuple[float, float]
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times faster ours is; 0 without a peer."""
+        return self.native / self.ours
+
+    @property
+    def share(self) -> float:
+        """Return the share of the floor; 0 where it is not known."""
+        return self.floor / self.ours
+
+
+Column = tuple[Run, str, str]  # a run, a peer and a mode: inference, frozen, training
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a table as lines of Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return [lines[0], "|---" * len(heads) + "|", *lines[1:]]
+
+
+def number(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+
+
+def share(value: float, run: Run) -> str:
+    """Return a share of the floor in words; `~` says that the peaks changed in the run."""
+    return f"{'~' if run.results.drift > STEADY else ''}{value:.0%}".replace("%", " %")
+
+
+def disturbed(row: Row) -> bool:
+    """Return whether other work on the machine disturbed a measurement."""
+    return max(row.native_spread, row.ours_spread) > DISTURBED
+
+
+def cells(run: Run) -> dict[tuple[str, str], dict[str, Cell]]:
+    """Return the figures of whole nets: by peer and mode, then by net."""
+    found: dict[tuple[str, str], dict[str, Cell]] = {}
+    for row in run.results.rows:
+        if row.set == "nets":
+            name = re.sub(r" batch \d+$", "", row.name)
+            modes = {row.direction: (row.regions or row.ours, row.regions_floor if row.regions else row.floor)}
+            if row.frozen and row.direction == "inference":
+                modes["frozen"] = row.frozen, row.frozen_floor
+            for mode, (ours, floor) in modes.items():
+                cell = Cell(ours, row.native, floor, disturbed(row), (row.memory, row.native_memory))
+                found.setdefault((row.peer, mode), {})[name] = cell
+    return found
+
+
+def columns(runs: Sequence[Run]) -> dict[Column, dict[str, Cell]]:
+    """Return the columns of a table of whole nets: for each run and peer inference, frozen, training."""
+    order = ["inference", "frozen", "training"]
+    found: dict[Column, dict[str, Cell]] = {}
+    for run in runs:
+        own = cells(run)
+        for peer in dict.fromkeys(peer for peer, _ in own):
+            for mode in (mode for mode in order if (peer, mode) in own):
+                found[run, peer, mode] = own[peer, mode]
+    return found
+
+
+def headings(found: Iterable[Column]) -> list[str]:
+    """Return the headings of columns: what tells them apart."""
+    parts = [(run.heading or run.where, PEERS.get(peer, peer), words(mode)) for run, peer, mode in found]
+    told = [i for i in range(3) if len({part[i] for part in parts}) > 1] or [2]
+    return [", ".join(part[i] for i in told) for part in parts]
+
+
+def words(mode: str) -> str:
+    """Return a mode in words."""
+    return {"frozen": "frozen inference", "training": "training step"}.get(mode, mode)
+
+
+def nets(runs: Sequence[Run]) -> list[str]:
+    """Return a table of whole nets: ours / the peer's in milliseconds, the ratio, the share of the floor, memory."""
+    found = columns(runs)
+    names = dict.fromkeys(name for by_name in found.values() for name in by_name)
+    rows = [
+        [name, *(_net(by_name[name], run) if name in by_name else "-" for (run, _, _), by_name in found.items())]
+        for name in names
+    ]
+    if len(names) > 1 and any(peer != NO_PEER for _, peer, _ in found):
+        rows.append(["**geometric mean**", *(_mean(list(own.values()), run) for (run, _, _), own in found.items())])
+    return table(["net", *headings(found)], rows)
+
+
+def _net(cell: Cell, run: Run) -> str:
+    text = f"{number(1e3 * cell.ours)}"
+    if cell.native:
+        text += f" / {number(1e3 * cell.native)}: {cell.ratio:.2f}{'*' * cell.disturbed}"
+    text += _after(cell.share, run)
+    return text + (f", {cell.memory[0] / 1e9:.1f} / {cell.memory[1] / 1e9:.1f} GB" if all(cell.memory) else "")
+
+
+def _mean(own: Sequence[Cell], run: Run) -> str:
+    text = f"{geometric_mean([cell.ratio for cell in own]):.2f}" if all(cell.native for cell in own) else "-"
+    return text + _after(_mean_share(own), run)
+
+
+def _mean_share(own: Sequence[Cell]) -> float:
+    return geometric_mean([cell.share for cell in own]) if all(cell.floor for cell in own) else 0.0
+
+
+def _after(value: float, run: Run) -> str:
+    return f", {share(value, run)}" if value else ""
+
+
+def overview(runs: Sequence[Run]) -> list[str]:
+    """Return the answer in short: for each device and peer the mean, the lowest and the highest ratio of whole nets."""
+    rows = []
+    for run in runs:
+        own = cells(run)
+        for peer in dict.fromkeys(peer for peer, _ in own):
+            count = len({name for (other, _), by_name in own.items() if other == peer for name in by_name})
+            modes = [own.get((peer, mode), {}) for mode in ("inference", "training")]
+            heading = run.heading or run.where
+            version = run.results.peers.get(peer, PEERS.get(peer, peer))
+            rows.append(
+                [heading, _named(version, peer), str(count), *(_span(list(mode.values()), run) for mode in modes)]
+            )
+    return table(["device", "instead of", "nets", "inference", "training step"], rows)
+
+
+def _named(version: str, peer: str) -> str:
+    """Return a peer's name as it is usually written, with its version: MXNet 1.9.1 for `mxnet 1.9.1`."""
+    return re.sub(rf"^{peer}\b", PEERS.get(peer, peer), version)
+
+
+def _span(own: Sequence[Cell], run: Run) -> str:
+    if not own or not all(cell.native for cell in own):
+        return "-"
+    ratios = [cell.ratio for cell in own]
+    text = f"**{geometric_mean(ratios):.2f}**"
+    text += f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(own) > 1 else ""
+    return text + _after(_mean_share(own), run)
+
+
+def headline(runs: Sequence[Run]) -> list[str]:
+    """Return a table of the ratios of one run, a column for each net."""
+    found = columns(runs[:1])
+    names = list(dict.fromkeys(name for by_name in found.values() for name in by_name))
+    rows = []
+    for (_, _, mode), by_name in found.items():
+        ratios = [by_name[name].ratio if name in by_name else 0.0 for name in names]
+        stars = ["*" * by_name[name].disturbed if name in by_name else "" for name in names]
+        mean = geometric_mean([ratio for ratio in ratios if ratio])
+        rows.append([words(mode), *(f"{r:.2f}{s}" if r else "-" for r, s in zip(ratios, stars)), f"{mean:.2f}"])
+    return table(["", *names, "mean"], rows)
+
+
+def groups(runs: Sequence[Run]) -> list[str]:
+    """Return a table of operators by group: each direction's mean ratio, the lowest one; shares of the floor.
+
+    Problems that were disturbed are left out. Shares are those of the first run that knows them.
+    """
+    heads, found, owners = [], [], []
+    for run in runs:
+        for peer in run.results.peers:
+            heads.append(run.heading or f"{run.where}, {PEERS.get(peer, peer)}")
+            found.append([row for row in run.results.rows if row.peer == peer and not disturbed(row)])
+            owners.append(run)
+    known = (i for i, own in enumerate(found) if all(row.floor for row in own))
+    shown = list(known)[:1]
+    rows = []
+    for group in dict.fromkeys(row.group for own in found for row in own):
+        each = [[row for row in own if row.group == group] for own in found]
+        cells = [SHORT.get(group, GROUPS.get(group, group)), *map(_ratios, each)]
+        rows.append([*cells, *(_shares(owners[i], each[i]) for i in shown)])
+    return table(["operators", *heads, *(f"share, {heads[i]}" for i in shown)], rows)
+
+
+def _ways(rows: Sequence[Row]) -> list[list[Row]]:
+    return [[row for row in rows if row.direction == way] for way in dict.fromkeys(row.direction for row in rows)]
+
+
+def _ratios(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "-"
+    means = " / ".join(f"{geometric_mean([row.ratio for row in way]):.2f}" for way in _ways(rows))
+    return f"{means} ({min(row.ratio for row in rows):.2f})"
+
+
+def _shares(run: Run, rows: Sequence[Row]) -> str:
+    return " / ".join(share(geometric_mean([row.share for row in way]), run) for way in _ways(rows)) or "-"
+
+
+def slower(runs: Sequence[Run]) -> list[str]:
+    """Return the problems of each run in which ours is slower, the slowest of them first."""
+    lines = []
+    for run in runs:
+        for peer in run.results.peers:
+            rows = [row for row in run.results.rows if row.peer == peer and not disturbed(row)]
+            below = sorted((row for row in rows if row.ratio < 1), key=lambda row: row.ratio)
+            each = ", ".join(f"{row.name} {row.direction} {row.ratio:.2f}" for row in below[:LISTED])
+            where = f"{run.heading or run.where}, {PEERS.get(peer, peer)}"
+            more = "; the lowest are " if len(below) > LISTED else ": " if below else ""
+            lines += wrapped(f"* {where}: {len(below)} of {len(rows)} are below 1{more}{each}.")
+    return lines
+
+
+def calls(runs: Sequence[Run]) -> list[str]:
+    """Return a table of times in microseconds, a column for each run."""
+    names = dict.fromkeys(row.name for run in runs for row in run.results.rows)
+    rows = []
+    for name in names:
+        found = [next((row.ours for row in run.results.rows if row.name == name), 0.0) for run in runs]
+        rows.append([name, *(number(1e6 * seconds) if seconds else "-" for seconds in found)])
+    return table(["microseconds", *(run.heading or run.where for run in runs)], rows)
+
+
+def made(runs: Sequence[Run]) -> list[str]:
+    """Return the commands that measured the runs, each once, with the days, the machines and the peers."""
+    days: dict[str, list[str]] = {}
+    facts: dict[str, None] = {}
+    for run in runs:
+        command = re.sub(r" --(json|device) \S+", "", run.results.command)
+        days.setdefault(run.results.date, []).append(f"`{command}`")
+        cpu = run.results.runtime in RUNTIMES
+        machine = f"{run.results.processor}, {run.results.cores}" if cpu else run.where
+        facts.update(dict.fromkeys([machine, *_peers(run.results)]))
+    commands = (f"{' and '.join(dict.fromkeys(own))} on {day}" for day, own in days.items())
+    text = f"Measured by {', '.join(commands)}; {'; '.join(facts)}."
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _peers(results: Results) -> Iterator[str]:
+    for peer, version in results.peers.items():
+        threads = results.peer_threads.get(peer)
+        yield _named(version, peer) + (f" with {threads.count} threads" if threads else "")
+
+
+def machines(runs: Sequence[Run]) -> list[str]:
+    """Return what stands in each file: where, when, with which versions and by which command it was measured."""
+    lines = []
+    for run in runs:
+        results = run.results
+        versions = [f"{name} {version}" for name, version in results.versions.items()]
+        peers = [f"{_named(own, peer)}: {results.threads_of(peer)}" for peer, own in results.peers.items()]
+        processor = results.processor or "processor not recorded"
+        parts = [results.date, f"{processor}, {results.cores}", f"{results.device} {results.driver}".strip()]
+        parts += [", ".join(versions), *peers]
+        if results.peak_flops:
+            changed = f", changed by {results.drift:.0%} during the run" if results.drift else ""
+            parts.append(f"peaks {results.peaks}{changed}")
+        text = "; ".join(filter(None, [*parts, results.note]))
+        lines += wrapped(f"* `{run.name}.json`: {text}. `{results.command}`")
+    return lines
+
+
+def span(runs: Sequence[Run], mode: str) -> str:
+    """Return the lowest and the highest ratio of a run's whole nets in a mode, in words."""
+    (found,) = (own for (_, _, other), own in columns(runs).items() if other == mode)
+    ratios = [cell.ratio for cell in found.values()]
+    return f"{min(ratios):.2g} to {max(ratios):.2g}"
+
+
+def wrapped(text: str) -> list[str]:
+    """Return a paragraph of a list as lines."""
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+KINDS: dict[str, Callable[[Sequence[Run]], list[str]]] = {
+    one.__name__: one for one in (nets, overview, headline, groups, slower, calls, made, machines)
+}
+
+
+def read(word: str, folder: Path) -> list[Run]:
+    """Return the runs that a word of a mark names: `*` for all, `one+other` for files that are one column."""
+    names, _, heading = word.partition("=")
+    if names == "*":
+        return [run for path in sorted(folder.glob("*.json")) for run in read(path.stem, folder)]
+    first, *others = (Results.read(folder / f"{name}.json") for name in names.split("+"))
+    first.rows += [row for other in others for row in other.rows]
+    return [Run(names, heading.replace("_", " "), first)]
+
+
+def filled(text: str, folder: Path) -> str:
+    """Return a page with the tables of the results in a folder.
+
+    Raises
+    ------
+    KeyError
+        If a mark names an unknown kind.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        parts = [part.split() for part in match[2].split(";")]
+        if parts[0][0] == "span":
+            _, mode, *words = parts[0]
+            return f"{match[1]}{span(runs(words, folder), mode)}{match[4]}"
+        made = ["\n".join(KINDS[kind](runs(words, folder))) for kind, *words in parts]
+        return "\n".join([match[1], "\n\n".join(made), match[4]])
+
+    return MARK.sub(fill, text)
+
+
+def runs(words: Iterable[str], folder: Path) -> list[Run]:
+    """Return the runs that the words of a mark name."""
+    return [run for word in words for run in read(word, folder)]
+
+
+def used(text: str) -> set[str]:
+    """Return the names of the files that a page's marks name."""
+    parts = (part.split() for match in MARK.finditer(text) for part in match[2].split(";"))
+    words = (word for _, *rest in parts for word in rest)
+    return {name for word in words for name in word.partition("=")[0].split("+")}
+
+
+def main() -> int:
+    """Write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=Path, default=RESULTS, help="folder of files of results")
+    options = parser.parse_args()
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), options.results), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
