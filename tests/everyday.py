@@ -134,7 +134,7 @@ RULES = (
     rule("core/test_softmax.py", "test_matches_float64", "classes-1.0-*", "segmentation-1.0-this one"),
     rule("core/test_softmax.py", "test_cross_entropy_*", "few-classes-this one"),
     rule("core/test_lrn.py", "test_matches_float64", "alexnet-this one"),
-    rule("core/test_activation.py", "test_*gradients*", "*relu*", "*tanh*"),
+    rule("core/nn/test_activations.py", "test_*gradients*", "*relu*", "*tanh*"),
     rule("core/test_problem_facts.py", "test_gradients_are_differences"),
     rule("core/test_*.py", "*", every=3),
     # MXNet: each operator, one Gluon net, one symbol

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from clgraft.core.nn import activations, elementwise
 from clgraft.core.operators.pointwise.chain import Formula, Outer, Source, join
-from clgraft.core.operators.pointwise.formulas import activation, eltwise
 from clgraft.mxnet_ops.engine.operator import operator_of
 from clgraft.mxnet_ops.guards.unsized import unsized_nodes
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS, Activation
@@ -36,10 +36,10 @@ def formula_of(node: Mapping[str, Any]) -> Formula | None:
     if isinstance(operator, Activation):
         if operator.act_type not in FUNCTIONS:
             return None  # it has learned or random slopes
-        return activation.formula(FUNCTIONS[operator.act_type][0], operator.scalars)
+        return activations.formula(FUNCTIONS[operator.act_type][0], operator.scalars)
     if not isinstance(operator, Eltwise) or operator.broadcast or operator.coefficients:
         return None
-    return eltwise.formula(operator.operation, operator.num_args)
+    return elementwise.formula(operator.operation, operator.num_args)
 
 
 def fuse(graph: dict[str, Any], report: Report) -> None:

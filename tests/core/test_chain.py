@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from clgraft.core import PointwiseProblem
+from clgraft.core.nn import activations, elementwise
 from clgraft.core.operators.pointwise.chain import Outer, join
 from clgraft.core.operators.pointwise.derivative import gradient_expression
-from clgraft.core.operators.pointwise.formulas import activation, eltwise
 
 SHAPE = (3, 37)
 # leaky(sigmoid(x0) * x1 - x0), x0 read twice and the product once
 PARTS = (
-    activation.formula("sigmoid"),
-    eltwise.formula("multiply"),
-    eltwise.formula("subtract"),
-    activation.formula("leaky_relu", (0.1,)),
+    activations.formula("sigmoid"),
+    elementwise.formula("multiply"),
+    elementwise.formula("subtract"),
+    activations.formula("leaky_relu", (0.1,)),
 )
 SOURCES = ((Outer(0),), (0, Outer(1)), (1, Outer(0)), (2,))
 
@@ -50,7 +50,7 @@ def test_values_and_gradients_of_a_chain(context, rng):
 
 
 def test_a_sum_of_many_terms_and_functions_without_a_formula():
-    chain = join((eltwise.formula("add", 3),), ((Outer(0), Outer(1), Outer(0)),), 2)
+    chain = join((elementwise.formula("add", 3),), ((Outer(0), Outer(1), Outer(0)),), 2)
     assert chain.expression == "y0 = x0 + x1 + x0;"
     assert chain.gradient == "real g0 = dy0; dx0 = (g0) + (g0); dx1 = (g0);"
-    assert eltwise.formula("maximum", 3) is None
+    assert elementwise.formula("maximum", 3) is None
