@@ -140,7 +140,7 @@ RULES = (
     # MXNet: each operator, one Gluon net, one symbol
     rule("mxnet_ops/test_*audit.py"),
     rule("mxnet_ops/test_random_symbols.py", "test_what_*", "*0-11*"),
-    rule("mxnet_ops/test_vision_nets.py", "test_*", "ssd-fused", "unet-regions", "Detector-hybrid-*"),
+    rule("mxnet_ops/test_vision_nets.py", "test_*", "ssd-single", "unet-regions", "Detector-hybrid-*"),
     rule("mxnet_ops/test_nets.py", "test_every_gradient_of_a_net_*", "mobilenet0.25"),
     rule("mxnet_ops/test_nets.py", "test_every_gradient_in_*"),
     rule("mxnet_ops/test_nets.py", "test_every_other_net_*", "vgg11"),

@@ -23,7 +23,6 @@ from clgraft.core.errors import ProblemError
 from clgraft.core.nn.formulas import names_in, renamed, split
 from clgraft.core.operators.batchnorm import following
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
-from clgraft.core.operators.pointwise.chain import Formula
 
 FACTOR, LEFT, SELECT, RESULT = WAYS = ("factor", "left", "select", "result")
 
@@ -360,12 +359,6 @@ def elu(alpha: float, scale: float, stretch: float) -> Function:
     if scale == 1 and stretch == 1:
         return find("elu").given(alpha=alpha)
     return find("stretched_elu").given(scale=scale, least=scale * alpha, stretch=stretch)
-
-
-def formula(name: str, scalars: Sequence[float] = ()) -> Formula:
-    """Return a function of x as a part of a chain; `scalars` in order."""
-    found = find(name)
-    return Formula(("x",), found.value, (found.gradient(),), dict(zip(found.scalars, scalars)))
 
 
 def forward(name: str, shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from clgraft.core.errors import ProblemError
 from clgraft.core.nn.formulas import assigned, names_in, renamed
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
-from clgraft.core.operators.pointwise.chain import Formula
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 
 
@@ -88,17 +87,6 @@ def find_binary(name: str) -> Binary:
     if name not in BINARY:
         raise ProblemError(f"[eltwise] got {name!r}, expected one of {sorted(BINARY)}")
     return BINARY[name]
-
-
-def formula(operation: str, count: int = 2) -> Formula | None:
-    """Return a binary function of a and b, or a sum, as a part of a chain; None for other functions of many inputs."""
-    if count == 2:
-        binary = find_binary(operation)
-        return Formula(("a", "b"), binary.value, (binary.da, binary.db), {})
-    if operation != "add":
-        return None
-    names = tuple(f"a{i}" for i in range(count))
-    return Formula(names, " + ".join(names), ("dy",) * count, {})
 
 
 def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
