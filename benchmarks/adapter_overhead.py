@@ -24,7 +24,7 @@ import numpy as np
 from timing import compare, keep, restarted, row
 
 from clgraft import core
-from clgraft.core.operators.pointwise.formulas import activation
+from clgraft.core.nn import activations
 
 SHAPE = (1, 1, 8, 8)
 Calls = dict[str, Callable[[], Any]]
@@ -32,8 +32,8 @@ Calls = dict[str, Callable[[], Any]]
 
 def kernels(count: int) -> Calls:
     """Return plans of relu that run without a framework."""
-    forward = core.context().plan(activation.forward("relu", SHAPE))
-    backward = core.context().plan(activation.backward("relu", SHAPE))
+    forward = core.context().plan(activations.forward("relu", SHAPE))
+    backward = core.context().plan(activations.backward("relu", SHAPE))
     x, y, dy, dx = (np.ones(SHAPE, np.float32) for _ in range(4))
 
     def bound(plan: core.Plan, *arrays: np.ndarray) -> list[core.Buffer]:

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from clgraft import core
 from clgraft.core import BatchNormProblem, PointwiseProblem, Reduction
-from clgraft.core.operators.pointwise.formulas import activation, eltwise
+from clgraft.core.nn import activations, elementwise
 from clgraft.core.planning.launches import Accumulate, Buffer, Constant, Local, Scalar, Workspace
 
 
@@ -26,11 +26,11 @@ def problems(batch: int) -> dict[str, core.Problem]:
     big, small = (batch, 64, 112, 112), (batch, 512, 7, 7)
     both = Reduction("sum", (0, 2, 3))
     found: dict[str, core.Problem] = {
-        "relu": activation.forward("relu", big),
-        "relu backward": activation.backward("relu", big),
-        "sigmoid": activation.forward("sigmoid", big),
-        "gelu": activation.forward("gelu", big),
-        "sum of two": eltwise.sum_forward(big, 2),
+        "relu": activations.forward("relu", big),
+        "relu backward": activations.backward("relu", big),
+        "sigmoid": activations.forward("sigmoid", big),
+        "gelu": activations.forward("gelu", big),
+        "sum of two": elementwise.sum_forward(big, 2),
         "scale and bias, 112x112": PointwiseProblem((big, (64, 1, 1), (64, 1, 1)), "y0 = x0 * x1 + x2;"),
         "scale and bias, 7x7": PointwiseProblem((small, (512, 1, 1), (512, 1, 1)), "y0 = x0 * x1 + x2;"),
         "scale, channels last": PointwiseProblem(((batch, 112, 112, 64), (64,)), "y0 = x0 * x1;"),

@@ -53,12 +53,13 @@ ALLOWED = {
     "core.session": {"core.abi", "core.errors", "core.planning", "core.problem", "core.runtime"},
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
+    "core.nn": {"core.errors", "core.graph", "core.operators", "core.problem"},
     "core.tuning": {
         *("core.abi", "core.errors", "core.graph", "core.operators"),
         *("core.planning", "core.problem", "core.runtime", "core.session"),
     },
     "core.": {
-        *("core.abi", "core.errors", "core.graph", "core.operators", "core.planning"),
+        *("core.abi", "core.errors", "core.graph", "core.nn", "core.operators", "core.planning"),
         *("core.problem", "core.runtime", "core.session", "core.tuning"),
     },
     "mxnet_ops.engine": {"core"},

@@ -1,4 +1,4 @@
-"""Activation layers: each reads its parameters and takes its function and gradient from the core."""
+"""Activation layers: each reads its parameters and takes its function, and the gradient by `LEFT`, from the core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.core.operators.pointwise.formulas import functions
+from clgraft.core.nn import activations
+from clgraft.core.nn.activations import LEFT, SLOPE_GRADIENTS, Function, find
+from clgraft.core.nn.formulas import assigned
 
 E = -1  # Caffe's sign for the base e
 KEEP = " kept = x;"  # a layer in place overwrites what its gradient reads
@@ -26,7 +28,7 @@ class Activation(OclLayer):
     def configure(self, shapes: list) -> None:
         self.formula = self.function()
 
-    def function(self) -> functions.Function:
+    def function(self) -> Function:
         """Return the function that the parameters describe."""
         raise NotImplementedError
 
@@ -42,8 +44,8 @@ class Activation(OclLayer):
 
     def plan_forward(self) -> programs.Program:
         """Plan on first use: only then it is known whether the layer works in place."""
-        text, outputs = self.formula.forward, {"y": None}
-        self.saves = self.formula.keeps_x and self.in_place
+        text, outputs = assigned("y", self.formula.value), {"y": None}
+        self.saves = self.formula.keeps_x(LEFT) and self.in_place
         if self.saves:
             text, outputs = text + KEEP, {"y": None, "kept": None}
             self.kept = self.array((self.count,))
@@ -72,7 +74,7 @@ class Activation(OclLayer):
 
     def plan_backward(self) -> programs.Program:
         """Plan on first use: a net that only predicts never does."""
-        text = self.formula.backward
+        text = assigned("dx", self.formula.gradient(LEFT))
         names = self.scalars_of(text)
         shapes = {name: (self.count,) for name in ("x", "y", "dy")}
         self.backward_program = programs.make(self.context, text, shapes, {"dx": None}, names)
@@ -85,8 +87,8 @@ class OclReLU(Activation):
 
     word: ClassVar[str] = "relu"
 
-    def function(self) -> functions.Function:
-        return functions.rectifier(self.parameters.relu_param.negative_slope)
+    def function(self) -> Function:
+        return find("leaky_relu").given(slope=self.parameters.relu_param.negative_slope)
 
 
 class OclELU(Activation):
@@ -94,8 +96,8 @@ class OclELU(Activation):
 
     word: ClassVar[str] = "elu"
 
-    def function(self) -> functions.Function:
-        return functions.exponential_linear(self.parameters.elu_param.alpha)
+    def function(self) -> Function:
+        return find("elu").given(alpha=self.parameters.elu_param.alpha)
 
 
 class OclSigmoid(Activation):
@@ -103,8 +105,8 @@ class OclSigmoid(Activation):
 
     word: ClassVar[str] = "sigmoid"
 
-    def function(self) -> functions.Function:
-        return functions.sigmoid()
+    def function(self) -> Function:
+        return find("sigmoid")
 
 
 class OclTanH(Activation):
@@ -112,8 +114,8 @@ class OclTanH(Activation):
 
     word: ClassVar[str] = "tanh"
 
-    def function(self) -> functions.Function:
-        return functions.tanh()
+    def function(self) -> Function:
+        return find("tanh")
 
 
 class OclAbsVal(Activation):
@@ -122,8 +124,8 @@ class OclAbsVal(Activation):
     word: ClassVar[str] = "absval"
     may_be_in_place: ClassVar[bool] = False
 
-    def function(self) -> functions.Function:
-        return functions.absolute()
+    def function(self) -> Function:
+        return find("abs")
 
 
 class OclPower(Activation):
@@ -135,9 +137,9 @@ class OclPower(Activation):
 
     word: ClassVar[str] = "power"
 
-    def function(self) -> functions.Function:
+    def function(self) -> Function:
         given = self.parameters.power_param
-        return functions.power(given.power, given.scale, given.shift)
+        return activations.scaled_power(given.power, given.scale, given.shift)
 
 
 class OclExp(Activation):
@@ -145,10 +147,10 @@ class OclExp(Activation):
 
     word: ClassVar[str] = "exp"
 
-    def function(self) -> functions.Function:
+    def function(self) -> Function:
         given = self.parameters.exp_param
         self.expect(given.base > 0 or given.base == E, f"base {given.base}", "a number above 0, or -1 for e")
-        return functions.exponential(base_of(given), given.scale, given.shift)
+        return activations.exponential(base_of(given), given.scale, given.shift)
 
 
 class OclLog(Activation):
@@ -156,11 +158,11 @@ class OclLog(Activation):
 
     word: ClassVar[str] = "log"
 
-    def function(self) -> functions.Function:
+    def function(self) -> Function:
         given = self.parameters.log_param
         good = given.base == E or (given.base > 0 and given.base != 1)
         self.expect(good, f"base {given.base}", "a number above 0 and not 1, or -1 for e")
-        return functions.logarithm(base_of(given), given.scale, given.shift)
+        return activations.logarithm(base_of(given), given.scale, given.shift)
 
 
 def base_of(given: Any) -> float | None:
@@ -173,8 +175,8 @@ class OclBNLL(Activation):
 
     word: ClassVar[str] = "bnll"
 
-    def function(self) -> functions.Function:
-        return functions.softplus()
+    def function(self) -> Function:
+        return find("bnll")
 
 
 class OclSwish(Activation):
@@ -182,8 +184,8 @@ class OclSwish(Activation):
 
     word: ClassVar[str] = "swish"
 
-    def function(self) -> functions.Function:
-        return functions.swish(self.parameters.swish_param.beta)
+    def function(self) -> Function:
+        return find("swish").given(beta=self.parameters.swish_param.beta)
 
 
 class OclClip(Activation):
@@ -191,11 +193,11 @@ class OclClip(Activation):
 
     word: ClassVar[str] = "clip"
 
-    def function(self) -> functions.Function:
+    def function(self) -> Function:
         given = self.parameters.clip_param
         there = given.HasField("min") and given.HasField("max")
         self.expect(there and given.min <= given.max, f"clip_param {{ {given} }}".replace("\n", " "), "min and max")
-        return functions.clip(given.min, given.max)
+        return find("clip").given(low=given.min, high=given.max)
 
 
 class OclThreshold(Activation):
@@ -203,8 +205,8 @@ class OclThreshold(Activation):
 
     word: ClassVar[str] = "threshold"
 
-    def function(self) -> functions.Function:
-        return functions.threshold(self.parameters.threshold_param.threshold)
+    def function(self) -> Function:
+        return find("threshold").given(threshold=self.parameters.threshold_param.threshold)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         self.expect(not propagate_down[0], "a gradient to propagate", "none: a threshold has no slope")
@@ -216,7 +218,9 @@ class OclPReLU(OclLayer):
     word: ClassVar[str] = "prelu"
 
     def configure(self, shapes: list) -> None:
-        self.formula = functions.learned_rectifier()
+        rectifier = find("leaky_relu")
+        self.forward_text = assigned("y", rectifier.value) + KEEP
+        self.backward_text = f"{assigned('dx', rectifier.gradient(LEFT))} {assigned('dslope', SLOPE_GRADIENTS[LEFT])}"
         given = self.parameters.prelu_param
         self.expect(len(shapes[0]) >= 2, f"shape {shapes[0]}", "at least 2 axes")
         self.slopes = 1 if given.channel_shared else shapes[0][1]
@@ -249,7 +253,7 @@ class OclPReLU(OclLayer):
                 self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
-        self.program(self.formula.forward + KEEP, *outputs).run(buffers)
+        self.program(self.forward_text, *outputs).run(buffers)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
         wanted = ["dx"] * bool(propagate_down[0]) + ["dslope"] * self.learns(0)
@@ -263,4 +267,4 @@ class OclPReLU(OclLayer):
             "dx": buffer(bottom[0].diff),
             "dslope": buffer(slope.diff, core.ACCUMULATE),
         }
-        self.program(self.formula.backward, *wanted).run(buffers)
+        self.program(self.backward_text, *wanted).run(buffers)

@@ -10,7 +10,8 @@ from clgraft import core
 from clgraft.caffe_layers.layers import fillers, programs
 from clgraft.caffe_layers.layers.activation import KEEP
 from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.core.operators.pointwise.formulas import functions
+from clgraft.core.nn import elementwise
+from clgraft.core.nn.formulas import names_in
 
 
 class Affine(OclLayer):
@@ -18,12 +19,12 @@ class Affine(OclLayer):
 
     Attributes
     ----------
-    formula : Function
-        Formulas over x, g (factor), b (term) and their gradients.
+    formula : Combination
+        Of x, g (factor) and b (term).
     """
 
     bottoms: ClassVar[tuple] = (1, 2)
-    formula: functions.Function
+    formula: elementwise.Combination
 
     def vector_shape(self, given: Any, shapes: list) -> tuple:
         """Return the shape of the learned vector, or of the second bottom that replaces it."""
@@ -38,7 +39,10 @@ class Affine(OclLayer):
         return shapes[0][axis:end]
 
     def view(self, given: Any, shapes: list, vector: Sequence[int]) -> None:
-        """Set the view of x as (outer, middle, inner)."""
+        """Set the view of x as (outer, middle, inner), and what is computed."""
+        self.backward_text = self.formula.backward()
+        self.keeps_x = "x" in names_in(self.backward_text)
+        self.forward_text = self.formula.forward + (KEEP if self.keeps_x else "")
         x = shapes[0]
         axis = self.canonical_axis(given.axis, len(x)) if vector else 0
         end = axis + len(vector)
@@ -60,12 +64,12 @@ class Affine(OclLayer):
         """Compute y; `vectors` holds the buffers of g and b."""
         buffers = {"x": buffer(bottom[0].data), "y": buffer(top[0].data), **vectors}
         outputs = ["y"]
-        if self.formula.keeps_x and self.in_place:
+        if self.keeps_x and self.in_place:
             if self.kept is None:
                 self.kept = self.array(self.shape)
             buffers["kept"] = buffer(self.kept)
             outputs.append("kept")
-        self.program(self.formula.forward + (KEEP if self.formula.keeps_x else ""), *outputs).run(buffers)
+        self.program(self.forward_text, *outputs).run(buffers)
 
     def run_backward(self, top: Any, propagate_down: Any, bottom: Any, vectors: dict) -> None:
         """Compute the gradients; `vectors` holds the buffers of g and of the wanted dg and db."""
@@ -75,9 +79,9 @@ class Affine(OclLayer):
         if not outputs:
             return
         buffers = {"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff), **vectors}
-        if self.formula.keeps_x:
+        if self.keeps_x:
             buffers["x"] = buffer(self.kept if self.in_place else bottom[0].data)
-        self.program(self.formula.backward, *outputs).run(buffers)
+        self.program(self.backward_text, *outputs).run(buffers)
 
     def passes_dy(self) -> bool:
         """Return whether dx is dy in the same memory."""
@@ -103,7 +107,7 @@ class OclScale(Affine):
         if self.bias:
             blobs.append((self.vector, given.bias_filler))
         self.make_blobs(*blobs)
-        self.formula = functions.affine(self.bias)
+        self.formula = elementwise.affine(self.bias)
 
     def prepare(self, shapes: list) -> list:
         self.view(self.parameters.scale_param, shapes, self.vector if self.learned else shapes[1])
@@ -129,7 +133,7 @@ class OclBias(Affine):
     """``y = x + b``; b is bottom 1 or blob 0."""
 
     word: ClassVar[str] = "bias"
-    formula = functions.shifted()
+    formula = elementwise.shifted()
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.bias_param

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from clgraft.caffe_layers.layers import programs
 from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer, same_shapes
-from clgraft.core.operators.pointwise.formulas import functions
+from clgraft.core.nn import elementwise
 
 
 class OclEltwise(OclLayer):
@@ -31,9 +31,11 @@ class OclEltwise(OclLayer):
         self.expect(not factors or self.operation == "SUM", f"coeff with {self.operation}", "operation: SUM")
         if self.operation == "SUM":
             # the factors are part of the program and no scalars: a net has few of them, and a factor of 1 costs nothing
-            self.formula = functions.weighted_sum(factors or [1.0] * count)
+            self.formula = elementwise.total(factors or [1.0] * count)
+        elif self.operation == "PROD":
+            self.formula = elementwise.product(count)
         else:
-            self.formula = (functions.product if self.operation == "PROD" else functions.maximum)(count)
+            self.formula = elementwise.maximum(count, elementwise.SECOND)
 
     def prepare(self, shapes: list) -> list:
         same_shapes(self, shapes)
@@ -66,4 +68,5 @@ class OclEltwise(OclLayer):
     def plan_backward(self, wanted: tuple) -> programs.Program:
         """Plan the gradients of some of the bottoms."""
         shapes = {"dy": self.shape, **{f"x{i}": self.shape for i in range(self.bottom_count)}}
-        return programs.make(self.context, self.formula.backward(wanted), shapes, {f"dx{i}": None for i in wanted})
+        text = self.formula.backward(f"x{i}" for i in wanted)
+        return programs.make(self.context, text, shapes, {f"dx{i}": None for i in wanted})

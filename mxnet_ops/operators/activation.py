@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core import DropoutProblem
+from clgraft.core.nn import activations
 from clgraft.core.operators.dropout.problem import KEY_WORDS
-from clgraft.core.operators.pointwise.formulas import activation
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import (
     IN,
@@ -37,8 +37,8 @@ FUNCTIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "at_least": ("at_least", (("level", 0.0),)),
     "at_most": ("at_most", (("level", 0.0),)),
     "smooth_l1": ("smooth_l1", (("sigma_squared", 1.0),)),
-    "exp": ("exp", (("factor", 1.0), ("scale", 1.0))),
-    "log": ("log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
+    "exp": ("scaled_exp", (("factor", 1.0), ("scale", 1.0))),
+    "log": ("scaled_log", (("factor", 1.0), ("scale", 1.0), ("shift", 0.0))),
     "power": ("power", (("power", 1.0), ("scale", 1.0), ("shift", 0.0))),
 }
 BOUNDS = (("lower_bound", 0.125), ("upper_bound", 0.334))  # bounds of rrelu's slopes, with MXNet's defaults
@@ -86,7 +86,7 @@ class Activation(Operator):
     @property
     def reads(self) -> tuple[str, ...]:
         """Which of x and y the gradient reads."""
-        return ("x",) if self.act_type in ("prelu", "rrelu") else activation.find(FUNCTIONS[self.act_type][0]).reads
+        return ("x",) if self.act_type in ("prelu", "rrelu") else activations.find(FUNCTIONS[self.act_type][0]).reads
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]
@@ -137,13 +137,13 @@ class Activation(Operator):
             # a slope for each element is one for each channel of a vector
             view = (math.prod(data),) if shapes[1] == data else data
             axis, shared = self._channel_axis(view), shapes[1] == (1,)
-            forward = Call(activation.prelu_forward(view, axis, shared, dtype), (x, (IN, 1), y))
-            backward = Call(activation.prelu_backward(view, axis, shared, dtype), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
+            forward = Call(activations.prelu_forward(view, axis, shared, dtype), (x, (IN, 1), y))
+            backward = Call(activations.prelu_backward(view, axis, shared, dtype), (dy, x, (IN, 1), dx, (IN_GRAD, 1)))
         else:
             name = FUNCTIONS[self.act_type][0]
-            forward = Call(activation.forward(name, data, dtype), (x, y), self.scalars)
+            forward = Call(activations.forward(name, data, dtype), (x, y), self.scalars)
             read = tuple(x if tensor == "x" else y for tensor in self.reads)
-            backward = Call(activation.backward(name, data, dtype), (dy, *read, dx), self.scalars)
+            backward = Call(activations.backward(name, data, dtype), (dy, *read, dx), self.scalars)
         return Graft({True: (forward,), False: (forward,)}, {True: (backward,), False: (backward,)})
 
     def _random_slopes(self, data: Shape, dtype: str) -> Graft:
@@ -152,11 +152,11 @@ class Activation(Operator):
         return Graft(
             {
                 True: (Call(problem, (x, key, y), self.scalars),),
-                False: (Call(activation.forward("leaky_relu", data, dtype), (x, y), slope),),
+                False: (Call(activations.forward("leaky_relu", data, dtype), (x, y), slope),),
             },
             {
                 True: (Call(problem.with_direction("backward"), (x, dy, key, dx), self.scalars),),
-                False: (Call(activation.backward("leaky_relu", data, dtype), (dy, x, dx), slope),),
+                False: (Call(activations.backward("leaky_relu", data, dtype), (dy, x, dx), slope),),
             },
             state=(((KEY_WORDS,), "int32", 0.0),),
             draw=Draw(0, self.seed, False),

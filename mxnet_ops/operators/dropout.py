@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core import DropoutProblem
+from clgraft.core.nn import activations
 from clgraft.core.operators.dropout.problem import KEY_WORDS
-from clgraft.core.operators.pointwise.formulas import activation
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import (
     IN,
@@ -84,7 +84,7 @@ class Dropout(Operator):
         rate = (keep, 1 / keep if keep else 0.0)
         forward = (Call(problem, ((IN, 0), (STATE, 0), (OUT, 0)), rate),)
         backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), (STATE, 0), (IN_GRAD, 0)), rate),)
-        same = activation.forward("identity", shape, dtype)
+        same = activations.forward("identity", shape, dtype)
         forward_same, backward_same = (Call(same, ((IN, 0), (OUT, 0))),), (Call(same, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
         if self.p == 0:
             forward, backward = forward_same, backward_same

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft.core import PointwiseProblem
-from clgraft.core.operators.pointwise.formulas import eltwise
+from clgraft.core.nn import elementwise
 from clgraft.core.operators.pointwise.problem import broadcast_shape
 from clgraft.mxnet_ops.engine.attributes import Attributes
 from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
+OPERATIONS = ("add", "divide", "hypot", "maximum", "minimum", "multiply", "power", "subtract")
 MANY = ("add", "multiply", "maximum")
 MOST_TERMS = 62  # most terms of a sum in one kernel: devices limit arguments, and compilers nesting
 PART_TERMS = 32  # terms in each kernel of a longer sum
@@ -54,7 +55,7 @@ class Eltwise(Operator):
 
     @classmethod
     def read(cls, attributes: Attributes) -> Eltwise:
-        operation = attributes.choice("operation", sorted(eltwise.BINARY), "add")
+        operation = attributes.choice("operation", OPERATIONS, "add")
         count = attributes.integer("num_args", 2, low=1)
         coefficients = attributes.numbers("coefficients", ())
         if count != 2 and operation not in MANY:
@@ -92,10 +93,10 @@ class Eltwise(Operator):
 
     def _binary(self, shapes: tuple[Shape, ...], dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
         a, b = shapes
-        reads = tuple((IN, "ab".index(name)) for name in eltwise.find_binary(self.operation).reads)
-        gradient = eltwise.binary_backward(self.operation, a, b, dtype)
+        reads = tuple((IN, "ab".index(name)) for name in elementwise.find_binary(self.operation).reads)
+        gradient = elementwise.binary_backward(self.operation, a, b, dtype)
         call = Call(gradient, ((OUT_GRAD, 0), *reads, (IN_GRAD, 0), (IN_GRAD, 1)))
-        return eltwise.binary_forward(self.operation, a, b, dtype), (call,)
+        return elementwise.binary_forward(self.operation, a, b, dtype), (call,)
 
     def _long_sum(self, shape: Shape, dtype: str) -> Graft:
         """Return a sum in several kernels, which add to the sum of the terms before theirs."""
@@ -104,7 +105,7 @@ class Eltwise(Operator):
         calls = []
         while terms:
             part, terms = terms[:PART_TERMS], terms[PART_TERMS:]
-            problem = eltwise.sum_forward(shape, len(part), weighted, dtype)
+            problem = elementwise.sum_forward(shape, len(part), weighted, dtype)
             factors = tuple(factor for _, factor in part) if weighted else ()
             calls.append(Call(problem, (*(array for array, _ in part), sum_before if terms else (OUT, 0)), factors))
             if terms:
@@ -114,20 +115,20 @@ class Eltwise(Operator):
 
     def _sum_gradients(self, shape: Shape, dtype: str) -> tuple[Call, ...]:
         """Return a call for each gradient of a sum: the gradient's write request applies to it alone."""
-        gradient = eltwise.scale_forward(shape, dtype)
+        gradient = elementwise.scale_forward(shape, dtype)
         factors = self.coefficients or (1.0,) * self.num_args
         return tuple(Call(gradient, ((OUT_GRAD, 0), (IN_GRAD, i)), (factor,)) for i, factor in enumerate(factors))
 
     def _many(self, shape: Shape, dtype: str) -> tuple[PointwiseProblem, tuple[Call, ...]]:
         count, dy = self.num_args, (OUT_GRAD, 0)
         if self.operation == "add":
-            problem = eltwise.sum_forward(shape, count, bool(self.coefficients), dtype)
+            problem = elementwise.sum_forward(shape, count, bool(self.coefficients), dtype)
             return problem, self._sum_gradients(shape, dtype)
         arrays = (dy, *((IN, i) for i in range(count)), *((IN_GRAD, i) for i in range(count)))
         if self.operation == "multiply":
-            return eltwise.product_forward(shape, count, dtype), (
-                Call(eltwise.product_backward(shape, count, dtype), arrays),
+            return elementwise.product_forward(shape, count, dtype), (
+                Call(elementwise.product_backward(shape, count, dtype), arrays),
             )
-        return eltwise.max_forward(shape, count, dtype), (
-            Call(eltwise.max_backward(shape, count, "first", dtype), arrays),
+        return elementwise.max_forward(shape, count, elementwise.FIRST, dtype), (
+            Call(elementwise.max_backward(shape, count, elementwise.FIRST, dtype), arrays),
         )

@@ -17,7 +17,7 @@ from mxnet import gluon
 
 from clgraft.mxnet_ops.swap.frozen import expect_regions
 from clgraft.mxnet_ops.swap.report import Report, Row
-from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol
+from clgraft.mxnet_ops.swap.symbol import swap_known, swap_symbol, with_fuse
 from clgraft.mxnet_ops.swap.table import POSITIONAL, Kept, Node, Select, is_selected, is_translatable, translate
 
 FLOATS = ("float32", "float16", "float64")
@@ -25,7 +25,7 @@ COUNTED = ("add_n", "ElementWiseSum", "Concat", "concat", "stack", "UpSampling",
 NAMED = {"lhs": "data0", "rhs": "data1"}
 
 
-NOTHING = {"select": None, "fuse": False, "regions": False, "frozen": False}  # of a swap
+NOTHING = {"select": None, "regions": False, "frozen": False}  # of a swap
 
 
 class _Functions:
@@ -162,7 +162,7 @@ def _settle(block: gluon.Block, options: dict[str, Any]) -> None:
 
 
 def swap_block(
-    net: gluon.Block, *, select: Select = None, fuse: bool = True, regions: bool = True, frozen: bool = False
+    net: gluon.Block, *, select: Select = None, fuse: bool | None = None, regions: bool = True, frozen: bool = False
 ) -> Report:
     """Make a Gluon net compute with grafted operators, in place.
 
@@ -173,10 +173,10 @@ def swap_block(
         `save_parameters`, `load_parameters` and `export` work with files of the native net and the other way round.
     select : callable or patterns, optional
         As of `swap_symbol`. In blocks that are not hybridized, an operator without a name goes by its block's.
-    fuse : bool
-        As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have chains.
+    fuse : bool, optional
+        As of `swap_symbol`.
     regions : bool
-        As of `swap_symbol`, but by default, for the same reason. Only hybridized nets have regions.
+        As of `swap_symbol`, but by default: nobody sees the values inside a block. Only hybridized nets have regions.
     frozen : bool
         With regions: inference reads all parameters once and takes them as constants (see `refresh`).
 
@@ -191,9 +191,10 @@ def swap_block(
     A layer that is replaced after the swap, such as ``net.output = nn.Dense(10)``, is served with the net that holds it
     when that net is hybridized; alone it is MXNet's until `swap_block` is called again, which says what became of it.
     """
+    regions = with_fuse(fuse, regions)
     expect_regions(frozen, regions)
     _install()
-    options = {"select": select, "fuse": fuse, "regions": regions, "frozen": frozen}
+    options = {"select": select, "regions": regions, "frozen": frozen}
     report = _describe(net, options)
     report.note = "a layer that replaces one of these later is MXNet's own until swap_block is called again"
     _swap(net, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,7 +15,6 @@ from clgraft.mxnet_ops.engine.operator import find_operator
 from clgraft.mxnet_ops.guards.guard import MARK, guard_graph
 from clgraft.mxnet_ops.guards.unguard import unguard_graph
 from clgraft.mxnet_ops.guards.unsized import shares_shape, unsized_nodes
-from clgraft.mxnet_ops.swap import fusion
 from clgraft.mxnet_ops.swap.dtypes import Dtypes
 from clgraft.mxnet_ops.swap.frozen import expect_regions, expect_variables, find_parameters, freeze_regions
 from clgraft.mxnet_ops.swap.regions import REGION, form_regions
@@ -27,7 +27,7 @@ def swap_symbol(
     symbol: mx.sym.Symbol,
     *,
     select: Select = None,
-    fuse: bool = False,
+    fuse: bool | None = None,
     regions: bool = False,
     frozen: bool | Collection[str] = False,
 ) -> tuple[mx.sym.Symbol, Report]:
@@ -40,8 +40,8 @@ def swap_symbol(
     select : callable or patterns, optional
         A function of a `Node` (name, operator, attributes), or patterns such as ``"stage1_*"`` or ``"BatchNorm"`` that
         match names or operators. Everything by default.
-    fuse : bool
-        Make one operator of chains that work element by element, such as a sum and the activation after it.
+    fuse : bool, optional
+        Deprecated: True means `regions`, in which chains become one kernel.
     regions : bool
         Make one operator, ``ocl_region``, of connected grafted operators: the values between them stay on the device,
         and nobody sees them. Outputs of the symbol stay visible.
@@ -58,7 +58,15 @@ def swap_symbol(
     report : Report
         What was replaced, what was left alone and why.
     """
-    return swap_known(symbol, {}, select=select, fuse=fuse, regions=regions, frozen=frozen)
+    return swap_known(symbol, {}, select=select, regions=with_fuse(fuse, regions), frozen=frozen)
+
+
+def with_fuse(fuse: bool | None, regions: bool) -> bool:
+    """Return whether there are regions, and warn of the argument that means them too for one more release."""
+    if fuse is None:
+        return regions
+    warnings.warn("fuse is deprecated and means regions: use regions instead", DeprecationWarning, stacklevel=3)
+    return regions or fuse
 
 
 def swap_known(
@@ -67,7 +75,6 @@ def swap_known(
     sized: Collection[str] = (),
     *,
     select: Select,
-    fuse: bool,
     regions: bool,
     frozen: bool | Collection[str],
 ) -> tuple[mx.sym.Symbol, Report]:
@@ -110,8 +117,6 @@ def swap_known(
     else:
         expect_variables(frozen, symbol.list_inputs())
         parameters = frozen
-    if fuse:
-        fusion.fuse(graph, report)
     if regions:
         unguard_graph(graph)
         graph = _with_regions(graph, report)

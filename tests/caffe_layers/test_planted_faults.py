@@ -21,7 +21,9 @@ from clgraft.caffe_layers.layers import (
     lrn,
 )
 from clgraft.caffe_layers.layers.layer import buffer
-from clgraft.core.operators.pointwise.formulas import functions, sums
+from clgraft.core.nn import elementwise
+from clgraft.core.nn.activations import LEFT
+from clgraft.core.operators.pointwise.formulas import sums
 from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)
@@ -94,24 +96,24 @@ FAULTS = {
         {},
     ),
     "a gradient that is off by a thousandth": (
-        functions,
-        "sigmoid",
-        lambda make=functions.sigmoid: replace(make(), backward="dx = 1.001 * dy * y * (1 - y);"),
+        activation.OclSigmoid,
+        "function",
+        lambda self, make=activation.OclSigmoid.function: replace(make(self), ways={LEFT: "1.001 * dy * y * (1 - y)"}),
         ("Sigmoid", "", {"x": SHAPE}),
         {},
     ),
     "another slope at the kink": (
-        functions,
-        "rectifier",
-        lambda slope, make=functions.rectifier: replace(make(slope), backward="dx = dy * (x >= 0 ? 1 : slope);"),
+        activation.OclReLU,
+        "function",
+        lambda self, make=activation.OclReLU.function: replace(make(self), ways={LEFT: "dy * (x >= 0 ? 1 : slope)"}),
         ("ReLU", "", {"x": (1, 3)}),
         {"data": KINKS},
     ),
     "the other bottom at a tie": (
-        functions,
+        elementwise,
         "maximum",
-        lambda count, make=functions.maximum: replace(
-            make(count), before="real top1 = fmax(x0, x1); real who1 = x0 >= x1 ? 0 : 1;"
+        lambda count, ties, make=elementwise.maximum: replace(
+            make(count, ties), before="real top1 = fmax(x0, x1); real who1 = x0 >= x1 ? 0 : 1; "
         ),
         ("Eltwise", "eltwise_param { operation: MAX }", dict.fromkeys(TIES, SHAPE)),
         {"data": TIES},

@@ -42,7 +42,7 @@ def test_no_import_cycle():
 
 
 def test_layers_hold_no_formulas():
-    """Formulas stand in core/operators/pointwise/formulas; what they are is said in docstrings only."""
+    """Formulas stand in core/nn and core/operators/pointwise/formulas; docstrings alone say what they are."""
     for path in (ROOT / "layers").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         told = {

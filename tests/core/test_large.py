@@ -10,7 +10,7 @@ import pytest
 
 from clgraft import core
 from clgraft.core import BatchNormProblem
-from clgraft.core.operators.pointwise.formulas import activation
+from clgraft.core.nn import activations
 
 GIGABYTE = 2**30
 
@@ -64,7 +64,7 @@ def test_function_per_element(dtype, times, rng):
     pattern = rng.standard_normal(2**24 + 3).astype(dtype)
     x = repeated(pattern, times)
     assert x.nbytes > 2**31 and (dtype == "float32" or x.size > 2**31)
-    run(activation.forward("relu", x.shape, dtype), x0=x, y0=x)
+    run(activations.forward("relu", x.shape, dtype), x0=x, y0=x)
     expect_repeated(x, np.maximum(pattern, 0))
 
 

@@ -7,10 +7,12 @@ import pytest
 
 from clgraft import core
 from clgraft.core import PointwiseProblem, ProblemError
+from clgraft.core.nn import activations
+from clgraft.core.nn.activations import ACTIVATIONS
+from clgraft.core.nn.elementwise import BINARY
+from clgraft.core.nn.formulas import assigned
 from clgraft.core.operators.pointwise.derivative import FACTORS, gradient_expression
 from clgraft.core.operators.pointwise.expression import FUNCTIONS
-from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
-from clgraft.core.operators.pointwise.formulas.eltwise import BINARY
 from clgraft.core.operators.pointwise.reference import FUNCTIONS as REFERENCE
 from tests.core.pointwise_checks import run
 
@@ -62,19 +64,21 @@ def test_functions(name: str) -> None:
     differences(f"y0 = {name}({arguments});", values)
 
 
-@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("name", sorted(name for name in ACTIVATIONS if ACTIVATIONS[name].slope))
 def test_activations(name: str) -> None:
     """The derivatives found here are those that the table of activations states, away from kinks."""
     activation = ACTIVATIONS[name]
     scalars = dict(activation.scalars)
-    x = np.random.default_rng(3).uniform(0.1, 1.9, 50) * (1 if name in ("log", "sqrt", "rsqrt", "power") else -0.37)
+    x = np.random.default_rng(3).uniform(0.1, 1.9, 50) * (
+        1 if name in ("log", "scaled_log", "sqrt", "rsqrt", "power") else -0.37
+    )
     x = np.abs(x) if "log" in name or "sqrt" in name or name == "power" else np.concatenate([x, -x])
-    differences(f"real x = x0; y0 = {activation.forward};", [x], scalars)
+    problem = activations.forward(name, x.shape, "float64")
+    differences(problem.expression, [x], scalars)
     names = tuple(scalars)
-    problem = PointwiseProblem((x.shape,), f"real x = x0; y0 = {activation.forward};", (), names, dtype="float64")
     y = problem.reference({"x0": x}, scalars)["y0"]
     stated = PointwiseProblem(
-        (x.shape, x.shape), f"real x = x0; real y = x1; y0 = {activation.backward};", (), names, dtype="float64"
+        (x.shape, x.shape), f"real x = x0; real y = x1; {assigned('y0', activation.slope)}", (), names, dtype="float64"
     ).reference({"x0": x, "x1": y}, scalars)["y0"]
     found = np.zeros(x.shape)
     for gradient in problem.gradients():
@@ -89,11 +93,11 @@ def test_activations(name: str) -> None:
     np.testing.assert_allclose(found, stated, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(BINARY))
+@pytest.mark.parametrize("name", sorted(name for name in BINARY if BINARY[name].da))
 def test_binary_functions_with_broadcasting(name: str) -> None:
     rng = np.random.default_rng(4)
     values = [rng.uniform(0.3, 2, (4, 1, 5)), rng.uniform(0.3, 2, (3, 1))]
-    differences(f"real a = x0; real b = x1; y0 = {BINARY[name].forward};", values)
+    differences(f"real a = x0; real b = x1; y0 = {BINARY[name].value};", values, dict(BINARY[name].scalars))
 
 
 @pytest.mark.parametrize(

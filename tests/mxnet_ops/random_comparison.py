@@ -25,7 +25,7 @@ ROUNDING = {"float16": 1e-3, "float32": 3e-7, "float64": 3e-7}
 AMPLIFIED = 20  # times what rounding the inputs changes
 LEAST = 0.1  # of the largest output: what differences of larger values leave is not held to more
 START = 3.0  # what a gradient that is added to holds before
-OPTIONS = tuple({"fuse": fuse, "regions": regions} for regions in (False, True) for fuse in (False, True))
+OPTIONS = tuple({"regions": regions} for regions in (False, True))
 Found = dict  # of names to numpy arrays
 
 

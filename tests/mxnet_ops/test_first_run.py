@@ -113,7 +113,7 @@ def slowly(self):
     ended.append(threading.current_thread() is threading.main_thread())
 
 execution.Execution.close = slowly
-swapped, _ = ops.swap_symbol(mx.sym.tanh(mx.sym.sigmoid(mx.sym.var("x", dtype="float32"))), regions=True, fuse=False)
+swapped, _ = ops.swap_symbol(mx.sym.tanh(mx.sym.sigmoid(mx.sym.var("x", dtype="float32"))), regions=True)
 text = next(n["attrs"]["graph"] for n in json.loads(swapped.tojson())["nodes"] if n["op"] == "Custom")
 fork = ctypes.PyDLL(None).fork  # as Python 3.9's subprocess does it: with the lock, and without hooks
 

@@ -80,7 +80,7 @@ BACKWARDS = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"fuse": True}, {"fuse": True, "regions": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"regions": True}], ids=str)
 @pytest.mark.parametrize("name", BACKWARDS)
 def test_shapes_that_pass_backwards(name, options, rng):
     native = BACKWARDS[name](mx.sym.var("x"), mx.sym.var("w", dtype="float32"))

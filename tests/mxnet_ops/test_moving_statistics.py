@@ -41,9 +41,9 @@ def fitted(net: mx.sym.Symbol, kind: type) -> dict:
     return {name: array.asnumpy() for name, array in module.get_params()[1].items()}
 
 
-@pytest.mark.parametrize("fuse", [False, True], ids=["single", "fused"])
-def test_module_fit_loses_no_update(fuse):
-    swapped, _ = swap_symbol(symbol(), fuse=fuse)
+@pytest.mark.parametrize("regions", [False, True], ids=["single", "regions"])
+def test_module_fit_loses_no_update(regions):
+    swapped, _ = swap_symbol(symbol(), regions=regions)
     expected, native = fitted(swapped, Waiting), fitted(symbol(), mx.mod.Module)
     for _ in range(REPEATS):
         got = fitted(swapped, mx.mod.Module)

@@ -28,7 +28,7 @@ TRAINED = {
 SINGLE = ["alexnet", "vgg11_bn", "resnet50_v2", "squeezenet1.1", "densenet121", "mobilenetv2_0.25"]
 ROUNDING_GROWTH = 1e-10
 DEPTH_ROUNDING = 1e-3  # of the largest output, after up to 200 layers
-SWAPS = ({"regions": False}, {"fuse": True, "regions": True})
+SWAPS = ({"regions": False}, {"regions": True})
 UNITS = 8  # relative to MXNet's own error: Winograd's method rounds more than the direct one
 
 

@@ -33,15 +33,15 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("fuse", [False, True], ids=["single", "fused"])
+@pytest.mark.parametrize("regions", [False, True], ids=["single", "regions"])
 @pytest.mark.parametrize(
     ("name", "length"), [*((name, 3) for name in CELLS), ("lstm", 70), ("gru", 70)], ids=lambda value: str(value)
 )
-def test_symbols(name, length, fuse, rng):
+def test_symbols(name, length, regions, rng):
     outputs, _ = CELLS[name]().unroll(
         length, inputs=mx.sym.var("data", dtype="float32"), layout="NTC", merge_outputs=True
     )
-    swapped, report = swap_symbol(outputs, fuse=fuse)
+    swapped, report = swap_symbol(outputs, regions=regions)
     assert len(report.replaced) > 2 * length, report
     shapes, out_shapes, _ = outputs.infer_shape(data=(BATCH, length, INPUTS))
     assert swapped.infer_shape(data=(BATCH, length, INPUTS))[:2] == (shapes, out_shapes)

@@ -115,7 +115,7 @@ def test_bits_of_single_operators(no_passes, rng, requests, train):
 
 def test_with_passes_the_results_differ_by_rounding_only(rng, monkeypatch):
     monkeypatch.delenv("CLGRAFT_GRAPH", raising=False)
-    one, joined, _ = both(with_loss(), fuse=True)
+    one, joined, _ = both(with_loss())
     arrays, states = arrays_of(one, rng, data=DATA)
     for train in (True, False):
         found = []

@@ -17,9 +17,8 @@ BATCH, SIZE = 2, 16
 STEPS = 3
 TOLERANCE = 2e-4  # of the largest value, after some steps of training
 OPTIONS = {
-    "single": {"fuse": False, "regions": False},
-    "fused": {"fuse": True, "regions": False},
-    "regions": {"fuse": True, "regions": True},
+    "single": {"regions": False},
+    "regions": {"regions": True},
 }
 # what stays MXNet's
 DETECTION = {"_contrib_MultiBoxPrior", "_contrib_MultiBoxTarget", "_contrib_MultiBoxDetection"}

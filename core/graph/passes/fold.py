@@ -13,11 +13,11 @@ from dataclasses import replace
 from clgraft.core.graph.passes.channels import channels_of
 from clgraft.core.graph.structure import Fits, Node, Some, Structure, fresh
 from clgraft.core.operators.batchnorm import BatchNormProblem
+from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.conv import ConvProblem
 from clgraft.core.operators.dense import DenseProblem
 from clgraft.core.operators.fused import FusedProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.operators.pointwise.formulas import activation
 from clgraft.core.planning.epilogue import CHANNEL
 from clgraft.core.problem import Problem
 from clgraft.core.problem.layout import LAST
@@ -98,16 +98,18 @@ def _scaled(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]
     text = "real s = x0 / sqrt(x3 + eps); y0 = s; y1 = x1 - x2 * s;"
     numbers = PointwiseProblem(((channels,),) * 4, text, (), ("eps",), dtype=dtype)
     read = (norm.named(name) for name in ("gamma", "beta", "mean", "var"))
-    name = norm.problem.activation
-    found = activation.find(name or "identity")
     shape = layer.problem.arguments()[-1].shape
     last = isinstance(layer.problem, ConvProblem) and layer.problem.layout == LAST
     vector = (channels,) if last else (channels, *(1 for _ in shape[2:]))
-    text = f"real x = x0 * x1 + x2; y0 = {found.forward};"
-    parameters = tuple(scalar for scalar, _ in found.scalars)
-    applied = PointwiseProblem((shape, vector, vector), text, (), parameters, dtype=dtype)
+    text = f"real x = x0 * x1 + x2; y0 = {_activated(norm.problem)};"
+    applied = PointwiseProblem((shape, vector, vector), text, (), norm.problem.activation_scalars, dtype=dtype)
     nodes = [Node(numbers, (*read, scale, shift), norm.scalars[:1])]
     return nodes, Node(applied, (norm.named("x"), scale, shift, y), norm.scalars[1:])
+
+
+def _activated(norm: BatchNormProblem) -> str:
+    """Return the activation of a norm's value x."""
+    return ACTIVATIONS[norm.activation].value if norm.activation else "x"
 
 
 def _folded(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]:
@@ -140,10 +142,11 @@ def _folded(layer: Node, norm: Node, taken: set[str]) -> tuple[list[Node], Node]
         Node(scale, (layer.named("w"), gamma, var, w), norm.scalars[:1]),
         Node(shift, (*read, b), norm.scalars[:1]),
     ]
-    name = norm.problem.activation
-    result = fresh(f"{y}.before", taken) if name else y
+    active = norm.problem.activation
+    result = fresh(f"{y}.before", taken) if active else y
     folded = Node(replace(problem, bias=True), (layer.named("x"), w, b, result))
-    if not name:
+    if not active:
         return nodes, folded
-    following = activation.forward(name, problem.arguments()[-1].shape, dtype)
+    shape, text = problem.arguments()[-1].shape, f"real x = x0; y0 = {_activated(norm.problem)};"
+    following = PointwiseProblem((shape,), text, (), norm.problem.activation_scalars, dtype=dtype)
     return [*nodes, folded], Node(following, (result, y), norm.scalars[1:])

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from clgraft.core.graph.structure import SKIPPED, Node, Number, Some, Structure
 from clgraft.core.operators.batchnorm import BatchNormProblem
-from clgraft.core.operators.batchnorm.problem import FOLLOWING, KEPT
+from clgraft.core.operators.batchnorm.following import ACTIVATIONS
+from clgraft.core.operators.batchnorm.problem import KEPT
 from clgraft.core.operators.pointwise import PointwiseProblem
 from clgraft.core.operators.pointwise.expression import read_program
-from clgraft.core.operators.pointwise.formulas import activation
 
 X = re.compile(r"\bx\b")
 
@@ -103,12 +103,10 @@ def activation_of(node: Node) -> str | None:
         return None
     if any(problem.reductions) or problem.program.outputs != 1:
         return None
-    for name in FOLLOWING:
-        formula = activation.find(name)
-        scalars = tuple(scalar for scalar, _ in formula.scalars)
-        if scalars != problem.parameters:
+    for name, following in ACTIVATIONS.items():
+        if following.scalars != problem.parameters:
             continue
-        program = read_program(f"y0 = {X.sub('x0', formula.forward)};", 1, scalars)
+        program = read_program(f"y0 = {X.sub('x0', following.value)};", 1, following.scalars)
         if program.c_text((0,)) == problem.program.c_text((0,)):
             return name
     return None

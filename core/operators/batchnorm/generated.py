@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.problem import KEPT, BatchNormProblem
 from clgraft.core.operators.pointwise.expression import read_program
-from clgraft.core.operators.pointwise.formulas import activation
 from clgraft.core.operators.pointwise.generate import generate
 from clgraft.core.operators.pointwise.loop import Loop, Operand, Result
 from clgraft.core.operators.pointwise.problem import Reduction, read_fold
@@ -51,14 +51,14 @@ def activated_text(name: str, norm: str) -> str:
     """Return the text of y, an activation of the norm's value; without a name, y is that value."""
     if not name:
         return f"real y = {norm};"
-    return f"real norm = {norm}; real y = {_of_norm(activation.find(name).forward)};"
+    return f"real norm = {norm}; real y = {_of_norm(ACTIVATIONS[name].value)};"
 
 
 def flow_text(name: str, norm: str) -> tuple[str, str]:
     """Return the text that leads from dy to the gradient of the norm's value, and that gradient's name."""
     if not name:
         return "", "dy"
-    factor = _of_norm(activation.find(name).backward)
+    factor = _of_norm(ACTIVATIONS[name].slope)
     return f"{activated_text(name, norm)} real flow = dy * ({factor}); ", "flow"
 
 

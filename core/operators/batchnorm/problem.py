@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from clgraft.core.operators.batchnorm.following import ACTIVATIONS
 from clgraft.core.operators.batchnorm.reference import normalize
-from clgraft.core.operators.pointwise.formulas.activation import ACTIVATIONS
 from clgraft.core.problem import Argument, Gradient, Problem, sample_argument
 from clgraft.core.problem.text import DTYPE, Choice, Entry, Number, direction_word
 
 DIRECTIONS = ("forward_training", "forward_inference", "backward_training", "backward_inference", "update_statistics")
-FOLLOWING = ("relu", "relu_keep_nan", "leaky_relu", "clip")  # activations that cost no memory traffic of their own
+FOLLOWING = tuple(ACTIVATIONS)
 KEPT = "shift scale offset"  # per channel, from forward_training to backward_training
 
 
@@ -36,7 +36,7 @@ class BatchNormProblem(Problem):
     dtype : str
         ``float32``, ``float16`` (storage) or ``float64``.
     activation : str
-        One of `FOLLOWING`: y is its value of the norm, with its scalars (see `core.activation`) after eps; empty: none.
+        One of `FOLLOWING`: y is its value of the norm, with its scalars after eps; empty: none.
 
     Notes
     -----
@@ -165,7 +165,7 @@ class BatchNormProblem(Problem):
     @property
     def activation_scalars(self) -> tuple[str, ...]:
         """Names of the activation's scalars."""
-        return tuple(name for name, _ in ACTIVATIONS[self.activation].scalars) if self.activation else ()
+        return ACTIVATIONS[self.activation].scalars if self.activation else ()
 
     def scalars(self) -> tuple[str, ...]:
         if self.direction == "update_statistics":

@@ -10,7 +10,7 @@ import numpy as np
 from clgraft import core
 from clgraft.core import Problem
 from clgraft.core.abi import lib
-from clgraft.core.operators.pointwise.formulas import activation, eltwise
+from clgraft.core.nn import activations, elementwise
 from clgraft.plugins.command_line.bench.cases import Case, Element
 from clgraft.plugins.command_line.bench.peers import Side
 
@@ -95,13 +95,13 @@ def _side(case: Case, arrays: dict[str, Any]) -> Side:
 
 def _element(work: Element, arrays: dict[str, Any]) -> Side:
     if work.function == "sum":
-        forward = bind(eltwise.sum_forward(work.shape, 2), arrays)
+        forward = bind(elementwise.sum_forward(work.shape, 2), arrays)
         return Side(forward, None, lambda: [arrays["y0"]])
     there = {"x0": arrays["x"]}
-    forward = bind(activation.forward(work.function, work.shape), there)
+    forward = bind(activations.forward(work.function, work.shape), there)
     reads = {"x": arrays["x"], "y": there["y0"]}
     back = {"x0": arrays["dy"]}
-    for i, name in enumerate(activation.ACTIVATIONS[work.function].reads):
+    for i, name in enumerate(activations.ACTIVATIONS[work.function].reads):
         back[f"x{i + 1}"] = reads[name]
-    backward = bind(activation.backward(work.function, work.shape), back)
+    backward = bind(activations.backward(work.function, work.shape), back)
     return Side(forward, backward, lambda: [there["y0"], back["y0"]])

@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clgraft.plugins.onnx.lowering import Lowering, literal
+from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
-from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY
+from clgraft.plugins.onnx.operators.elementwise import SHAPED, UNARY, of_one
 from clgraft.plugins.onnx.operators.linear import product
 from clgraft.plugins.onnx.operators.shapes import joined, sliced
 from clgraft.plugins.onnx.values import Value, known
 
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 EXTRA = {
-    "Affine": "{alpha} * ({x}) + {beta}",
-    "ScaledTanh": "{alpha} * tanh({beta} * ({x}))",
-    "Softplus": UNARY["Softplus"],
+    "Affine": ("linear", {"alpha": ("factor", 1.0), "beta": ("shift", 0.0)}),
+    "ScaledTanh": ("scaled_tanh", {"alpha": ("alpha", 1.0), "beta": ("beta", 0.0)}),
 }
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -35,13 +34,11 @@ def activation(node: Node, number: int) -> Callable[[str], str]:
         if clip is not None:
             text = f"clamp({text}, ({-clip!r}), {clip!r})"
         if name in UNARY:
-            return UNARY[name].replace("x0", f"({text})")
-        defaults, expression = SHAPED.get(name, ({"alpha": 1.0, "beta": 0.0}, EXTRA.get(name, "")))
+            return of_one(UNARY[name], f"({text})")
+        function, attributes = {**SHAPED, **EXTRA}[name]
         given = {"alpha": alphas[number : number + 1], "beta": betas[number : number + 1]}
-        for key, default in defaults.items():
-            value = literal((given.get(key) or [default])[0])
-            expression = expression.replace("{" + key + "}", f"({value})")
-        return expression.replace("{x}", text).replace("x0", f"({text})")
+        scalars = {scalar: (given.get(key) or [usual])[0] for key, (scalar, usual) in attributes.items()}
+        return of_one(function, f"({text})", **scalars)
 
     return apply
 

@@ -3,227 +3,184 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import torch
 
-from clgraft.core.operators.pointwise.formulas.activation import find
-from clgraft.plugins.torch.lowering.builder import Builder, lowers
+from clgraft.core.nn import activations
+from clgraft.core.nn.activations import RESULT, SELECT, exact_power, find
+from clgraft.core.nn.elementwise import find_binary
+from clgraft.core.nn.formulas import assigned, renamed
+from clgraft.plugins.torch.lowering.builder import Builder, Lowering, lowers
 from clgraft.plugins.torch.lowering.values import Operand
 
 aten = torch.ops.aten
 
-WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+# operator -> function of `core.nn.activations`
+UNARY = {
+    aten.relu.default: "relu_keep_nan",
+    aten.sigmoid.default: "sigmoid",
+    aten.tanh.default: "tanh",
+    aten.silu.default: "silu",
+    aten.abs.default: "abs",
+    aten.neg.default: "negative",
+    aten.sqrt.default: "sqrt",
+    aten.rsqrt.default: "rsqrt",
+    aten.reciprocal.default: "reciprocal",
+    aten.sin.default: "sin",
+    aten.cos.default: "cos",
+    aten.erf.default: "erf",
+    aten.expm1.default: "expm1",
+    aten.log1p.default: "log1p",
+    aten.exp.default: "exp",
+    aten.log.default: "log",
+    aten.hardsigmoid.default: "hard_sigmoid_6",
+    aten.hardswish.default: "hard_swish",
+}
+# operator -> function of `core.nn.elementwise`
+BINARY = {
+    aten.mul.Tensor: "multiply",
+    aten.mul.Scalar: "multiply",
+    aten.div.Tensor: "divide",
+    aten.div.Scalar: "divide",
+    aten.maximum.default: "maximum_last",
+    aten.minimum.default: "minimum_last",
+}
+# operator -> function whose gradient it is, of dy and x or y
+GRADIENTS = {
+    aten.sigmoid_backward.default: ("sigmoid", "y"),
+    aten.tanh_backward.default: ("tanh", "y"),
+    aten.silu_backward.default: ("silu", "x"),
+    aten.hardsigmoid_backward.default: ("hard_sigmoid_6", "x"),
+    aten.hardswish_backward.default: ("hard_swish", "x"),
+}
+
+
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def evaluate(build: Builder, text: str, **values: Any) -> Operand:
-    """Return an expression of named operands and numbers; numbers are given with each run.
+    """Return a formula of named operands and numbers; numbers are given with each run.
 
     Operands become x0, x1, ... in the text, as in the core's own problems, which its passes know again.
     """
     operands = [value for value in values.values() if isinstance(value, Operand)]
     scalars = {name: float(value) for name, value in values.items() if not isinstance(value, Operand)}
     places = {name: f"x{i}" for i, name in enumerate(n for n, v in values.items() if isinstance(v, Operand))}
-    named = WORD.sub(lambda found: places.get(found[0], found[0]), text)
-    return build.pointwise(f"y0 = {named};", operands, scalars)[0]
+    return build.pointwise(assigned("y0", renamed(text, places)), operands, scalars)[0]
 
 
-def _unary(operator: Any, name: str) -> None:
-    """Enter an operator that is one of the core's activations."""
-    formula = find(name)
-
-    def lower(build: Builder, x: Operand) -> Operand:
-        return evaluate(build, formula.forward, x=x, **dict(formula.scalars))
-
-    lowers(operator)(lower)
+def unary(name: str) -> Lowering:
+    """Return the lowering of a function of x."""
+    return lambda build, x: evaluate(build, find(name).value, x=x)
 
 
-for _operator, _name in (
-    (aten.relu.default, "relu_keep_nan"),
-    (aten.sigmoid.default, "sigmoid"),
-    (aten.tanh.default, "tanh"),
-    (aten.silu.default, "silu"),
-    (aten.abs.default, "abs"),
-    (aten.neg.default, "negative"),
-    (aten.sqrt.default, "sqrt"),
-    (aten.rsqrt.default, "rsqrt"),
-    (aten.reciprocal.default, "reciprocal"),
-    (aten.sin.default, "sin"),
-    (aten.cos.default, "cos"),
-    (aten.erf.default, "erf"),
-    (aten.expm1.default, "expm1"),
-    (aten.log1p.default, "log1p"),
-    (aten.exp.default, "exp"),
-    (aten.log.default, "log"),
-):
-    _unary(_operator, _name)
+def binary(name: str) -> Lowering:
+    """Return the lowering of a function of a and b, of which b may be a number."""
+    return lambda build, a, b: evaluate(build, find_binary(name).value, a=a, b=b)
+
+
+def gradient(name: str, read: str) -> Lowering:
+    """Return the lowering of a gradient of dy and x or y."""
+    return lambda build, dy, known: evaluate(build, find(name).gradient(SELECT), dy=dy, **{read: known})
+
+
+for _operator, _name in UNARY.items():
+    lowers(_operator)(unary(_name))
+for _operator, _name in BINARY.items():
+    lowers(_operator)(binary(_name))
+for _operator, _own in GRADIENTS.items():
+    lowers(_operator)(gradient(*_own))
+
+
+def _multiple(build: Builder, name: str, a: Operand, b: Any, factor: float) -> Operand:
+    """Return a sum or a difference of a and a multiple of b."""
+    if factor == 1:
+        return evaluate(build, find_binary(name).value, a=a, b=b)
+    return evaluate(build, find_binary(f"{name}_multiple").value, a=a, b=b, factor=factor)
 
 
 @lowers(aten.add.Tensor, aten.add.Scalar)
 def add(build: Builder, a: Operand, b: Any, alpha: float = 1) -> Operand:
     """Return a + alpha b."""
-    if alpha == 1:
-        return evaluate(build, "a + b", a=a, b=b)
-    return evaluate(build, "a + factor * b", a=a, b=b, factor=alpha)
+    return _multiple(build, "add", a, b, alpha)
 
 
 @lowers(aten.sub.Tensor, aten.sub.Scalar)
 def subtract(build: Builder, a: Operand, b: Any, alpha: float = 1) -> Operand:
     """Return a - alpha b."""
-    if alpha == 1:
-        return evaluate(build, "a - b", a=a, b=b)
-    return evaluate(build, "a - factor * b", a=a, b=b, factor=alpha)
+    return _multiple(build, "subtract", a, b, alpha)
 
 
 @lowers(aten.rsub.Scalar, aten.rsub.Tensor)
 def subtract_from(build: Builder, a: Operand, b: Any, alpha: float = 1) -> Operand:
     """Return b - alpha a."""
-    return evaluate(build, "b - factor * a", a=a, b=b, factor=alpha)
-
-
-@lowers(aten.mul.Tensor, aten.mul.Scalar)
-def multiply(build: Builder, a: Operand, b: Any) -> Operand:
-    """Return a b."""
-    return evaluate(build, "a * b", a=a, b=b)
-
-
-@lowers(aten.div.Tensor, aten.div.Scalar)
-def divide(build: Builder, a: Operand, b: Any) -> Operand:
-    """Return a / b."""
-    return evaluate(build, "a / b", a=a, b=b)
-
-
-@lowers(aten.maximum.default)
-def maximum(build: Builder, a: Operand, b: Operand) -> Operand:
-    """Return the greater of a and b, or NaN if one is."""
-    return evaluate(build, "isnan(a) || a > b ? a : b", a=a, b=b)
-
-
-@lowers(aten.minimum.default)
-def minimum(build: Builder, a: Operand, b: Operand) -> Operand:
-    """Return the smaller of a and b, or NaN if one is."""
-    return evaluate(build, "isnan(a) || a < b ? a : b", a=a, b=b)
+    text = renamed(find_binary("subtract_multiple").value, {"a": "b", "b": "a"})
+    return evaluate(build, text, a=a, b=b, factor=alpha)
 
 
 @lowers(aten.pow.Tensor_Scalar)
 def power(build: Builder, x: Operand, exponent: float) -> Operand:
     """Return x to a power."""
-    exact = {2: "x * x", 3: "x * x * x", 1: "x", 0.5: "sqrt(x)", -1: "1 / x", -0.5: "1 / sqrt(x)"}
-    if exponent in exact:
-        return evaluate(build, exact[exponent], x=x)
-    return evaluate(build, "pow(x, exponent)", x=x, exponent=exponent)
+    exact = exact_power(exponent)
+    if exact is not None:
+        return evaluate(build, exact.value, x=x)
+    return evaluate(build, find_binary("power").value, a=x, b=exponent)
 
 
 @lowers(aten.threshold_backward.default)
 def threshold_backward(build: Builder, dy: Operand, x: Operand, level: float) -> Operand:
     """Return dy where x, the input or the result, is above a level."""
-    return evaluate(build, "x <= level ? 0 : dy", dy=dy, x=x, level=level)
-
-
-@lowers(aten.sigmoid_backward.default)
-def sigmoid_backward(build: Builder, dy: Operand, y: Operand) -> Operand:
-    """Return the gradient of a logistic function from its result."""
-    return evaluate(build, f"dy * ({find('sigmoid').backward})", dy=dy, y=y)
-
-
-@lowers(aten.tanh_backward.default)
-def tanh_backward(build: Builder, dy: Operand, y: Operand) -> Operand:
-    """Return the gradient of a hyperbolic tangent from its result."""
-    return evaluate(build, f"dy * ({find('tanh').backward})", dy=dy, y=y)
-
-
-@lowers(aten.silu_backward.default)
-def silu_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
-    """Return the gradient of x sigmoid(x)."""
-    return evaluate(build, f"dy * ({find('silu').backward})", dy=dy, x=x)
-
-
-TANH_GELU = "M_SQRT2 * M_2_SQRTPI * 0.5 * (x + 0.044715 * x * x * x)"  # Hendrycks and Gimpel 2016
+    return evaluate(build, find("thresholded_relu").gradient(SELECT), dy=dy, x=x, level=level)
 
 
 @lowers(aten.gelu.default)
 def gelu(build: Builder, x: Operand, approximate: str = "none") -> Operand:
     """Return x times the normal distribution's integral, or its approximation by tanh."""
-    text = find("gelu").forward if approximate == "none" else f"0.5 * x * (1 + tanh({TANH_GELU}))"
-    return evaluate(build, text, x=x)
+    return evaluate(build, find(GELU[approximate]).value, x=x)
 
 
 @lowers(aten.gelu_backward.default)
 def gelu_backward(build: Builder, dy: Operand, x: Operand, approximate: str = "none") -> Operand:
     """Return the gradient of `gelu`."""
-    if approximate == "none":
-        return evaluate(build, f"dy * ({find('gelu').backward})", dy=dy, x=x)
-    slope = "M_SQRT2 * M_2_SQRTPI * 0.5 * (1 + 3 * 0.044715 * x * x)"
-    text = f"real x = x1; real t = tanh({TANH_GELU}); y0 = x0 * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * {slope});"
-    return build.pointwise(text, [dy, x])[0]
+    return evaluate(build, find(GELU[approximate]).gradient(SELECT), dy=dy, x=x)
 
 
 @lowers(aten.hardtanh.default)
 def hardtanh(build: Builder, x: Operand, low: float = -1, high: float = 1) -> Operand:
     """Return x, at least `low` and at most `high`."""
-    return evaluate(build, find("clip").forward, x=x, low=low, high=high)
+    return evaluate(build, find("clip").value, x=x, low=low, high=high)
 
 
 @lowers(aten.hardtanh_backward.default)
 def hardtanh_backward(build: Builder, dy: Operand, x: Operand, low: float, high: float) -> Operand:
     """Return dy where x is between the bounds, which are excluded."""
-    return evaluate(build, "x <= low || x >= high ? 0 : dy", dy=dy, x=x, low=low, high=high)
+    return evaluate(build, find("clip").gradient(SELECT), dy=dy, x=x, low=low, high=high)
 
 
 @lowers(aten.clamp.default, aten.clamp_min.default)
 def clamp(build: Builder, x: Operand, low: float | None = None, high: float | None = None) -> Operand:
     """Return x, at least `low` and at most `high`; both are optional."""
-    bounds = {"low": -math.inf if low is None else low, "high": math.inf if high is None else high}
-    return evaluate(build, find("clip").forward, x=x, **bounds)
-
-
-HARD_SIGMOID = "(x <= -3 ? 0 : x >= 3 ? 1 : x / 6 + 0.5)"
-
-
-@lowers(aten.hardsigmoid.default)
-def hardsigmoid(build: Builder, x: Operand) -> Operand:
-    """Return x / 6 + 1/2, at least 0 and at most 1."""
-    return evaluate(build, HARD_SIGMOID, x=x)
-
-
-@lowers(aten.hardsigmoid_backward.default)
-def hardsigmoid_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
-    """Return the gradient of `hardsigmoid`."""
-    return evaluate(build, "x > -3 && x < 3 ? dy / 6 : 0", dy=dy, x=x)
-
-
-@lowers(aten.hardswish.default)
-def hardswish(build: Builder, x: Operand) -> Operand:
-    """Return x times `hardsigmoid`."""
-    return evaluate(build, f"x * {HARD_SIGMOID}", x=x)
-
-
-@lowers(aten.hardswish_backward.default)
-def hardswish_backward(build: Builder, dy: Operand, x: Operand) -> Operand:
-    """Return the gradient of `hardswish`."""
-    return evaluate(build, "x < -3 ? 0 : x <= 3 ? dy * (x / 3 + 0.5) : dy", dy=dy, x=x)
+    return hardtanh(build, x, -math.inf if low is None else low, math.inf if high is None else high)
 
 
 @lowers(aten.leaky_relu.default)
 def leaky_relu(build: Builder, x: Operand, slope: float = 0.01) -> Operand:
     """Return x above 0 and a multiple of it below."""
-    return evaluate(build, find("leaky_relu").forward, x=x, slope=slope)
+    return evaluate(build, find("leaky_relu").value, x=x, slope=slope)
 
 
 @lowers(aten.leaky_relu_backward.default)
 def leaky_relu_backward(build: Builder, dy: Operand, x: Operand, slope: float, is_result: bool) -> Operand:
     """Return the gradient of `leaky_relu`."""
-    return evaluate(build, "x > 0 ? dy : slope * dy", dy=dy, x=x, slope=slope)
+    return evaluate(build, find("leaky_relu").gradient(SELECT), dy=dy, x=x, slope=slope)
 
 
 @lowers(aten.elu.default)
 def elu(build: Builder, x: Operand, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Operand:
     """Return scale x above 0 and scale alpha (exp(input_scale x) - 1) below."""
-    if scale == 1 and input_scale == 1:
-        return evaluate(build, find("elu").forward, x=x, alpha=alpha)
-    text = "x > 0 ? scale * x : least * expm1(slope * x)"
-    return evaluate(build, text, x=x, scale=scale, least=scale * alpha, slope=input_scale)
+    function = activations.elu(alpha, scale, input_scale)
+    return evaluate(build, function.value, x=x, **function.scalars)
 
 
 @lowers(aten.celu.default)
@@ -237,9 +194,6 @@ def elu_backward(
     build: Builder, dy: Operand, alpha: float, scale: float, input_scale: float, is_result: bool, x: Operand
 ) -> Operand:
     """Return the gradient of `elu`, from its input or its result."""
-    if scale == 1 and input_scale == 1:
-        below = "x + alpha" if is_result else "alpha * exp(x)"
-        return evaluate(build, f"x > 0 ? dy : dy * ({below})", dy=dy, x=x, alpha=alpha)
-    below = "x + least" if is_result else "least * exp(slope * x)"
-    text = f"x > 0 ? scale * dy : slope * dy * ({below})"
-    return evaluate(build, text, dy=dy, x=x, scale=scale, least=scale * alpha, slope=input_scale)
+    function = activations.elu(alpha, scale, input_scale)
+    read = {"y" if is_result else "x": x}
+    return evaluate(build, function.gradient(RESULT if is_result else SELECT), dy=dy, **read, **function.scalars)

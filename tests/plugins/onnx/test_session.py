@@ -116,6 +116,26 @@ def test_types(dtype: type) -> None:
     check(proto, {"x": rng.standard_normal((5, 8)).astype(dtype)}, tolerance)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.float32])
+def test_a_rectifier_of_whole_numbers(dtype: type) -> None:
+    proto = model([node("PRelu", "x slope", "y")], {"x": (dtype, [3]), "slope": (dtype, [1])}, {"y": (dtype, [3])})
+    x = np.array([0, 4, 7] if dtype is np.uint32 else [-3, 0, 4], dtype)
+    y = Session(proto).run({"x": x, "slope": np.array([2], dtype)})["y"]
+    np.testing.assert_array_equal(y, np.where(x < 0, 2 * x, x))
+
+
+@pytest.mark.parametrize("name", ["Affine", "ScaledTanh"])
+def test_recurrent_functions_with_numbers(name: str) -> None:
+    attributes = {"hidden_size": 1, "activations": [name], "activation_alpha": [0.5], "activation_beta": [0.25]}
+    nodes = [node("RNN", "x w r b", "y", **attributes)]
+    weights = {"w": np.full((1, 1, 1), 2, np.float32), "r": np.zeros((1, 1, 1), np.float32)}
+    weights["b"] = np.array([[0.125, 1]], np.float32)
+    proto = model(nodes, {"x": (np.float32, [1, 1, 1])}, {"y": (np.float32, [1, 1, 1, 1])}, weights)
+    y = Session(proto).run({"x": np.full((1, 1, 1), 3, np.float32)})["y"].item()
+    sum_ = 2 * 3 + 1.125
+    assert y == pytest.approx(0.5 * sum_ + 0.25 if name == "Affine" else 0.5 * np.tanh(0.25 * sum_))
+
+
 @pytest.mark.parametrize("opset", [9, 11, 13, 18, 21])
 def test_opsets(opset: int) -> None:
     """Attributes that became inputs, and a softmax that changed its meaning."""

@@ -1,1 +1,1 @@
-"""Formulas for pointwise problems: activations, arithmetic of tensors, norms."""
+"""Formulas of losses, norms and reductions as pointwise problems and as texts."""

@@ -1,0 +1,312 @@
+"""Functions of several tensors, element by element: arithmetic, comparisons, sums, products and maxima of many.
+
+Formulas are those of `formulas`: a value of ``a`` and ``b``, or of ``x0``, ``x1``, ...; gradients of these and ``dy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clgraft.core.errors import ProblemError
+from clgraft.core.nn.formulas import assigned, names_in, renamed
+from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.operators.pointwise.problem import broadcast_shape
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A function of ``a`` and ``b``.
+
+    Attributes
+    ----------
+    value : str
+    da, db : str
+        Gradients; empty where no adapter has one of its own: a graph's gradients are then derived from the value.
+    scalars : mapping of str to float
+        Run-time parameters and their usual values.
+    note : str
+        Conventions where they could be otherwise.
+    """
+
+    value: str
+    da: str = ""
+    db: str = ""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Which of ``a`` and ``b`` the gradients read, in the order of the inputs of `binary_backward` after dy."""
+        return tuple(name for name in ("a", "b") if name in names_in(f"{self.da} {self.db}"))
+
+
+BINARY: dict[str, Binary] = {
+    "add": Binary("a + b", "dy", "dy"),
+    "add_multiple": Binary("a + factor * b", "dy", "factor * dy", {"factor": 1.0}),
+    "subtract": Binary("a - b", "dy", "-dy"),
+    "subtract_multiple": Binary("a - factor * b", "dy", "-factor * dy", {"factor": 1.0}),
+    "multiply": Binary("a * b", "dy * b", "dy * a"),
+    "divide": Binary("a / b", "dy / b", "-dy * a / (b * b)"),
+    "fmod": Binary("fmod(a, b)", note="the remainder has the sign of a"),
+    "modulo": Binary(
+        "real r = fmod(a, b); r != 0 && (r < 0) != (b < 0) ? r + b : r", note="the remainder has the sign of b"
+    ),
+    "power": Binary("pow(a, b)", "b == 0 ? 0 : dy * b * pow(a, b - 1)", "dy * pow(a, b) * log(a)"),
+    "hypot": Binary("hypot(a, b)", "dy * a / hypot(a, b)", "dy * b / hypot(a, b)"),
+    "maximum": Binary(
+        "a >= b || isnan(a) ? a : b",
+        "a >= b ? dy : 0",
+        "a < b ? dy : 0",
+        note="MXNet's: of equals the first wins; a NaN in either is the value and has no gradient",
+    ),
+    "maximum_last": Binary("a > b || isnan(a) ? a : b", note="ONNX's and PyTorch's: of equals the last; NaN stays"),
+    "minimum": Binary("a <= b || isnan(a) ? a : b", "a <= b ? dy : 0", "a > b ? dy : 0", note="as maximum"),
+    "minimum_last": Binary("a < b || isnan(a) ? a : b", note="as maximum_last"),
+    # 1 or 0
+    "equal": Binary("a == b"),
+    "greater": Binary("a > b"),
+    "greater_or_equal": Binary("a >= b"),
+    "less": Binary("a < b"),
+    "less_or_equal": Binary("a <= b"),
+    "and": Binary("a && b"),
+    "or": Binary("a || b"),
+    "xor": Binary("(a != 0) != (b != 0)"),
+}
+SELECTION = "x0 != 0 ? x1 : x2"
+
+
+def find_binary(name: str) -> Binary:
+    """Return a binary function by its name.
+
+    Raises
+    ------
+    ProblemError
+        If there is none; the text lists them.
+    """
+    if name not in BINARY:
+        raise ProblemError(f"[eltwise] got {name!r}, expected one of {sorted(BINARY)}")
+    return BINARY[name]
+
+
+def binary_forward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 = a, x1 = b -> y0 of a binary function, with numpy's broadcasting.
+
+    Parameters
+    ----------
+    name : str
+        A key of `BINARY`.
+    a, b : sequence of int
+        Shapes.
+    """
+    text = f"real a = x0; real b = x1; {assigned('y0', find_binary(name).value)}"
+    return PointwiseProblem((tuple(a), tuple(b)), text, dtype=dtype)
+
+
+def binary_backward(name: str, a: Sequence[int], b: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 = dy, x1, ... -> y0 = da, y1 = db of a binary function's gradients.
+
+    The gradients have their inputs' shapes.
+
+    Notes
+    -----
+    x1 is a and x2 is b if `Binary.reads` names them; where it is empty dy is the only input.
+    """
+    binary = find_binary(name)
+    a, b = tuple(a), tuple(b)
+    common = broadcast_shape((a, b))
+    shapes = (common, *({"a": a, "b": b}[read] for read in binary.reads))
+    loads = "real dy = x0; " + "".join(f"real {read} = x{i}; " for i, read in enumerate(binary.reads, 1))
+    reductions = tuple(None if shape == common else Reduction("sum", shape=shape) for shape in (a, b))
+    return PointwiseProblem(shapes, f"{loads}y0 = {binary.da}; y1 = {binary.db};", reductions, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A function of several values.
+
+    Attributes
+    ----------
+    value : str
+    gradients : mapping of str to str
+        The gradient of each value, by its name.
+    before : str
+        Declarations that the gradients share.
+    """
+
+    value: str
+    gradients: Mapping[str, str]
+    before: str = ""
+
+    @property
+    def forward(self) -> str:
+        """The assignment to y."""
+        return assigned("y", self.value)
+
+    def backward(self, wanted: Iterable[str] | None = None) -> str:
+        """Return the assignments to the gradients of the wanted values, ``dx0`` for ``x0``; all by default."""
+        names = self.gradients if wanted is None else wanted
+        return self.before + " ".join(f"d{name} = {self.gradients[name]};" for name in names)
+
+
+def affine(bias: bool) -> Combination:
+    """Return ``x g``, or ``x g + b``."""
+    return Combination(f"x * g{' + b' * bias}", {"g": "dy * x", "b": "dy", "x": "dy * g"})
+
+
+def shifted() -> Combination:
+    """Return ``x + b``."""
+    return Combination("x + b", {"b": "dy", "x": "dy"})
+
+
+def _names(count: int) -> list[str]:
+    return [f"x{i}" for i in range(count)]
+
+
+def total(factors: Sequence[float | str]) -> Combination:
+    """Return a sum; factors are numbers, of which 1 is no multiplication, or names of scalars."""
+    texts = [factor if isinstance(factor, str) else repr(factor) if factor != 1 else "" for factor in factors]
+    terms = [f"{text} * {{}}" if text else "{}" for text in texts]
+    names = _names(len(terms))
+    value = " + ".join(term.format(name) for name, term in zip(names, terms))
+    return Combination(value, {name: term.format("dy") for name, term in zip(names, terms)})
+
+
+def mean(count: int) -> str:
+    """Return the mean of values."""
+    return f"({' + '.join(_names(count))}) / {count}"
+
+
+def product(count: int, shared: bool = False) -> Combination:
+    """Return a product; its gradients are right for factors of 0 too, as nothing is divided.
+
+    Parameters
+    ----------
+    count : int
+    shared : bool
+        Whether the gradients share the products of the factors before and of those after each one, which takes only
+        3 `count` multiplications (MXNet); otherwise each is dy times the other factors, in their order (Caffe).
+    """
+    names = _names(count)
+    value = " * ".join(names)
+    if not shared:
+        return Combination(value, {n: " * ".join(["dy", *names[:i], *names[i + 1 :]]) for i, n in enumerate(names)})
+    before = "".join(f"real b{i} = " + (f"b{i - 1} * x{i - 1}; " if i else "dy; ") for i in range(count))
+    after = "".join(
+        f"real a{i} = " + (f"x{i + 1}; " if i == count - 2 else f"x{i + 1} * a{i + 1}; ")
+        for i in reversed(range(count - 1))
+    )
+    gradients = {name: f"b{i}" + (f" * a{i}" if i < count - 1 else "") for i, name in enumerate(names)}
+    return Combination(value, gradients, before + after)
+
+
+FIRST, SECOND, ALL = TIES = ("first", "second", "all")
+
+
+def maximum(count: int, ties: str = FIRST) -> Combination:
+    """Return the greatest value.
+
+    Parameters
+    ----------
+    count : int
+    ties : str
+        Who gets the gradient where values are equal: ``first`` (MXNet), ``second`` (Caffe: of the first two values the
+        second, later ones only if they are greater), or ``all``. A NaN in x0 stays, in others it loses; with
+        ``second`` it is one in x1 that stays.
+    """
+    if ties not in TIES:
+        raise ProblemError(f"[eltwise] got ties {ties!r}, expected one of {TIES}")
+    names, later = _names(count), range(1, count)
+    if ties == SECOND and count > 1:
+        winner = "real top1 = x0 > x1 ? x0 : x1; real who1 = x0 > x1 ? 0 : 1; "
+        for i in range(2, count):
+            greater = f"x{i} > top{i - 1}"
+            winner += f"real top{i} = {greater} ? x{i} : top{i - 1}; real who{i} = {greater} ? {i} : who{i - 1}; "
+        wins = {name: f"who{count - 1} == {i} ? dy : 0" for i, name in enumerate(names)}
+        return Combination(f"{winner}top{count - 1}", wins, winner)
+    steps = ["x0", *(f"x{i} > y ? x{i} : y" for i in later)]
+    value = "".join(f"y = {step}; " for step in steps[:-1]) + steps[-1]
+    if ties == ALL:
+        top = "real top = x0; " + "".join(f"top = x{i} > top ? x{i} : top; " for i in later)
+        return Combination(value, {name: f"{name} == top ? dy : 0" for name in names}, top)
+    winner = "real top = x0; real winner = 0; "
+    winner += "".join(f"winner = x{i} > top ? {i} : winner; top = x{i} > top ? x{i} : top; " for i in later)
+    return Combination(value, {name: f"winner == {i} ? dy : 0" for i, name in enumerate(names)}, winner)
+
+
+def extremum(count: int, step: str) -> str:
+    """Return the greatest or smallest of values, by ``maximum_last`` or ``minimum_last`` of two: NaN stays."""
+    value, text = find_binary(step).value, "real t0 = x0; "
+    for i in range(1, count):
+        text += f"real t{i} = {renamed(value, {'a': f't{i - 1}', 'b': f'x{i}'})}; "
+    return f"{text}t{count - 1}"
+
+
+def limited(low: bool, high: bool) -> str:
+    """Return x0, at least x1 and then at most the next value, each if there is one; NaN in x0 stays."""
+    texts: list[str] = []
+    last = "x0"
+    for sign in ["<"] * low + [">"] * high:
+        number = len(texts) + 1
+        texts.append(f"real t{number} = {last} {sign} x{number} ? x{number} : {last}; ")
+        last = f"t{number}"
+    return "".join(texts) + last
+
+
+def _shapes(shape: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
+    if count < 1:
+        raise ProblemError(f"[eltwise] got {count} inputs, expected at least 1")
+    return (tuple(shape),) * count
+
+
+def _forward(combination: Combination, shapes: tuple[tuple[int, ...], ...], dtype: str) -> PointwiseProblem:
+    return PointwiseProblem(shapes, renamed(combination.forward, {"y": "y0"}), dtype=dtype)
+
+
+def _backward(combination: Combination, shapes: tuple[tuple[int, ...], ...], dtype: str) -> PointwiseProblem:
+    """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of a combination's gradients."""
+    count = len(shapes) - 1
+    names = {"dy": "x0", **{f"x{i}": f"x{i + 1}" for i in range(count)}, **{f"dx{i}": f"y{i}" for i in range(count)}}
+    return PointwiseProblem(shapes, renamed(combination.backward(), names), dtype=dtype)
+
+
+def sum_forward(shape: Sequence[int], count: int, weighted: bool = False, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0, x1, ... -> y0 of a sum.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of every tensor.
+    count : int
+        Number of inputs.
+    weighted : bool
+        Multiply them by the scalars c0, c1, ...
+    """
+    names = tuple(f"c{i}" for i in range(count)) if weighted else ()
+    text = total(names or (1,) * count).forward
+    return PointwiseProblem(_shapes(shape, count), renamed(text, {"y": "y0"}), (), names, dtype=dtype)
+
+
+def scale_forward(shape: Sequence[int], dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 -> y0 of a product with the scalar c0: also each gradient of a weighted sum."""
+    return PointwiseProblem(_shapes(shape, 1), "y0 = c0 * x0;", (), ("c0",), dtype=dtype)
+
+
+def product_forward(shape: Sequence[int], count: int, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0, x1, ... -> y0 of a product."""
+    return _forward(product(count), _shapes(shape, count), dtype)
+
+
+def product_backward(shape: Sequence[int], count: int, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of a product's gradients, with shared products."""
+    return _backward(product(count, shared=True), _shapes(shape, count + 1), dtype)
+
+
+def max_forward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0, x1, ... -> y0 of the greatest."""
+    return _forward(maximum(count, ties), _shapes(shape, count), dtype)
+
+
+def max_backward(shape: Sequence[int], count: int, ties: str = FIRST, dtype: str = "float32") -> PointwiseProblem:
+    """Return the problem x0 = dy, x1, x2, ... -> y0, y1, ... of the greatest's gradients."""
+    return _backward(maximum(count, ties), _shapes(shape, count + 1), dtype)
