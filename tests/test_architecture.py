@@ -40,6 +40,7 @@ ALLOWED = {
     "core.session": {"core.abi", "core.errors", "core.planning", "core.problem", "core.runtime"},
     "core.operators": {"core.errors", "core.planning", "core.problem"},
     "core.graph": {"core.errors", "core.operators", "core.planning", "core.problem", "core.runtime"},
+    "core.nn": {"core.errors", "core.graph", "core.operators", "core.problem"},
     "core.tuning": {
         *("core.abi", "core.errors", "core.graph", "core.operators"),
         *("core.planning", "core.problem", "core.runtime", "core.session"),
