@@ -118,14 +118,14 @@ def reaches(kernel: Sizes, dilate: Sizes) -> tuple[int, ...]:
 
 
 def same_pads(size: Sizes, reach: Sizes, stride: Sizes, *, upper: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return padding in front of and behind each axis that makes ceil(size / stride) windows.
+    """Return padding before and after each axis that makes ceil(size / stride) windows.
 
     Parameters
     ----------
     size, reach, stride : sequence of int
         Of the input, the windows with their holes, and their distance.
     upper : bool
-        Whether an odd element is behind.
+        Whether an odd element comes after.
     """
     begin, end = [], []
     for i, k, s in zip(size, reach, stride):
@@ -139,7 +139,7 @@ def same_pads(size: Sizes, reach: Sizes, stride: Sizes, *, upper: bool) -> tuple
 def trimmed(
     build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Return x and its end padding without what only a window that starts behind the image would see.
+    """Return x and its end padding, without what is read only by windows that start after the image.
 
     With it, rounding up counts windows that start within the image or in front of it, and no others.
     """
