@@ -14,14 +14,14 @@ from clgraft.caffe_layers.layers import (
     activation,
     affine,
     batch_norm,
-    concat,
+    built,
     convolution,
-    inner_product,
     loss,
     lrn,
 )
 from clgraft.caffe_layers.layers.layer import buffer
-from clgraft.core.operators.pointwise.formulas import functions, sums
+from clgraft.core.nn import reductions, shapes
+from clgraft.core.operators.pointwise.formulas import functions
 from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)
@@ -66,8 +66,8 @@ def from_what_stands_there(self, top, propagate_down, bottom, differentiate=acti
     self.in_place = True
 
 
-def crossed_parts(self, direction, *buffers, run=concat.Joining.run):
-    run(self, direction, *(buffers if direction == "forward" else (buffers[0], *buffers[:0:-1])))
+def crossed_parts(build, x, axis, extents, split=shapes.split):
+    return split(build, x, axis, extents)[::-1]
 
 
 FAULTS = {
@@ -138,7 +138,7 @@ FAULTS = {
         {},
     ),
     "a dense layer's gradient that is overwritten": (
-        inner_product,
+        built,
         "buffer",
         overwrites,
         ("InnerProduct", "inner_product_param { num_output: 3 }", {"x": SHAPE}),
@@ -159,16 +159,16 @@ FAULTS = {
         {},
     ),
     "parts in another order": (
-        concat.Joining,
-        "run",
+        shapes,
+        "split",
         crossed_parts,
         ("Slice", "", {"x": SHAPE}),
         {"tops": ("y", "z")},
     ),
     "a fold that forgets its coefficient": (
-        sums,
-        "SUM",
-        replace(sums.SUM, backward="dx = dy + 0 * factor;"),
+        reductions,
+        "VALUES",
+        {**reductions.VALUES, "sum": ("x0", "1 / factor")},
         ("Reduction", "reduction_param { coeff: 2 }", {"x": SHAPE}),
         {},
     ),
