@@ -38,19 +38,12 @@ def overwrites(array, mode=core.OVERWRITE):
     return buffer(array)
 
 
-def shifted_pad(self, shapes, prepare=convolution.OclConvolution.prepare):
-    tops = prepare(self, shapes)
-    problem = self.problem
-    self.problem = core.ConvProblem(
-        **{**vars(problem), "pad_begin": (1, 1), "pad_end": (0, 0), "in_size": tuple(i - 1 for i in problem.in_size)}
-    )
-    return tops
+def shifted_pad(self, shape, problem=convolution.OclConvolution.problem):
+    return replace(problem(self, shape), pad_begin=(1, 0), pad_end=(0, 0))
 
 
 def first_bottom_only(self, top, propagate_down, bottom, differentiate=convolution.OclConvolution.differentiate):
-    count, self.bottom_count = self.bottom_count, 1
-    differentiate(self, top, propagate_down, bottom)
-    self.bottom_count = count
+    differentiate(self, top, propagate_down[:1], bottom)
 
 
 def without_factor(self, begin=batch_norm.OclBatchNorm.begin):
@@ -124,14 +117,14 @@ FAULTS = {
         {},
     ),
     "a filter's gradient that is overwritten": (
-        convolution,
+        built,
         "buffer",
         overwrites,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "a deconvolution's gradient that is overwritten": (
-        convolution,
+        built,
         "buffer",
         overwrites,
         ("Deconvolution", CONVOLUTION, {"x": SHAPE}),
@@ -153,7 +146,7 @@ FAULTS = {
     ),
     "an input that is one pixel off": (
         convolution.OclConvolution,
-        "prepare",
+        "problem",
         shifted_pad,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},
