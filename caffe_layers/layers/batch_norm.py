@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clgraft import core
 from clgraft.caffe_layers.layers import fillers
-from clgraft.caffe_layers.layers.layer import SKIPPED, TEST, OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import TEST
+from clgraft.core.nn import norms
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class OclBatchNorm(OclLayer):
+class OclBatchNorm(BuiltLayer):
     """Batch norm; blobs mean (C), var (C) and factor (1): sums that decay, and the sum of their weights.
 
     With batch statistics: ``y = (x - mu) / sqrt(var + eps)``, then ``factor = f factor + 1``, ``mean = f mean + mu``
@@ -25,7 +27,7 @@ class OclBatchNorm(OclLayer):
 
     word: ClassVar[str] = "batchnorm"
     given: ClassVar[tuple] = ("mean", "var")
-    constants: ClassVar[tuple] = ("ones", "zeros")
+    changed: ClassVar[tuple] = (0, 1)
     learned: ClassVar[bool] = False
 
     def configure(self, shapes: list) -> None:
@@ -37,58 +39,31 @@ class OclBatchNorm(OclLayer):
         zero = fillers.given_or(self.parameters.scale_param, "filler", 0.0)
         self.make_blobs(((self.channels,), zero), ((self.channels,), zero), ((1,), zero))
         # These arrays live as long as the layer, so buffers may keep their addresses.
-        self.ones = np.ones(self.channels, self.real)
-        self.zeros = np.zeros(self.channels, self.real)
         self.mean = np.zeros(self.channels, self.real)
         self.var = np.ones(self.channels, self.real)
-        self.gamma, self.beta = buffer(self.ones), buffer(self.zeros)
-        self.statistics = buffer(self.mean), buffer(self.var)
 
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
         channels = 1 if len(shape) == 1 else shape[1]
         self.expect(channels == self.channels, f"{channels} channels", self.channels)
-        pixels = math.prod(shape[2:])
-        self.values = shape[0] * pixels
-        self.input: Any = None
+        self.values = shape[0] * math.prod(shape[2:])
+        return super().prepare(shapes)
 
-        def plan(direction: str) -> core.Plan:
-            return self.context.plan(core.BatchNormProblem(direction, batch=shape[0], channels=channels, pixels=pixels))
-
-        kind = "inference" if self.is_global else "training"
-        self.forward_plan, self.backward_plan = plan(f"forward_{kind}"), plan(f"backward_{kind}")
-        self.update_plan = plan("update_statistics")
-        return shapes
+    def build(self, build: Build, bottoms: list, blobs: list, mean: Tensor, var: Tensor) -> Tensor:
+        (x,), moving = bottoms, (blobs[0], blobs[1])
+        if self.is_global:
+            return norms.batch_norm(build, x, None, None, (mean, var), eps=self.eps).y
+        normed = norms.batch_norm(build, x, None, None, eps=self.eps)
+        correction = norms.unbiased(self.values) if self.values > 1 else 1.0
+        norms.update_averages(build, x, normed, moving, keep=self.fraction, add=(1.0, correction))
+        return normed.y
 
     def quotients(self) -> Sequence[tuple[np.ndarray, int, int]]:
         return ((self.mean, 0, 2), (self.var, 1, 2)) if self.values and self.is_global else ()
 
     def compute(self, bottom: Any, top: Any) -> None:
-        if not self.values:
-            return  # no values, no statistics
-        if self.is_global:
-            x = buffer(bottom[0].data)
-            self.forward_plan.execute((x, self.gamma, self.beta, *self.statistics, buffer(top[0].data)), (self.eps,))
-            return
-        if self.in_place:  # backward needs what the layer overwrites
-            if self.input is None:
-                self.input = self.array(self.shapes[0])
-            self.copy(self.input, bottom[0].data)
-        x = buffer(self.input if self.in_place else bottom[0].data)
-        self.forward_plan.execute((x, self.gamma, self.beta, buffer(top[0].data), *self.statistics), (self.eps,))
-        running = buffer(self.blobs[0].data), buffer(self.blobs[1].data)
-        correction = self.values / (self.values - 1) if self.values > 1 else 1.0
-        self.update_plan.execute((*self.statistics, *running), (self.fraction, 1.0, correction))
+        if self.values:  # without them there are no statistics
+            super().compute(bottom, top)
 
     def counted(self) -> Sequence[tuple[int, float, float]]:
         return ((2, self.fraction, 1.0),) if self.values and not self.is_global else ()
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if not propagate_down[0]:
-            return
-        dy = buffer(top[0].diff)
-        x = (
-            dy if self.is_global else buffer(self.input if self.in_place else bottom[0].data)
-        )  # with global statistics x is not read
-        dx = buffer(bottom[0].diff)
-        self.backward_plan.execute((x, dy, self.gamma, *self.statistics, dx, SKIPPED, SKIPPED), (self.eps,))

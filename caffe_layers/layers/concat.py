@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import MANY, SKIPPED, OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import MANY
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class Joining(OclLayer):
+class Joining(BuiltLayer):
     """Base class of both: several parts, one whole, and an axis that has two names."""
 
     may_be_in_place: ClassVar[bool] = False
@@ -22,16 +23,6 @@ class Joining(OclLayer):
         number = getattr(given, old)
         self.expect(number < ndim, f"{old} {number}", f"an axis of {ndim} dimensions")
         return number
-
-    def join(self, shape: tuple, axis: int, extents: list) -> None:
-        """Set the problem that joins parts of `extents` along an axis of `shape`, whose other sizes they have."""
-        self.problem = core.ConcatProblem(
-            "forward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :])
-        )
-
-    def run(self, direction: str, *buffers: core.Buffer) -> None:
-        """Join (``forward``: parts, whole) or split (``backward``: whole, parts)."""
-        self.context.plan(self.problem.with_direction(direction)).execute(buffers)
 
 
 class OclConcat(Joining):
@@ -46,16 +37,11 @@ class OclConcat(Joining):
         for i, shape in enumerate(shapes):
             good = len(shape) == len(first) and all(a == b for k, (a, b) in enumerate(zip(shape, first)) if k != axis)
             self.expect(good, f"shape {shape} of bottom {i}", f"{first} but for axis {axis}")
-        extents = [shape[axis] for shape in shapes]
-        self.join(first, axis, extents)
-        return [(*first[:axis], sum(extents), *first[axis + 1 :])]
+        self.axis = axis
+        return super().prepare(shapes)
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.run("forward", *(buffer(bottom[i].data) for i in range(self.bottom_count)), buffer(top[0].data))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        parts = [buffer(bottom[i].diff) if propagate_down[i] else SKIPPED for i in range(self.bottom_count)]
-        self.run("backward", buffer(top[0].diff), *parts)
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return moves.joined(build, bottoms, self.axis)
 
 
 class OclSlice(Joining):
@@ -78,12 +64,8 @@ class OclSlice(Joining):
             even = shape[axis] % count == 0
             self.expect(even, f"{count} top blobs", f"a divisor of {shape[axis]}, the size of axis {axis}")
             extents = [shape[axis] // count] * count
-        self.join(shape, axis, extents)
-        return [(*shape[:axis], extent, *shape[axis + 1 :]) for extent in extents]
+        self.axis, self.extents = axis, extents
+        return super().prepare(shapes)
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.run("backward", buffer(bottom[0].data), *(buffer(top[i].data) for i in range(self.top_count)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0]:
-            self.run("forward", *(buffer(top[i].diff) for i in range(self.top_count)), buffer(bottom[0].diff))
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        return moves.split(build, bottoms[0], self.axis, self.extents)

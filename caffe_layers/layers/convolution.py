@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from clgraft import core
-from clgraft.caffe_layers.layers.layer import MANY, OclLayer, buffer, same_shapes
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import MANY, same_shapes
+from clgraft.core.nn.builder import Build
 
 
-class OclConvolution(OclLayer):
+class OclConvolution(BuiltLayer):
     """Convolution; blobs w (out, in / group, kernel...) and, with `bias_term`, b (out).
 
     Up to three spatial axes. Several bottoms share the weights, each with a top of its own. `engine` and
@@ -79,7 +80,11 @@ class OclConvolution(OclLayer):
         ndim = self.axis + 1 + self.spatial
         self.expect(len(shape) == ndim, f"shape {shape}", f"{ndim} axes")
         self.expect(shape[self.axis] == self.in_channels, f"{shape[self.axis]} input channels", self.in_channels)
-        self.problem = self.problem_class(
+        return super().prepare(shapes)
+
+    def problem(self, shape: tuple) -> Any:
+        """Return the problem for a bottom's shape."""
+        return self.problem_class(
             direction="forward",
             batch=math.prod(shape[: self.axis]),
             in_channels=self.in_channels,
@@ -92,45 +97,11 @@ class OclConvolution(OclLayer):
             groups=self.groups,
             bias=self.bias,
         )
-        self.joins = isinstance(self.problem, core.ConvProblem) and self.problem.depthwise
-        self.plans: dict[str, core.Plan] = {}
-        return [(*shape[: self.axis], self.out_channels, *self.problem.out_size[: self.spatial])] * len(shapes)
 
-    def plan(self, direction: str) -> core.Plan:
-        """Return the plan of a direction, or of the ``gradients`` of data and weights together.
-
-        A net that only predicts never plans the others.
-        """
-        if direction not in self.plans:
-            problem = self.problem
-            if direction == "gradients":
-                problem = core.GradientsProblem(replace(problem, bias=False))
-            else:
-                problem = problem.with_direction(direction)
-            self.plans[direction] = self.context.plan(problem)
-        return self.plans[direction]
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        plan = self.plans.get("forward") or self.plan("forward")
-        blobs = [buffer(self.blobs[i].data) for i in range(1 + self.bias)]
-        for i in range(self.bottom_count):
-            plan.execute((buffer(bottom[i].data), *blobs, buffer(top[i].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        w = self.blobs[0]
-        learns_w, learns_b = self.learns(0), self.bias and self.learns(1)
-        for i in range(self.bottom_count):
-            dy = buffer(top[i].diff)
-            if learns_b:
-                self.plan("backward_bias").execute((dy, buffer(self.blobs[1].diff, core.ACCUMULATE)))
-            x, dw = buffer(bottom[i].data), buffer(w.diff, core.ACCUMULATE)
-            if learns_w and propagate_down[i] and self.joins:
-                self.plan("gradients").execute((x, buffer(w.data), dy, buffer(bottom[i].diff), dw))
-                continue
-            if learns_w:
-                self.plan("backward_filter").execute((x, dy, dw))
-            if propagate_down[i]:
-                self.plan("backward_data").execute((dy, buffer(w.data), buffer(bottom[i].diff)))
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        problem = self.problem(bottoms[0].shape)
+        shape = (*bottoms[0].shape[: self.axis], self.out_channels, *problem.out_size[: self.spatial])
+        return tuple(build.reshape(build.add(problem, x, *blobs)[0], shape) for x in bottoms)
 
 
 class OclDepthwiseConvolution(OclConvolution):

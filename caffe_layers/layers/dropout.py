@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import TRAIN
 from clgraft.caffe_layers.prototxt import schema
+from clgraft.core.nn import dropout
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.dropout.problem import KEY_WORDS
 
 HALVES = "type: 'uniform' min: 0 max: 65536"  # 16 bits of the seed each
@@ -16,7 +18,7 @@ HALF = 65535
 WORD = 2**32
 
 
-class OclDropout(OclLayer):
+class OclDropout(BuiltLayer):
     """When training, every element is multiplied by 1 / (1 - dropout_ratio), or with that probability by 0.
 
     The seed is drawn from Caffe's random numbers at the first training forward, so `random_seed` makes runs repeat;
@@ -29,15 +31,13 @@ class OclDropout(OclLayer):
     def configure(self, shapes: list) -> None:
         ratio = self.parameters.dropout_param.dropout_ratio
         self.expect(0 <= ratio < 1, f"dropout_ratio {ratio}", "a number from 0 to below 1")
-        self.rate = (1 - ratio, 1 / (1 - ratio))
+        self.ratio = ratio
         self.drops = self.phase == TRAIN and ratio > 0
         self.key = np.zeros(KEY_WORDS, np.uint32)
         self.count = -1
 
-    def prepare(self, shapes: list) -> list:
-        self.problem = core.DropoutProblem("forward", "dropout", shapes[0])
-        self.same = core.PointwiseProblem((tuple(shapes[0]),), "y0 = x0;")
-        return shapes
+    def build(self, build: Build, bottoms: list, blobs: list, key: Tensor) -> Tensor:
+        return dropout.dropout(build, bottoms[0], key, self.ratio) if self.drops else dropout.same(build, bottoms[0])
 
     def begin(self) -> None:
         """Set the next key, and before the first one the seed."""
@@ -50,18 +50,10 @@ class OclDropout(OclLayer):
         self.count += 1
         self.key[3] = self.count % WORD
 
-    def apply(self, problem: core.DropoutProblem, source: np.ndarray, target: np.ndarray) -> None:
-        """Multiply; the identity where nothing is dropped."""
-        if not self.drops:
-            self.context.plan(self.same).execute((buffer(source), buffer(target)))
-            return
-        key = core.Buffer(self.key.ctypes.data, self.key.nbytes, "int32")
-        self.context.plan(problem).execute((buffer(source), key, buffer(target)), self.rate)
-
     def compute(self, bottom: Any, top: Any) -> None:
         if self.drops or not self.in_place:
-            self.apply(self.problem, bottom[0].data, top[0].data)
+            super().compute(bottom, top)
 
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0] and (self.drops or not self.in_place):
-            self.apply(self.problem.with_direction("backward"), top[0].diff, bottom[0].diff)
+        if self.drops or not self.in_place:
+            super().differentiate(top, propagate_down, bottom)

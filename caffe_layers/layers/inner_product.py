@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.dense import DenseProblem
 
 
-class OclInnerProduct(OclLayer):
+class OclInnerProduct(BuiltLayer):
     """Dense layer; blobs w (num_output, inputs), or (inputs, num_output) with `transpose`, and, with `bias_term`, b.
 
     The axes from `axis` on are the inputs, those before it are kept.
@@ -33,35 +34,15 @@ class OclInnerProduct(OclLayer):
 
     def prepare(self, shapes: list) -> list:
         axis = self.canonical_axis(self.parameters.inner_product_param.axis, len(shapes[0]))
-        kept, taken = shapes[0][:axis], shapes[0][axis:]
+        taken = shapes[0][axis:]
         self.expect(math.prod(taken) == self.inputs, f"{math.prod(taken)} inputs of shape {shapes[0]}", self.inputs)
-        self.problem = core.DenseProblem(
-            direction="forward",
-            batch=math.prod(kept),
-            inputs=self.inputs,
-            outputs=self.outputs,
-            transposed=self.transposed,
-            bias=self.bias,
+        return super().prepare(shapes)
+
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,) = bottoms
+        axis = self.canonical_axis(self.parameters.inner_product_param.axis, x.ndim)
+        kept = x.shape[:axis]
+        problem = DenseProblem(
+            "forward", math.prod(kept), self.inputs, self.outputs, transposed=self.transposed, bias=self.bias
         )
-        self.plans: dict[str, core.Plan] = {}
-        return [(*kept, self.outputs)]
-
-    def plan(self, direction: str) -> core.Plan:
-        """Return the plan of a direction; a net that only predicts never plans the others."""
-        if direction not in self.plans:
-            self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
-        return self.plans[direction]
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        blobs = [buffer(self.blobs[i].data) for i in range(1 + self.bias)]
-        self.plan("forward").execute((buffer(bottom[0].data), *blobs, buffer(top[0].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        w, dy = self.blobs[0], buffer(top[0].diff)
-        if self.learns(0):
-            dw = buffer(w.diff, core.ACCUMULATE)
-            self.plan("backward_weight").execute((buffer(bottom[0].data), dy, dw))
-        if self.bias and self.learns(1):
-            self.plan("backward_bias").execute((dy, buffer(self.blobs[1].diff, core.ACCUMULATE)))
-        if propagate_down[0]:
-            self.plan("backward_data").execute((dy, buffer(w.data), buffer(bottom[0].diff)))
+        return build.reshape(build.add(problem, x, *blobs)[0], (*kept, self.outputs))

@@ -198,6 +198,13 @@ class OclLayer:
         """Return memory of the layer's own that plans alone use, of numbers as in blobs unless it says otherwise."""
         return np.empty(shape, dtype or self.real)
 
+    def constant(self, size: int, value: float) -> np.ndarray:
+        """Return an array of one number, which lives as long as the layer."""
+        known: dict = self.__dict__.setdefault("filled", {})
+        if (size, value) not in known:
+            known[size, value] = np.full(size, value, self.real)
+        return known[size, value]  # type: ignore[no-any-return]
+
     def copy(self, target: Any, source: Any) -> None:
         """Copy an array to another one."""
         np.copyto(target, source)

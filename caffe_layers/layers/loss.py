@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clgraft.caffe_layers.layers import programs
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft import core
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.caffe_layers.layers.layer import buffer
 from clgraft.caffe_layers.prototxt.marks import ELEMENTS, FORCED
-from clgraft.core.operators.pointwise.formulas import sums
+from clgraft.core.nn import losses
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class Loss(OclLayer):
+class Loss(BuiltLayer):
     """Base class of losses with labels as their second bottom.
 
     Attributes
@@ -29,6 +31,7 @@ class Loss(OclLayer):
     """
 
     bottoms: ClassVar[tuple] = (2, 2)
+    first_top: ClassVar[int] = 1
     may_be_in_place: ClassVar[bool] = False
 
     def read_loss(self, default: str) -> None:
@@ -51,14 +54,21 @@ class Loss(OclLayer):
         """Return the loss weight: Caffe passes it as the top's gradient."""
         return float(top[0].diff.flat[0])
 
+    def scale(self, top: Any) -> float:
+        """Return the factor of the gradient."""
+        return self.weight(top) / self.normalizer
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        self.leave_labels(propagate_down, bottom)
+        super().differentiate(top, (propagate_down[0], False), bottom)
+
     def leave_labels(self, propagate_down: Any, bottom: Any) -> None:
         """Refuse a gradient of the labels, as Caffe does; where the whole net is forced to have gradients it is 0."""
         if not propagate_down[1]:
             return
         self.expect(FORCED in self.param_str, "propagate_down for the labels", "none: labels have no gradient")
-        count = (math.prod(self.shapes[1]),)
-        zero = programs.make(self.context, "dt = 0;", {"t": count}, {"dt": None})
-        zero.run({"t": buffer(bottom[1].data), "dt": buffer(bottom[1].diff)})
+        zero = self.context.plan(core.PointwiseProblem(((math.prod(self.shapes[1]),),), "y0 = 0;"))
+        zero.execute((buffer(bottom[1].data), buffer(bottom[1].diff)))
 
 
 class OclSigmoidCrossEntropyLoss(Loss):
@@ -66,7 +76,6 @@ class OclSigmoidCrossEntropyLoss(Loss):
 
     word: ClassVar[str] = "sigmoid_cross_entropy_loss"
     results: ClassVar[tuple] = ("loss", "valid")
-    formula: ClassVar[sums.Loss] = sums.SIGMOID_CROSS_ENTROPY
 
     def configure(self, shapes: list) -> None:
         self.read_loss(default="BATCH_SIZE")
@@ -76,34 +85,16 @@ class OclSigmoidCrossEntropyLoss(Loss):
         shape, count = shapes[0], math.prod(shapes[0])
         self.expect(math.prod(shapes[1]) == count, f"{math.prod(shapes[1])} targets", f"{count}, one for each element")
         self.outer, self.inner = shape[0], math.prod(shape[1:])
-        self.inputs = {"x": (count,), "t": (count,)}
-        outputs = {"loss": (1,), "valid": (1,)}
-        self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, outputs, ("ignored",))
-        self.backward_program: programs.Program | None = None
         self.loss, self.valid = np.zeros(1, self.real), np.zeros(1, self.real)
-        return [()]
+        return [(), *super().prepare(shapes)]
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        given = {"x": buffer(bottom[0].data), "t": buffer(bottom[1].data)}
-        results = {"loss": buffer(self.loss), "valid": buffer(self.valid)}
-        self.forward_program.run({**given, **results}, (self.ignored,))
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        scale = build.graph.scalar("scale")
+        return losses.summed_sigmoid_cross_entropy(build, *bottoms, ignored=self.ignored, scale=scale)
 
     def end(self, bottom: Any, top: Any) -> None:
         self.normalizer = self.normalize(int(self.valid[0]))
         top[0].data[...] = self.loss[0] / self.normalizer
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        self.leave_labels(propagate_down, bottom)
-        if not propagate_down[0]:
-            return
-        if self.backward_program is None:
-            scalars = ("ignored", "scale")
-            self.backward_program = programs.make(
-                self.context, self.formula.backward, self.inputs, {"dx": None}, scalars
-            )
-        given = {"x": buffer(bottom[0].data), "t": buffer(bottom[1].data), "dx": buffer(bottom[0].diff)}
-        scale = self.late(lambda top: self.weight(top) / self.normalizer, top)
-        self.backward_program.run(given, (self.ignored, scale))
 
 
 class OclEuclideanLoss(Loss):
@@ -111,7 +102,6 @@ class OclEuclideanLoss(Loss):
 
     word: ClassVar[str] = "euclidean_loss"
     results: ClassVar[tuple] = ("loss",)
-    formula: ClassVar[sums.Loss] = sums.SQUARED_DISTANCE
 
     def prepare(self, shapes: list) -> list:
         a, b = shapes
@@ -119,26 +109,22 @@ class OclEuclideanLoss(Loss):
         self.expect(good, f"shape {b} of bottom 1", f"as many examples and elements as {a}, the shape of bottom 0")
         count = math.prod(a)
         self.divisor = max(1, count if ELEMENTS in self.param_str else a[0])
-        self.inputs = {"a": (count,), "b": (count,)}
-        self.forward_program = programs.make(self.context, self.formula.forward, self.inputs, {"loss": (1,)})
-        self.backward_program: programs.Program | None = None
         self.loss = np.zeros(1, self.real)
-        return [()]
+        return [(), *super().prepare(shapes)]
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "loss": buffer(self.loss)}
-        self.forward_program.run(given)
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        scales = build.graph.scalar("scale"), build.graph.scalar("negative_scale")
+        return losses.squared_distance(build, *bottoms, scales=scales)
 
     def end(self, bottom: Any, top: Any) -> None:
         top[0].data[...] = self.loss[0] / self.divisor / 2
 
+    def scale(self, top: Any) -> float:
+        return self.weight(top) / self.divisor
+
+    def negative_scale(self, top: Any) -> float:
+        """Return the factor of the second bottom's gradient."""
+        return -1 * self.weight(top) / self.divisor
+
     def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if self.backward_program is None:
-            self.backward_program = programs.make(
-                self.context, self.formula.backward, self.inputs, {"dx": None}, ("scale",)
-            )
-        for index, sign in ((0, 1), (1, -1)):
-            if propagate_down[index]:
-                factor = self.late(lambda top, sign=sign: sign * self.weight(top) / self.divisor, top)
-                given = {"a": buffer(bottom[0].data), "b": buffer(bottom[1].data), "dx": buffer(bottom[index].diff)}
-                self.backward_program.run(given, (factor,))
+        BuiltLayer.differentiate(self, top, propagate_down, bottom)  # both bottoms may have gradients

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class OclPermute(OclLayer):
+class OclPermute(BuiltLayer):
     """Axis i of the top is axis ``order[i]`` of the bottom; axes that `order` does not name follow as they were."""
 
     word: ClassVar[str] = "permute"
@@ -19,12 +20,8 @@ class OclPermute(OclLayer):
         good = len(set(given)) == len(given) and all(axis < len(shape) for axis in given)
         self.expect(good, f"order {given}", f"different axes of {len(shape)} dimensions")
         order = (*given, *(axis for axis in range(len(shape)) if axis not in given))
-        self.problem = core.TransposeProblem(shape, order)
-        return [self.problem.out_shape]
+        self.order = order
+        return super().prepare(shapes)
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.context.plan(self.problem).execute((buffer(bottom[0].data), buffer(top[0].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0]:
-            self.context.plan(self.problem.back()).execute((buffer(top[0].diff), buffer(bottom[0].diff)))
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        return moves.transposed(build, bottoms[0], self.order)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import TRAIN, OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import pooling
+from clgraft.core.nn.builder import Build
 
 AXES = 4  # a bottom has batch, channels, height and width
 MAX, AVE, STOCHASTIC = range(3)
 FLOOR = 1
 
 
-class OclPooling(OclLayer):
+class OclPooling(BuiltLayer):
     """Maximum or average of windows; `global_pooling` takes whole planes.
 
     A second top of MAX gets the mask: where in its plane each maximum stands, as a number; -1 where a window holds
@@ -25,6 +24,7 @@ class OclPooling(OclLayer):
     word: ClassVar[str] = "pooling"
     tops: ClassVar[tuple] = (1, 2)
     may_be_in_place: ClassVar[bool] = False
+    keeps_tops: ClassVar[bool] = True
 
     def configure(self, shapes: list) -> None:
         given = self.parameters.pooling_param
@@ -68,58 +68,11 @@ class OclPooling(OclLayer):
     def prepare(self, shapes: list) -> list:
         shape = shapes[0]
         self.expect(len(shape) == AXES, f"shape {shape}", f"{AXES} axes")
-        self.problem = core.PoolProblem(
-            direction="forward",
-            operator=self.operator,
-            batch=shape[0],
-            channels=shape[1],
-            in_size=shape[2:],
-            kernel=shape[2:] if self.whole else self.kernel,
-            stride=self.stride,
-            pad_begin=self.pad,
-            rounding=self.rounding,
-        )
-        self.plans: dict[str, core.Plan] = {}
-        self.keeps = self.operator == "max" and self.phase == TRAIN
-        self.argmax = "_argmax" if self.keeps and self.problem.keeps_argmax else ""
-        self.kept: Any = None
-        return [(*shape[:2], *self.problem.out_size)] * self.top_count
+        return super().prepare(shapes)
 
-    def plan(self, direction: str) -> core.Plan:
-        """Return the plan of a direction; a net that only predicts never plans backward."""
-        if direction not in self.plans:
-            self.plans[direction] = self.context.plan(self.problem.with_direction(direction))
-        return self.plans[direction]
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        x, y = buffer(bottom[0].data), buffer(top[0].data)
-        kept = (buffer(self.maxima()),) if self.argmax else ()
-        self.plan(f"forward{self.argmax}").execute((x, y, *kept))
-        if self.top_count > 1:
-            self.plan("mask").execute((x, y, buffer(top[1].data)))
-        if self.keeps and not self.argmax and self.member is None:
-            self.copy(self.maxima(), top[0].data)
-
-    def maxima(self) -> Any:
-        """Return memory for the maxima, or for their places in their windows.
-
-        A layer that works in place may overwrite the maxima in the top.
-        """
-        if self.kept is None:
-            shape = (*self.shapes[0][:2], *self.problem.out_size)
-            self.kept = self.array(shape, np.uint8) if self.argmax else self.array(shape)
-        return self.kept
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if not propagate_down[0]:
-            return
-        buffers = [buffer(top[0].diff), buffer(bottom[0].diff)]
-        if self.argmax:
-            buffers = [buffer(self.maxima()), *buffers]
-        elif self.operator == "max":
-            x, y = buffer(bottom[0].data), buffer(top[0].data if self.member else self.maxima())
-            # a net for predictions is rarely differentiated, so its forward does not store the maxima
-            if not self.keeps and self.member is None:
-                self.plan("forward").execute((x, y))
-            buffers = [x, y, *buffers]
-        self.plan(f"backward{self.argmax}").execute(buffers)
+    def build(self, build: Build, bottoms: list, blobs: list) -> tuple:
+        (x,) = bottoms
+        kernel = x.shape[2:] if self.whole else self.kernel
+        problem = pooling.pool_problem(x, self.operator, kernel, self.stride, self.pad, (), self.rounding)
+        (y,) = build.add(problem, x)
+        return (y,) if self.top_count == 1 else (y, pooling.places(build, problem, x, y))

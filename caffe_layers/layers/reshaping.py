@@ -7,32 +7,25 @@ the copy a view.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class _OclView(OclLayer):
+class _OclView(BuiltLayer):
     """A layer whose top has the elements of its bottom, in their order."""
 
     may_be_in_place: ClassVar[bool] = False
 
-    def prepare(self, shapes: list) -> list:
-        wanted, size = self.shaped(shapes[0]), math.prod(shapes[0])
-        self.problem = core.SliceProblem("forward", (size,), (size,), (0,))
-        return [wanted]
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,) = bottoms
+        return moves.copied(build, x, self.shaped(x.shape))
 
     def shaped(self, shape: tuple) -> tuple:
         """Return the top's shape."""
         raise NotImplementedError
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.context.plan(self.problem).execute((buffer(bottom[0].data), buffer(top[0].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0]:
-            self.context.plan(self.problem).execute((buffer(top[0].diff), buffer(bottom[0].diff)))
 
 
 class OclFlatten(_OclView):

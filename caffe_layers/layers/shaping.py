@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clgraft import core
-from clgraft.caffe_layers.layers import programs
-from clgraft.caffe_layers.layers.layer import OclLayer, buffer
-from clgraft.core.operators.pointwise.formulas import sums
+from clgraft.caffe_layers.layers.built import BuiltLayer
+from clgraft.core.nn import reductions
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 
 
-class OclCrop(OclLayer):
+class OclCrop(BuiltLayer):
     """From `axis` on as much of bottom 0 as bottom 1 has, from `offset` on (0 by default, one for all axes or each)."""
 
     word: ClassVar[str] = "crop"
@@ -28,19 +28,15 @@ class OclCrop(OclLayer):
         wanted = (*shape[:axis], *like[axis:])
         inside = all(b + w <= size for b, w, size in zip(begin, wanted, shape))
         self.expect(inside, f"offset {offsets} and shape {like} of bottom 1", f"a part of bottom 0, of shape {shape}")
-        self.problem = core.SliceProblem("forward", shape, wanted, begin)
-        return [wanted]
+        self.axis, self.first = axis, begin
+        return super().prepare(shapes)
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.context.plan(self.problem).execute((buffer(bottom[0].data), buffer(top[0].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0]:
-            plan = self.context.plan(self.problem.with_direction("backward"))
-            plan.execute((buffer(top[0].diff), buffer(bottom[0].diff)), (0.0,))
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        x, like = bottoms
+        return moves.cut(build, x, (*x.shape[: self.axis], *like.shape[self.axis :]), self.first)
 
 
-class OclTile(OclLayer):
+class OclTile(BuiltLayer):
     """The bottom `tiles` times, one after the other along `axis`."""
 
     word: ClassVar[str] = "tile"
@@ -49,54 +45,26 @@ class OclTile(OclLayer):
     def prepare(self, shapes: list) -> list:
         given, shape = self.parameters.tile_param, shapes[0]
         self.expect(given.HasField("tiles") and given.tiles > 0, f"tiles {given.tiles}", "a number of at least 1")
-        axis = self.canonical_axis(given.axis, len(shape))
-        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
-        self.problem = core.RepeatProblem((outer, inner), (1, given.tiles), whole=True)
-        wide = {"dy": (outer, given.tiles, inner)}
-        self.gradient = programs.make(self.context, "dx = dy;", wide, {"dx": (outer, 1, inner)})
-        return [(*shape[:axis], shape[axis] * given.tiles, *shape[axis + 1 :])]
+        self.axis = self.canonical_axis(given.axis, len(shape))
+        return super().prepare(shapes)
 
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.context.plan(self.problem).execute((buffer(bottom[0].data), buffer(top[0].data)))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if propagate_down[0]:
-            self.gradient.run({"dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)})
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,), axis, times = bottoms, self.axis, self.parameters.tile_param.tiles
+        rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        y = moves.repeated(build, rows, (1, times), whole=True)
+        return build.reshape(y, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
 
-class OclReduction(OclLayer):
+class OclReduction(BuiltLayer):
     """`coeff` times the SUM, ASUM (of absolute values), SUMSQ or MEAN over the axes from `axis` on."""
 
     word: ClassVar[str] = "reduction"
     may_be_in_place: ClassVar[bool] = False
 
-    def configure(self, shapes: list) -> None:
-        given = self.parameters.reduction_param
-        kinds = {given.ASUM: sums.SUM_OF_ABSOLUTE, given.SUMSQ: sums.SUM_OF_SQUARES}
-        self.formula = kinds.get(given.operation, sums.SUM)
-        self.mean = given.operation == given.MEAN
-
-    def prepare(self, shapes: list) -> list:
-        given, shape = self.parameters.reduction_param, shapes[0]
-        axis = self.canonical_axis(given.axis, len(shape))
-        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
-        self.factor = given.coeff / (max(inner, 1) if self.mean else 1)
-        full, reduced = {"x": (outer, inner)}, (outer, 1)
-        self.forward_program = programs.make(self.context, self.formula.forward, full, {"y": reduced}, ("factor",))
-        self.backward_program: programs.Program | None = None
-        self.full, self.reduced = full, reduced
-        return [shape[:axis]]
-
-    def compute(self, bottom: Any, top: Any) -> None:
-        self.forward_program.run({"x": buffer(bottom[0].data), "y": buffer(top[0].data)}, (self.factor,))
-
-    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
-        if not propagate_down[0]:
-            return
-        if self.backward_program is None:
-            inputs = {**self.full, "dy": self.reduced}
-            self.backward_program = programs.make(
-                self.context, self.formula.backward, inputs, {"dx": None}, ("factor",)
-            )
-        buffers = {"x": buffer(bottom[0].data), "dy": buffer(top[0].diff), "dx": buffer(bottom[0].diff)}
-        self.backward_program.run(buffers, (self.factor,))
+    def build(self, build: Build, bottoms: list, blobs: list) -> Tensor:
+        (x,), given = bottoms, self.parameters.reduction_param
+        axis = self.canonical_axis(given.axis, x.ndim)
+        rows = build.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        value = {given.ASUM: "absolute", given.SUMSQ: "squares"}.get(given.operation, "sum")
+        factor = given.coeff / (max(rows.shape[1], 1) if given.operation == given.MEAN else 1)
+        return build.reshape(reductions.summed(build, rows, (1,), value, factor=factor), x.shape[:axis])

@@ -178,8 +178,8 @@ class Program:
             self._fetch[address] = lambda name=name: getattr(layer, name)
             if name in layer.results:
                 results.add(address)
-        for name in layer.constants:
-            array = getattr(layer, name)
+        own = [getattr(layer, name) for name in layer.constants]
+        for array in (*own, *layer.__dict__.get("filled", {}).values()):
             constants[array.__array_interface__["data"][0]] = array
 
     def _pass(self, wanted: Wanted) -> _Pass:

@@ -4,7 +4,7 @@ from clgraft.core.graph.compiled import CompiledGraph
 from clgraft.core.graph.copies import Copies
 from clgraft.core.graph.differentiate import gradients
 from clgraft.core.graph.graph import Graph, GraphBuilder, parse_graph
-from clgraft.core.graph.passes import optimise
+from clgraft.core.graph.passes import optimise, suit_single
 from clgraft.core.graph.report import Report
 from clgraft.core.graph.requests import hand_over_text
 from clgraft.core.graph.structure import Node, Value
@@ -21,4 +21,5 @@ __all__ = [
     "hand_over_text",
     "optimise",
     "parse_graph",
+    "suit_single",
 ]

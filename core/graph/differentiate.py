@@ -3,19 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from clgraft.core.errors import ProblemError
 from clgraft.core.graph.identity import identity
-from clgraft.core.graph.structure import SKIPPED, Node, Some, Structure, Value, expect
+from clgraft.core.graph.structure import SKIPPED, Node, Number, Some, Structure, Value, expect, new_node
 from clgraft.core.operators.pointwise import PointwiseProblem
-from clgraft.core.problem import Gradient
+from clgraft.core.problem import Gradient, Problem
 
 
 def gradient_name(name: str) -> str:
     """Return the name of the gradient of a value."""
     return f"d.{name}"
+
+
+@dataclass(frozen=True)
+class StatedGradient:
+    """Some nodes that follow each other, whose gradient is stated and not derived node by node.
+
+    Attributes
+    ----------
+    first, last : int
+        Numbers of the first node and of the one after the last.
+    inputs, outputs : tuple of str
+        What the nodes read, and what others may read of them.
+    backward : callable
+        Gets what adds nodes (see `BackwardNodes.add`), for each output the name of its gradient, which is empty where
+        nothing depends on it, and for each input whether its gradient is wanted; returns for each input the name of
+        its gradient, or an empty one.
+    """
+
+    first: int
+    last: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    backward: Callable[[BackwardNodes, tuple[str, ...], tuple[bool, ...]], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A forward pass and the backward pass that belongs to it.
+
+    Attributes
+    ----------
+    forward, backward : tuple of Node
+        The forward nodes name every value that the backward ones read.
+    incoming : mapping of str to Value
+        For each differentiated output, the gradient that comes in.
+    found : mapping of str to str
+        For each value to differentiate by, the name of its gradient; empty if it has none.
+    """
+
+    forward: tuple[Node, ...]
+    backward: tuple[Node, ...]
+    incoming: Mapping[str, Value]
+    found: Mapping[str, str]
 
 
 def gradients(graph: Some, wrt: Sequence[str], outputs: Sequence[str] | None = None) -> Some:
@@ -38,28 +81,58 @@ def gradients(graph: Some, wrt: Sequence[str], outputs: Sequence[str] | None = N
     ProblemError
         If a name is unknown, or a problem on the way has no gradient problems.
     """
+    found = derive(graph, wrt, outputs, zeros=True)
+    inputs, results = (*graph.inputs, *found.incoming.values()), (*graph.outputs, *found.found.values())
+    return replace(graph, nodes=(*found.forward, *found.backward), inputs=inputs, outputs=results)
+
+
+def derive(
+    graph: Structure,
+    wrt: Sequence[str],
+    outputs: Sequence[str] | None = None,
+    stated: Sequence[StatedGradient] = (),
+    *,
+    zeros: bool = False,
+) -> Derived:
+    """Return both passes of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+    wrt, outputs : sequence of str
+        As of `gradients`.
+    stated : sequence of StatedGradient, optional
+        Of nodes that lie in each other, the outer ones come later.
+    zeros : bool
+        Whether a gradient that does not exist is computed as zeros.
+
+    Raises
+    ------
+    ProblemError
+        As of `gradients`.
+    """
     differentiated = tuple(graph.outputs if outputs is None else outputs)
     for name in (*wrt, *differentiated):
         if name not in graph.values:
             raise ProblemError(f"[graph] got {name!r}, expected one of the values {sorted(graph.values)}")
     expect(len(set(wrt)) == len(wrt), f"{tuple(wrt)} to differentiate by", "each name once")
-    tape = _Tape(graph, tuple(wrt), differentiated)
-    nodes, results = tape.run()
-    inputs, results = (*graph.inputs, *tape.inputs), (*graph.outputs, *results)
-    return replace(graph, nodes=nodes, inputs=inputs, outputs=results)
+    return BackwardNodes(graph, tuple(wrt), differentiated, stated).run(zeros)
 
 
-class _Tape:
+class BackwardNodes:
     """The nodes of the backward pass, collected from the last node to the first."""
 
-    def __init__(self, graph: Structure, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, graph: Structure, wrt: tuple[str, ...], outputs: tuple[str, ...], stated: Sequence[StatedGradient]
+    ) -> None:
         self.source, self.wrt, self.outputs = graph, wrt, outputs
+        self.stated = {one.last: one for one in stated}
         self.forward = list(graph.nodes)
         self.backward: list[Node] = []
         self.parts: dict[str, list[str]] = {}  # value -> parts of its gradient, to be added
         self.taken = set(graph.values)
         self.results = {name: self.fresh(gradient_name(name)) for name in wrt}
-        self.inputs: list[Value] = []
+        self.inputs: dict[str, Value] = {}
         self.needed = self._needed()
 
     def _needed(self) -> set[str]:
@@ -79,25 +152,61 @@ class _Tape:
         self.taken.add(found)
         return found
 
-    def run(self) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-        """Return the nodes of both passes, and the names of the gradients."""
+    def add(
+        self,
+        problem: Problem,
+        *reads: str,
+        scalars: Mapping[str, Number] | None = None,
+        unwanted: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """Add a node of a stated gradient, and return the names of its outputs, ``_`` for the unwanted ones."""
+
+        def name(output: str) -> str:
+            return SKIPPED if output in unwanted else self.fresh(gradient_name(f"{len(self.backward)}.{output}"))
+
+        node, written = new_node(problem, reads, scalars or {}, name)
+        self.backward.append(node)
+        return written
+
+    def run(self, zeros: bool) -> Derived:
+        """Return both passes."""
         for name in self.outputs:
             value = self.source.values[name]
             given = self.fresh(gradient_name(name) + (".out" if name in self.wrt else ""))
-            self.inputs.append(Value(given, value.shape, value.dtype))
+            self.inputs[name] = Value(given, value.shape, value.dtype)
             self.parts[name] = [given]
-        for i in reversed(range(len(self.forward))):
+        i = len(self.forward)
+        while i:
+            if i in self.stated:
+                self._take_stated(self.stated[i])
+                i = self.stated[i].first
+                continue
+            i -= 1
             self._differentiate(i)
-        incoming = {value.name for value in self.inputs}
+        known = {value.name for value in self.inputs.values()}
         found: dict[str, str] = {}  # what is a gradient that was asked for -> its name
         for name, result in self.results.items():
-            value = self._sum(name) or self._zeros(name)
-            found[self._copy(name, value) if value in incoming else value] = result
+            value = self._sum(name)
+            if not value and not zeros:
+                self.results[name] = ""
+                continue
+            value = value or self._zeros(name)
+            found[self._copy(name, value) if value in known or value in found else value] = result
         backward = [
             replace(node, arguments=tuple(found.get(value, value) for value in node.arguments))
             for node in self.backward
         ]
-        return (*self.forward, *backward), tuple(self.results.values())
+        return Derived(tuple(self.forward), tuple(backward), self.inputs, self.results)
+
+    def _take_stated(self, own: StatedGradient) -> None:
+        """Add the stated gradient of some nodes."""
+        wanted = tuple(name in self.needed for name in own.inputs)
+        coming = tuple(self._sum(name) for name in own.outputs)
+        if not any(coming) or not any(wanted):
+            return
+        for name, given, is_wanted in zip(own.inputs, own.backward(self, coming, wanted), wanted):
+            if given and is_wanted:
+                self.parts.setdefault(name, []).append(given)
 
     def _differentiate(self, i: int) -> None:
         node = self.forward[i]
@@ -160,7 +269,7 @@ class _Tape:
                 raise ProblemError(
                     f"[graph] got {node.problem} without {gradient.through} before it, expected that one"
                 )
-            of = {symbol: self.forward[writer].reads[0] for symbol in gradient.writes}
+            of = {symbol: self.forward[writer].reads[0] for symbol in gradient.writes if symbol[:1] != "_"}
         return {symbol: name for symbol, name in of.items() if name in self.needed}
 
     def _kept(self, i: int, argument: str, by_argument: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clgraft.core.graph.differentiate import gradients
-from clgraft.core.graph.structure import Node, Number, Structure, Value, expect
+from clgraft.core.graph.structure import SKIPPED, Node, Number, Structure, Value, new_node
 from clgraft.core.graph.text import read_graph, write_graph
 from clgraft.core.problem import Problem, parse
 
@@ -86,7 +86,13 @@ class GraphBuilder:
         self._scalars.append(name)
         return name
 
-    def add(self, problem: Problem | str, *reads: str, scalars: Mapping[str, Number] | None = None) -> tuple[str, ...]:
+    def add(
+        self,
+        problem: Problem | str,
+        *reads: str,
+        scalars: Mapping[str, Number] | None = None,
+        unwanted: Sequence[str] = (),
+    ) -> tuple[str, ...]:
         """Add a node and return the names of its outputs.
 
         Parameters
@@ -97,6 +103,8 @@ class GraphBuilder:
             Values for the arguments that are read (roles ``in`` and ``inout``), in order.
         scalars : mapping of str to float or str, optional
             All of the problem's scalars: numbers, or names of scalars of the graph.
+        unwanted : sequence of str, optional
+            Names of the problem's outputs that nobody reads; they are called ``_``.
 
         Raises
         ------
@@ -105,21 +113,21 @@ class GraphBuilder:
         """
         if isinstance(problem, str):
             problem = parse(problem)
-        arguments = problem.arguments()
-        wanted = sum(argument.role != "out" for argument in arguments)
-        expect(len(reads) == wanted, f"{len(reads)} values to read for {problem}", f"{wanted}")
-        given = dict(scalars or {})
-        expect(set(given) == set(problem.scalars()), f"scalars {sorted(given)} for {problem}", f"{problem.scalars()}")
-        left, names, written = iter(reads), [], []
-        for argument in arguments:
-            if argument.role == "out":
-                self._count += 1
-                written.append(f"v{self._count}")
-                names.append(written[-1])
-            else:
-                names.append(next(left))
-        self._nodes.append(Node(problem, tuple(names), tuple(given[name] for name in problem.scalars())))
-        return tuple(written)
+
+        def name(output: str) -> str:
+            if output in unwanted:
+                return SKIPPED
+            self._count += 1
+            return f"v{self._count}"
+
+        node, written = new_node(problem, reads, scalars or {}, name)
+        self._nodes.append(node)
+        return written
+
+    @property
+    def count(self) -> int:
+        """Number of nodes so far."""
+        return len(self._nodes)
 
     def graph(self, *outputs: str) -> Graph:
         """Return the graph with these outputs."""

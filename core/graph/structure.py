@@ -93,6 +93,38 @@ class Node:
         raise ProblemError(f"[graph] got argument {argument!r} of {self.problem}, expected one of its own")
 
 
+def new_node(
+    problem: Problem, reads: Sequence[str], scalars: Mapping[str, Number], name: Callable[[str], str]
+) -> tuple[Node, tuple[str, ...]]:
+    """Return a node that reads some values, and the names of its outputs.
+
+    Parameters
+    ----------
+    problem : Problem
+    reads : sequence of str
+        Values for the arguments with the roles ``in`` and ``inout``, in order.
+    scalars : mapping of str to float or str
+        All of the problem's scalars.
+    name : callable
+        Gets the name of each output of the problem; returns that of the new value, or ``_``.
+
+    Raises
+    ------
+    ProblemError
+        If a count or a name does not fit.
+    """
+    arguments = problem.arguments()
+    wanted = sum(argument.role != "out" for argument in arguments)
+    expect(len(reads) == wanted, f"{len(reads)} values to read for {problem}", f"{wanted}")
+    expect(set(scalars) == set(problem.scalars()), f"scalars {sorted(scalars)} for {problem}", f"{problem.scalars()}")
+    left, names, written = iter(reads), [], []
+    for argument in arguments:
+        names.append(name(argument.name) if argument.role == "out" else next(left))
+        if argument.role == "out":
+            written.append(names[-1])
+    return Node(problem, tuple(names), tuple(scalars[one] for one in problem.scalars())), tuple(written)
+
+
 def expect(good: bool, got: str, expected: str) -> None:
     """Raise `ProblemError` unless `good`."""
     if not good:

@@ -8,73 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from clgraft import core
+from clgraft.core.nn.builder import Build
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.calls import lib
+from clgraft.mxnet_ops.engine.graft import (
+    AUX,
+    IN,
+    IN_GRAD,
+    OUT,
+    OUT_GRAD,
+    STATE,
+    Call,
+    Draw,
+    Graft,
+    Shape,
+    Shapes,
+)
+from clgraft.mxnet_ops.engine.recording import graft_of
 
-Shape = tuple[int, ...]
-Shapes = tuple[list[Shape], list[Shape], list[Shape]]
+__all__ = [
+    "AUX",
+    "FAMILIES",
+    "IN",
+    "IN_GRAD",
+    "OUT",
+    "OUT_GRAD",
+    "STATE",
+    "Call",
+    "Draw",
+    "Graft",
+    "Operator",
+    "Shape",
+    "Shapes",
+    "find_operator",
+    "operator_of",
+]
 
-# where an array of a call stands: MXNet's own tags, and the operator's own arrays
-IN, OUT, IN_GRAD = lib.CLG_MX_IN, lib.CLG_MX_OUT, lib.CLG_MX_IN_GRAD
-OUT_GRAD, AUX, STATE = lib.CLG_MX_OUT_GRAD, lib.CLG_MX_AUX, lib.CLG_MX_STATE
 PARAMETERS = ("weight", "bias", "gamma", "beta")  # inputs of these names are learned
-
-
-class Call(NamedTuple):
-    """One problem of an operator; for each of its arguments the array that fills it, as (group, place), or None."""
-
-    problem: core.Problem
-    arrays: tuple[tuple[int, int] | None, ...]
-    scalars: tuple[float, ...] = ()
-
-
-class Draw(NamedTuple):
-    """Random numbers of an operator: the array of the state whose 4 words get a new key before a forward that draws.
-
-    Parameters
-    ----------
-    place : int
-        In the state.
-    seed : int or None
-        The operator's own; None follows ``mx.random.seed``.
-    always : bool
-        Whether a forward that does not train draws as well.
-    """
-
-    place: int
-    seed: int | None
-    always: bool
-
-
-class Graft(NamedTuple):
-    """What an operator does for given shapes.
-
-    Parameters
-    ----------
-    forward, backward : mapping
-        The calls when training and when not. The core leaves out an output whose write request is null.
-    state : tuple of numpy arrays' (shape, dtype, fill)
-        Arrays that live from forward to backward; `fill` is their first content.
-    zeros : tuple of (int, int)
-        Input gradients that are zero: (place, bytes).
-    draw : Draw, optional
-        Of an operator with random numbers.
-    """
-
-    forward: Mapping[bool, tuple[Call, ...]]
-    backward: Mapping[bool, tuple[Call, ...]]
-    state: tuple[tuple[Shape, str, float], ...] = ()
-    zeros: tuple[tuple[int, int], ...] = ()
-    draw: Draw | None = None
 
 
 class Operator:
     """Base class of the families: frozen values made from attributes.
 
-    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `graft`.
+    A subclass sets `op_type`, `arguments`, `outputs` and `auxiliary`, and defines `read`, `infer` and `build`; or
+    `graft` in its place, where it says itself what runs and where values are.
     """
 
     op_type: ClassVar[str]
@@ -103,6 +82,11 @@ class Operator:
     def inferred(self) -> tuple[str, ...]:
         """Names of the inputs whose shapes follow from others: their guards have to let shapes through backwards."""
         return ()
+
+    @property
+    def draw(self) -> Draw | None:
+        """The random numbers that `build` gets a key for, as its last value."""
+        return None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -135,7 +119,25 @@ class Operator:
 
     def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
         """Return the calls of the core that stand in for MXNet's operator (its graft) at these input shapes."""
+        inferred = self.infer(shapes)
+        assert inferred is not None
+        return graft_of(self.build, self.arguments, shapes, self.auxiliary, tuple(inferred[2]), dtype, self.draw)
+
+    def build(self, *values: Any, **more: Any) -> Any:
+        """Return the outputs for a builder, the inputs and the auxiliary states, by functions of `clgraft.core.nn`."""
         raise NotImplementedError
+
+    def built(self, known: Sequence[Shape]) -> list[Shape]:
+        """Return the outputs' shapes as `build` has them for shapes of the inputs."""
+        build = Build()
+        values = [build.input(name, shape) for name, shape in zip(self.arguments, known)]
+        try:
+            made = self.build(build, *values)
+        except core.ProblemError as error:
+            if str(error).startswith(f"[{self.op_type}]"):
+                raise
+            raise core.ProblemError(f"[{self.op_type}] data of shape {known[0]} does not fit: {error}") from None
+        return [tensor.shape for tensor in (made if isinstance(made, tuple) else (made,))]
 
     def error(self, name: str, got: Any, expected: str) -> core.ProblemError:
         """Return the error of an input or attribute that does not fit."""

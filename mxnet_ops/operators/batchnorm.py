@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from clgraft import core
+from clgraft.core.nn import norms
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.batchnorm.problem import FOLLOWING as CORE_FOLLOWING
-from clgraft.core.operators.pointwise.formulas import norms
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import (
-    AUX,
-    IN,
-    IN_GRAD,
-    OUT,
-    OUT_GRAD,
-    STATE,
-    Call,
-    Graft,
-    Operator,
-    Shape,
-    Shapes,
-)
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 from clgraft.mxnet_ops.operators.activation import FUNCTIONS
 
@@ -116,55 +103,29 @@ class BatchNorm(Operator):
         self.agree(shapes, needed)
         return needed, [data, vector, vector][: len(self.outputs)], [vector, vector]
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        axis = self.axis % len(data)
-        channels = data[axis]
-        activation = FUNCTIONS[self.act_type][0] if self.act_type != "none" else ""
-        sizes = (math.prod(data[:axis]), channels, math.prod(data[axis + 1 :]), dtype)
-        x, beta, y, dy = (IN, 0), (IN, 2), (OUT, 0), (OUT_GRAD, 0)
-        batch, moving = ((STATE, 0), (STATE, 1)), ((AUX, 0), (AUX, 1))
-        gamma = (STATE, 2) if self.fix_gamma else (IN, 1)
-        kept = ((STATE, 3), (STATE, 4), (STATE, 5)) if activation else ()
-        known = (gamma, beta) if activation else (gamma,)
-        gradients = ((IN_GRAD, 0), None if self.fix_gamma else (IN_GRAD, 1), (IN_GRAD, 2))
-        eps = (self.eps,)
-
-        def call(direction: str, *arrays: tuple[int, int] | None) -> Call:
-            return Call(core.BatchNormProblem(direction, *sizes, activation), arrays, (*eps, *self.scalars))
-
-        def statistics(mean: tuple[int, int], var: tuple[int, int]) -> tuple[Call, ...]:
-            if not self.output_mean_var:
-                return ()
-            problem = norms.mean_and_inverse_deviation(channels, dtype)
-            return (Call(problem, (mean, var, (OUT, 1), (OUT, 2)), eps),)
-
-        inference = (call("forward_inference", x, gamma, beta, *moving, y), *statistics(*moving))
-        constant = (call("backward_inference", x, dy, *known, *moving, *gradients),)
-        training = (call("forward_training", x, gamma, beta, y, *batch, *kept), *statistics(*batch))
-        # MXNet keeps momentum in single precision, whatever the dtype of the data
-        momentum = np.float32(self.momentum)
-        keep, rest = float(momentum), float(np.float32(1) - momentum)
-        through: tuple[Call, ...] = (
-            call("backward_training", x, dy, gamma, *batch, *kept, *gradients),
-            Call(core.BatchNormProblem("update_statistics", *sizes), (*batch, *moving), (keep, rest, rest)),
+    def build(
+        self, build: Build, data: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, moving_var: Tensor
+    ) -> tuple[Tensor, ...]:
+        moving, axis = (moving_mean, moving_var), self.axis % data.ndim
+        through = build.training and not self.use_global_stats
+        normed = norms.batch_norm(
+            build,
+            data,
+            None if self.fix_gamma else gamma,
+            beta,
+            None if through else moving,
+            eps=self.eps,
+            axis=axis,
+            activation=FUNCTIONS[self.act_type][0] if self.act_type != "none" else "",
+            activation_scalars=self.scalars,
         )
-        if self.use_global_stats:
-            training, through = inference, constant
-        vector = (channels,)
-        return Graft(
-            {True: training, False: inference},
-            {True: through, False: constant},
-            (
-                (vector, dtype, 0.0),
-                (vector, dtype, 0.0),
-                (vector, dtype, 1.0),
-                *((vector, "float64" if dtype == "float64" else "float32", 0.0) for _ in kept),
-            ),
-            self.zero_gradients(channels, dtype),
-        )
-
-    def zero_gradients(self, channels: int, dtype: str) -> tuple[tuple[int, int], ...]:
-        """Return gamma's gradient as one that is zero, if gamma is fixed."""
-        nbytes = core.Argument("dgamma", "out", (channels,), dtype).nbytes
-        return ((1, nbytes),) if self.fix_gamma else ()
+        if through:
+            # MXNet keeps momentum in single precision, whatever the dtype of the data
+            momentum = np.float32(self.momentum)
+            rest = float(np.float32(1) - momentum)
+            with build.after_backward():
+                norms.update_averages(build, data, normed, moving, keep=float(momentum), add=(rest, rest), axis=axis)
+        if not self.output_mean_var:
+            return (normed.y,)
+        more = norms.mean_and_inverse(build, normed, eps=self.eps)
+        return (normed.y, *(build.without_gradient(one) for one in more))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core import ConcatProblem
+from clgraft.core.nn import shapes
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 
@@ -21,11 +21,6 @@ class Joining(Operator):
         if not -ndim <= axis < ndim:
             raise self.error(name, axis, f"an axis of {ndim} dimensions")
         return axis % ndim
-
-    @staticmethod
-    def problem(shape: Shape, axis: int, extents: Sequence[int], dtype: str) -> ConcatProblem:
-        """Return the problem that joins parts of `extents` along an axis of `shape`, whose other sizes they have."""
-        return ConcatProblem("forward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :]), dtype)
 
 
 @register
@@ -75,16 +70,12 @@ class Concat(Joining):
                 raise self.error(name, f"of shape {shape}", f"the shape {first} but for axis {axis}")
         return known, [(*first[:axis], sum(shape[axis] for shape in known), *first[axis + 1 :])], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        axis = self._axis(shapes[0])
+    def build(self, build: Build, *parts: Tensor) -> Tensor:
+        axis = self._axis(parts[0].shape)
         if self.new_axis:
-            problem = self.problem((*shapes[0][:axis], 1, *shapes[0][axis:]), axis, (1,) * self.num_args, dtype)
-        else:
-            problem = self.problem(shapes[0], axis, [shape[axis] for shape in shapes], dtype)
-        places = range(self.num_args)
-        forward = (Call(problem, (*((IN, i) for i in places), (OUT, 0))),)
-        backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), *((IN_GRAD, i) for i in places))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+            wide = (*parts[0].shape[:axis], 1, *parts[0].shape[axis:])
+            parts = tuple(build.reshape(part, wide) for part in parts)
+        return shapes.joined(build, parts, axis)
 
 
 @register
@@ -129,12 +120,6 @@ class Split(Joining):
         part = (*data[:axis], *(() if self.squeeze_axis else (size,)), *data[axis + 1 :])
         return [data], [part or (1,)] * self.num_outputs, []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        axis = self.axis_of("axis", self.axis, len(data))
-        extents = [data[axis] // self.num_outputs] * self.num_outputs
-        problem = self.problem(data, axis, extents, dtype)
-        places = range(self.num_outputs)
-        forward = (Call(problem.with_direction("backward"), ((IN, 0), *((OUT, i) for i in places))),)
-        backward = (Call(problem, (*((OUT_GRAD, i) for i in places), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+    def build(self, build: Build, data: Tensor) -> tuple[Tensor, ...]:
+        axis = self.axis_of("axis", self.axis, data.ndim)
+        return shapes.split(build, data, axis, [data.shape[axis] // self.num_outputs] * self.num_outputs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from clgraft import core
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -132,23 +133,8 @@ class Convolution(Operator):
         self.agree(shapes, needed)
         return needed, [found["y"]], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        x, w, y, dy = (IN, 0), (IN, 1), (OUT, 0), (OUT_GRAD, 0)
-        inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
-        forward = (Call(problem, (*inputs, y)),)
-        dx, dw = (IN_GRAD, 0), (IN_GRAD, 1)
-        if isinstance(problem, core.ConvProblem) and problem.depthwise and not self.channels_last:
-            together = core.GradientsProblem(replace(problem, bias=False))
-            backward = [Call(together, (x, w, dy, dx, dw))]
-        else:
-            backward = [
-                Call(problem.with_direction("backward_data"), (dy, w, dx)),
-                Call(problem.with_direction("backward_filter"), (x, dy, dw)),
-            ]
-        if not self.no_bias:
-            backward.append(Call(problem.with_direction("backward_bias"), (dy, (IN_GRAD, 2))))
-        return Graft({True: forward, False: forward}, {True: tuple(backward), False: tuple(backward)})
+    def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
+        return build.add(self._problem(data.shape, data.dtype), data, *parameters)[0]
 
 
 @register

@@ -6,23 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core import DropoutProblem
-from clgraft.core.nn import activations
-from clgraft.core.operators.dropout.problem import KEY_WORDS
+from clgraft.core.nn import dropout
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import (
-    IN,
-    IN_GRAD,
-    OUT,
-    OUT_GRAD,
-    STATE,
-    Call,
-    Draw,
-    Graft,
-    Operator,
-    Shape,
-    Shapes,
-)
+from clgraft.mxnet_ops.engine.operator import Draw, Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 MODES = ("training", "always")
@@ -76,22 +63,10 @@ class Dropout(Operator):
             raise self.error("axes", self.axes, f"axes of data of shape {data}")
         return [data], [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        shape = shapes[0]
-        mask = tuple(1 if axis in self.axes else size for axis, size in enumerate(shape))
-        problem = DropoutProblem("forward", "dropout", shape, mask, dtype)
-        keep = 1 - self.p
-        rate = (keep, 1 / keep if keep else 0.0)
-        forward = (Call(problem, ((IN, 0), (STATE, 0), (OUT, 0)), rate),)
-        backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), (STATE, 0), (IN_GRAD, 0)), rate),)
-        same = activations.forward("identity", shape, dtype)
-        forward_same, backward_same = (Call(same, ((IN, 0), (OUT, 0))),), (Call(same, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        if self.p == 0:
-            forward, backward = forward_same, backward_same
-        always = self.mode == "always"
-        return Graft(
-            {True: forward, False: forward if always else forward_same},
-            {True: backward, False: backward if always else backward_same},
-            state=(((KEY_WORDS,), "int32", 0.0),),
-            draw=Draw(0, self.seed, always),
-        )
+    @property
+    def draw(self) -> Draw:
+        return Draw(0, self.seed, self.mode == "always")
+
+    def build(self, build: Build, data: Tensor, key: Tensor) -> Tensor:
+        draws = (build.training or self.mode == "always") and self.p != 0
+        return dropout.dropout(build, data, key, self.p, self.axes) if draws else dropout.same(build, data)

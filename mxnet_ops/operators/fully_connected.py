@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgraft import core
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 
@@ -79,15 +80,5 @@ class FullyConnected(Operator):
         kept = data[:1] if self.flatten else data[:-1]
         return needed, [(*kept, self.num_hidden)], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        x, w, dy = (IN, 0), (IN, 1), (OUT_GRAD, 0)
-        inputs = (x, w) if self.no_bias else (x, w, (IN, 2))
-        forward = (Call(problem, (*inputs, (OUT, 0))),)
-        backward = [
-            Call(problem.with_direction("backward_data"), (dy, w, (IN_GRAD, 0))),
-            Call(problem.with_direction("backward_weight"), (x, dy, (IN_GRAD, 1))),
-        ]
-        if not self.no_bias:
-            backward.append(Call(problem.with_direction("backward_bias"), (dy, (IN_GRAD, 2))))
-        return Graft({True: forward, False: forward}, {True: tuple(backward), False: tuple(backward)})
+    def build(self, build: Build, data: Tensor, *parameters: Tensor) -> Tensor:
+        return build.add(self._problem(data.shape, data.dtype), data, *parameters)[0]

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from clgraft import core
-from clgraft.core.operators.interpolation import InterpolationProblem
+from clgraft.core.nn import resizing
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 MODES = ("size", "odd_scale", "like", "to_even_down", "to_even_up", "to_odd_down", "to_odd_up")
@@ -87,19 +87,7 @@ class BilinearResize(Operator):
         data = known[0]
         return known, [(*data[:2], *self.resized(data, known[1] if len(known) > 1 else None))], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data, *like = shapes
-        problem = InterpolationProblem(
-            direction="forward",
-            method="linear",
-            batch=data[0],
-            channels=data[1],
-            in_size=data[2:],
-            out_size=self.resized(data, like[0] if like else None),
-            coordinates="align_corners" if self.align_corners else "half_pixel_one",
-            dtype=dtype,
-        )
-        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-        backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        zeros = tuple((1, core.Argument("like", "in", shape, dtype).nbytes) for shape in like)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, (), zeros)
+    def build(self, build: Build, data: Tensor, *like: Tensor) -> Tensor:
+        size = self.resized(data.shape, like[0].shape if like else None)
+        coordinates = "align_corners" if self.align_corners else "half_pixel_one"
+        return resizing.resized(build, data, size, "linear", coordinates)

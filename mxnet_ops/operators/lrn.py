@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from clgraft import core
+from clgraft.core.nn import norms
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 DEFAULT_ALPHA = float(np.float32(1e-4))  # as MXNet stores it
@@ -62,11 +63,13 @@ class LRN(Operator):
             raise self.error("data", f"of shape {data}", "at least 2 axes, channels on axis 1")
         return [data], [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        window = self.nsize - (self.nsize + 1) % 2
-        problem = core.LRNProblem("forward", data[0], data[1], math.prod(data[2:]), window, self.beta, dtype)
-        scalars = (self.alpha * window / self.nsize, self.knorm)
-        forward = (Call(problem, ((IN, 0), (OUT, 0)), scalars),)
-        backward = (Call(problem.with_direction("backward"), ((IN, 0), (OUT_GRAD, 0), (IN_GRAD, 0)), scalars),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        return norms.local_response_norm(
+            build,
+            data,
+            size=self.nsize,
+            alpha=self.alpha,
+            beta=self.beta,
+            k=self.knorm,
+            reach=self.nsize - (self.nsize + 1) % 2,
+        )

@@ -9,9 +9,10 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from clgraft.core.operators.pointwise.formulas.norms import LengthNorm, MomentNorm
+from clgraft.core.nn import norms
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 Some = TypeVar("Some", bound="Affine")
@@ -53,25 +54,12 @@ class Affine(Operator):
         self.agree(shapes, needed)
         return needed, [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        view, axis, folded = self.layout(shapes[0])
-        norm = MomentNorm(view, folded, (view[axis],) + (1,) * (len(view) - axis - 1), dtype)
-        share, eps = (1 / max(1, math.prod(view[a] for a in folded)),), (single(self.eps),)
-        x, gamma, beta, dy = (IN, 0), (IN, 1), (IN, 2), (OUT_GRAD, 0)
-        shift, difference, square, first, second = ((STATE, place) for place in range(5))
-        normed = (x, shift, difference, square)
-        forward = (
-            Call(norm.shift(), (x, shift), share),
-            Call(norm.moments(), (x, shift, difference, square), share),
-            Call(norm.forward(), (*normed, gamma, beta, (OUT, 0)), eps),
-        )
-        backward = (
-            Call(norm.sums(), (*normed, gamma, dy, first, second), (*share, *eps)),
-            Call(norm.parameters(), (*normed, dy, (IN_GRAD, 1), (IN_GRAD, 2)), eps),
-            Call(norm.backward(), (*normed, gamma, dy, first, second, (IN_GRAD, 0)), eps),
-        )
-        state = ((norm.kept, dtype, 0.0),) * 5
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state)
+    def build(self, build: Build, data: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        view, axis, folded = self.layout(data.shape)
+        along = (view[axis],) + (1,) * (len(view) - axis - 1)
+        affine = build.reshape(gamma, along), build.reshape(beta, along)
+        y, _ = norms.by_moments(build, build.reshape(data, view), *affine, folded, eps=single(self.eps))
+        return build.reshape(y, data.shape)
 
 
 @register
@@ -203,16 +191,6 @@ class L2Normalization(Operator):
             raise self.error("data", f"of shape {data}", f"at least {least} axes for mode {self.mode!r}")
         return [data], [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        last = len(data)
-        folded = {"instance": range(1, last), "channel": range(1, 2), "spatial": range(2, last)}[self.mode]
-        norm = LengthNorm(data, tuple(folded), dtype)
-        eps, x, y, dy, squares, sums = (single(self.eps),), (IN, 0), (OUT, 0), (OUT_GRAD, 0), (STATE, 0), (STATE, 1)
-        forward = (Call(norm.squares(), (x, squares)), Call(norm.forward(), (x, squares, y), eps))
-        backward = (
-            Call(norm.sums(), (y, dy, sums)),
-            Call(norm.backward(), (y, dy, squares, sums, (IN_GRAD, 0)), eps),
-        )
-        state = ((norm.kept, dtype, 0.0),) * 2
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state)
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        folded = {"instance": range(1, data.ndim), "channel": range(1, 2), "spatial": range(2, data.ndim)}[self.mode]
+        return norms.length_norm(build, data, folded, eps=single(self.eps))

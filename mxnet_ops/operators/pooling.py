@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
+from clgraft.core.nn import pooling
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.pooling import PoolProblem
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -58,7 +60,7 @@ class Pooling(Operator):
 
     @property
     def backward_reads_outputs(self) -> bool:  # type: ignore[override]
-        return self.operator in core.PoolProblem.GRADIENT_READS_VALUES
+        return self.operator in PoolProblem.GRADIENT_READS_VALUES
 
     @classmethod
     def read(cls, attributes: Attributes) -> Pooling:
@@ -91,33 +93,6 @@ class Pooling(Operator):
         attributes.ignore("cudnn_off")
         return cls(operator, kernel, stride, pad, global_pool, rounding, count_include_pad, layout)
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> core.PoolProblem:
-        kernel, stride, pad = self.kernel, self.stride, self.pad
-        batch, channels, in_size = data[0], data[1], data[2:]
-        if self.channels_last:
-            channels, in_size = data[-1], data[1:-1]
-        if self.global_pool:
-            kernel = stride = in_size
-            pad = (0,) * len(in_size)
-        try:
-            return core.PoolProblem(
-                direction="forward",
-                operator=self.operator,
-                batch=batch,
-                channels=channels,
-                in_size=in_size,
-                kernel=kernel,
-                stride=stride,
-                pad_begin=pad,
-                pad_end=pad,
-                rounding=self.rounding,
-                count_padding=self.count_include_pad,
-                dtype=dtype,
-                layout="nhwc" if self.channels_last else "nchw",
-            )
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
-
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         data = shapes[0]
         if data is None:
@@ -127,19 +102,18 @@ class Pooling(Operator):
             ndim = min(max(len(data), 3), 5)
         if len(data) != ndim:
             raise self.error("data", f"of shape {data}", f"{ndim} axes, one of {LAYOUTS[ndim - 2]}")
-        problem = self._problem(data)
-        return [data], [problem.arguments()[-1].shape], []
+        return [data], self.built([data]), []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        values = ((IN, 0), (OUT, 0)) if self.backward_reads_outputs else ()
-        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-        backward = (Call(problem.with_direction("backward"), (*values, (OUT_GRAD, 0), (IN_GRAD, 0))),)
-        if not problem.keeps_argmax:
-            return Graft({True: forward, False: forward}, {True: backward, False: backward})
-        keeping, by_argmax = (problem.with_direction(f"{direction}_argmax") for direction in ("forward", "backward"))
-        return Graft(
-            {True: (Call(keeping, ((IN, 0), (OUT, 0), (STATE, 0))),), False: forward},
-            {True: (Call(by_argmax, ((STATE, 0), (OUT_GRAD, 0), (IN_GRAD, 0))),), False: backward},
-            state=((keeping.arguments()[-1].shape, "uint8", 0),),
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        return pooling.pool(
+            build,
+            data,
+            self.operator,
+            self.kernel,
+            stride=self.stride,
+            pad=self.pad,
+            pad_end=self.pad,
+            rounding=self.rounding,
+            count_padding=self.count_include_pad,
+            channels_last=self.channels_last,
         )

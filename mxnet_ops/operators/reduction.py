@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core import PointwiseProblem, Reduction
+from clgraft.core.nn import reductions
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
-FOLDS = {"sum": "sum", "mean": "sum", "max": "max", "min": "min"}
+OPERATIONS = ("sum", "mean", "max", "min")
 EXTREMES = ("max", "min")
 
 
@@ -46,7 +46,7 @@ class Reduce(Operator):
 
     @classmethod
     def read(cls, attributes: Attributes) -> Reduce:
-        operation = attributes.choice("operation", FOLDS)
+        operation = attributes.choice("operation", OPERATIONS)
         axis = attributes.sizes("axis", (), low=-32)
         return cls(operation, axis, attributes.flag("exclude", False), attributes.flag("keepdims", False))
 
@@ -67,20 +67,5 @@ class Reduce(Operator):
             return [data], [tuple(1 if axis in folded else size for axis, size in enumerate(data))], []
         return [data], [tuple(size for axis, size in enumerate(data) if axis not in folded) or (1,)], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        folded = self._folded(data)
-        kept = tuple(1 if axis in folded else size for axis, size in enumerate(data))
-        count = max(1, math.prod(data) // max(1, math.prod(kept)))
-        factor = 1 / count if self.operation == "mean" else 1.0
-        fold = Reduction(FOLDS[self.operation], shape=kept)
-        forward = PointwiseProblem((data,), "y0 = x0;", (fold,), ("factor",), alpha="factor", dtype=dtype)
-        if self.operation in EXTREMES:
-            backward = PointwiseProblem((kept, data, kept), "y0 = x1 == x2 ? x0 : 0;", dtype=dtype)
-            back = Call(backward, ((OUT_GRAD, 0), (IN, 0), (OUT, 0), (IN_GRAD, 0)))
-        else:
-            # x says only how often dy is repeated
-            backward = PointwiseProblem((kept, data), "y0 = factor * x0;", (), ("factor",), dtype=dtype)
-            back = Call(backward, ((OUT_GRAD, 0), (IN, 0), (IN_GRAD, 0)), (factor,))
-        calls = (Call(forward, ((IN, 0), (OUT, 0)), (factor,)),)
-        return Graft({True: calls, False: calls}, {True: (back,), False: (back,)})
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        return reductions.folded(build, data, self._folded(data.shape), self.operation)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core.operators.pointwise.formulas import losses
+from clgraft.core.nn import losses
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
-from clgraft.mxnet_ops.operators.softmax_loss import nbytes
 
 
 @register
@@ -62,12 +62,6 @@ class RegressionOutput(Operator):
             raise self.error("label", f"of shape {label}", f"shape {data}, or one of as many elements")
         return [data, label], [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data, label = shapes
-        size = math.prod(data)
-        forward = (Call(losses.regression_forward(self.loss, size, dtype), ((IN, 0), (OUT, 0))),)
-        problem = losses.regression_backward(self.loss, size, dtype)
-        scale = self.grad_scale / max(1, math.prod(label[1:]))
-        backward = (Call(problem, ((OUT, 0), (IN, 1), (IN_GRAD, 0)), (scale,)),)
-        zeros = ((1, nbytes(label, dtype)),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, zeros=zeros)
+    def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
+        scale = self.grad_scale / max(1, math.prod(label.shape[1:]))
+        return losses.regression(build, data, label, self.loss, scale=scale)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft.core import PointwiseProblem, Reduction, RepeatProblem, TransposeProblem
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 
@@ -37,8 +38,8 @@ class Transpose(Operator):
             raise attributes.error("swap", swap, "2 axes, and then no axes")
         return cls(axes, swap)
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> TransposeProblem:
-        ndim = len(data)
+    def build(self, build: Build, x: Tensor) -> Tensor:
+        data, ndim = x.shape, x.ndim
         order = list(range(ndim))
         if self.swap:
             if not all(-ndim <= axis < ndim for axis in self.swap):
@@ -50,16 +51,10 @@ class Transpose(Operator):
             if sorted(given) != order:
                 raise self.error("axes", self.axes, f"each axis of data of shape {data} once")
             order = given
-        return TransposeProblem(data, tuple(order), dtype)
+        return moves.transposed(build, x, order)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-        backward = (Call(problem.back(), ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
 
 
 @register
@@ -84,35 +79,20 @@ class DepthToSpace(Operator):
     def read(cls, attributes: Attributes) -> DepthToSpace:
         return cls(attributes.integer("block_size", low=1), attributes.flag("inverse", False))
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> TransposeProblem:
-        size = self.block_size
-        if len(data) != 4:
-            raise self.error("data", f"of shape {data}", "4 axes")
-        n, c, h, w = data
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        size, shape = self.block_size, data.shape
+        if len(shape) != 4:
+            raise self.error("data", f"of shape {shape}", "4 axes")
         if self.inverse:
-            if h % size or w % size:
-                raise self.error("data", f"of shape {data}", f"rows and columns in blocks of {size}")
-            return TransposeProblem((n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4), dtype)
-        if c % size**2:
-            raise self.error("data", f"of shape {data}", f"a multiple of {size**2} channels, block_size squared")
-        return TransposeProblem((n, size, size, c // size**2, h, w), (0, 3, 4, 1, 5, 2), dtype)
+            if shape[2] % size or shape[3] % size:
+                raise self.error("data", f"of shape {shape}", f"rows and columns in blocks of {size}")
+            return moves.blocks_to_channels(build, data, size)
+        if shape[1] % size**2:
+            raise self.error("data", f"of shape {shape}", f"a multiple of {size**2} channels, block_size squared")
+        return moves.channels_to_blocks(build, data, size)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        data = shapes[0]
-        if data is None:
-            return None
-        moved = self._problem(data).out_shape
-        n, *_, h, w = data
-        size = self.block_size
-        if self.inverse:
-            return [data], [(n, moved[1] * moved[2] * moved[3], h // size, w // size)], []
-        return [data], [(n, moved[1], h * size, w * size)], []
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-        backward = (Call(problem.back(), ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
 
 
 @register
@@ -148,8 +128,8 @@ class Repeat(Operator):
             raise attributes.error("axis", axis, "one axis, and times one number")
         return cls(times, attributes.flag("whole", False), axis, scale)
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> RepeatProblem:
-        ndim = len(data)
+    def build(self, build: Build, x: Tensor) -> Tensor:
+        data, ndim = x.shape, x.ndim
         if self.scale:
             times: tuple[int, ...] = (1,) * min(ndim, 2) + (self.scale,) * (ndim - 2)
         elif self.axis:
@@ -158,15 +138,8 @@ class Repeat(Operator):
             times = tuple(self.times[0] if axis == self.axis[0] % ndim else 1 for axis in range(ndim))
         else:
             times = (1,) * (ndim - len(self.times)) + self.times
-        return RepeatProblem((1,) * (len(times) - ndim) + data, times, self.whole, dtype)
+        wide = build.reshape(x, (1,) * (len(times) - ndim) + data)
+        return moves.repeated(build, wide, times, whole=self.whole)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        wide, narrow = problem.split_shape()
-        gradient = PointwiseProblem((wide,), "y0 = x0;", (Reduction("sum", shape=narrow),), dtype=dtype)
-        forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-        backward = (Call(gradient, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
-from clgraft.core import PadProblem, SliceProblem
+from clgraft.core.nn import shapes as moves
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 Bounds = tuple["int | None", ...]
 PLANE = 2  # axes that a crop cuts, the last ones of four
 NO_OFFSET = (0, 0)
-
-
-def _cut(problem: SliceProblem) -> Graft:
-    forward = (Call(problem, ((IN, 0), (OUT, 0))),)
-    backward = (Call(problem.with_direction("backward"), ((OUT_GRAD, 0), (IN_GRAD, 0)), (0.0,)),)
-    return Graft({True: forward, False: forward}, {True: backward, False: backward})
 
 
 def _bounds(attributes: Attributes, name: str, default: str | None = None) -> Bounds:
@@ -74,8 +67,8 @@ class Slice(Operator):
             raise attributes.error("end", end, f"{len(begin)} numbers, as many as begin")
         return cls(begin, end, axis, step)
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> SliceProblem:
-        ndim = len(data)
+    def build(self, build: Build, x: Tensor) -> Tensor:
+        data, ndim = x.shape, x.ndim
         if self.axis is not None and not -ndim <= self.axis < ndim:
             raise self.error("axis", self.axis, f"an axis of data of shape {data}")
         if len(self.begin) > ndim:
@@ -89,13 +82,10 @@ class Slice(Operator):
             if outside or (not bounds and data[axis]) or (self.axis is not None and (high or 0) > data[axis]):
                 raise self.error("begin and end", f"{low} and {high}", f"a range of axis {axis} of size {data[axis]}")
             first[axis], size[axis], strides[axis] = bounds.start, len(bounds), bounds.step
-        return SliceProblem("forward", data, tuple(size), tuple(first), dtype, tuple(strides))
+        return moves.cut(build, x, size, first, strides)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        return None if shapes[0] is None else ([shapes[0]], [self._problem(shapes[0]).out_shape], [])
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        return _cut(self._problem(shapes[0], dtype))
+        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])
 
 
 @register
@@ -137,29 +127,19 @@ class Crop(Operator):
                 raise attributes.error(name, value, "2 numbers")
         return cls(count, given["offset"], given["h_w"], attributes.flag("center_crop", False))
 
-    def _problem(self, shapes: Sequence[Shape], dtype: str = "float32") -> SliceProblem:
-        for name, shape in zip(self.arguments, shapes):
-            if len(shape) != 4:
-                raise self.error(name, f"of shape {shape}", "4 axes")
-        data, size = shapes[0], self.h_w if self.num_args == 1 else shapes[1][2:]
-        begin = tuple((i - o) // 2 for i, o in zip(data[2:], size)) if self.center_crop else self.offset
-        try:
-            return SliceProblem("forward", data, (*data[:2], *size), (0, 0, *begin), dtype)
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+    def build(self, build: Build, data: Tensor, *like: Tensor) -> Tensor:
+        for name, value in zip(self.arguments, (data, *like)):
+            if value.ndim != 4:
+                raise self.error(name, f"of shape {value.shape}", "4 axes")
+        size = like[0].shape[2:] if like else self.h_w
+        begin = tuple((i - o) // 2 for i, o in zip(data.shape[2:], size)) if self.center_crop else self.offset
+        return moves.cut(build, data, (*data.shape[:2], *size), (0, 0, *begin))
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
         known = [shape for shape in shapes if shape is not None]
         if len(known) < len(shapes):
             return None
-        return known, [self._problem(known).out_shape], []
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        graft = _cut(self._problem(shapes, dtype))
-        if self.num_args == 1:
-            return graft
-        itemsize = core.Argument("x", "in", (1,), dtype).nbytes
-        return graft._replace(zeros=((1, math.prod(shapes[1]) * itemsize),))
+        return known, self.built(known), []
 
 
 @register
@@ -188,27 +168,14 @@ class Pad(Operator):
         mode = attributes.choice("mode", ("constant", "edge", "reflect"))
         return cls(mode, attributes.sizes("pad_width"), attributes.number("constant_value", 0.0))
 
-    def _problem(self, data: Shape, dtype: str = "float32") -> PadProblem | SliceProblem:
-        if len(self.pad_width) != 2 * len(data):
-            raise self.error("pad_width", self.pad_width, f"{2 * len(data)} numbers, two per axis of {data}")
-        before, after = self.pad_width[::2], self.pad_width[1::2]
-        if self.mode == "constant":
-            whole = tuple(b + size + e for b, size, e in zip(before, data, after))
-            return SliceProblem("backward", whole, data, before, dtype)
-        try:
-            return PadProblem("forward", self.mode, data, before, after, dtype)
-        except core.ProblemError as error:
-            raise core.ProblemError(f"[{self.op_type}] data of shape {data} does not fit: {error}") from None
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        if len(self.pad_width) != 2 * data.ndim:
+            raise self.error("pad_width", self.pad_width, f"{2 * data.ndim} numbers, two per axis of {data.shape}")
+        begin, end = self.pad_width[::2], self.pad_width[1::2]
+        if self.mode != "constant":
+            return moves.bordered(build, data, self.mode, begin, end)
+        whole = tuple(b + size + e for b, size, e in zip(begin, data.shape, end))
+        return moves.in_constant(build, data, whole, begin, self.constant_value)
 
     def infer(self, shapes: Sequence[Shape | None]) -> Shapes | None:
-        if shapes[0] is None:
-            return None
-        return [shapes[0]], [self._problem(shapes[0]).arguments()[-1].shape], []
-
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        problem = self._problem(shapes[0], dtype)
-        constant = self.mode == "constant"
-        back = problem.with_direction("forward" if constant else "backward")
-        forward = (Call(problem, ((IN, 0), (OUT, 0)), (self.constant_value,) if constant else ()),)
-        backward = (Call(back, ((OUT_GRAD, 0), (IN_GRAD, 0))),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+        return None if shapes[0] is None else ([shapes[0]], self.built([shapes[0]]), [])

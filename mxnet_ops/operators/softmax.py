@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
+from clgraft.core.nn import softmax
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 
@@ -64,12 +65,8 @@ class Softmax(Operator):
             raise self.error("axis", self.axis, f"an axis of data of shape {data}")
         return [data], [data], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        axis = self.axis % len(data)
-        sizes = (math.prod(data[:axis]), data[axis], math.prod(data[axis + 1 :]))
-        problem = core.SoftmaxProblem("forward", *sizes, self.function == "log_softmax", dtype)
-        scale = (-1 / self.temperature if self.function == "softmin" else 1 / self.temperature,)
-        forward = (Call(problem, ((IN, 0), (OUT, 0)), scale),)
-        backward = (Call(problem.with_direction("backward"), ((OUT, 0), (OUT_GRAD, 0), (IN_GRAD, 0)), scale),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward})
+    def build(self, build: Build, data: Tensor) -> Tensor:
+        sign = -1 if self.function == "softmin" else 1
+        sizes = softmax.around(data.shape, self.axis % data.ndim)
+        log = self.function == "log_softmax"
+        return softmax.softmax(build, data, sizes, scale=sign / self.temperature, log=log)

@@ -7,19 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgraft import core
-from clgraft.core.operators.pointwise.formulas import losses
+from clgraft.core.nn import losses
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.mxnet_ops.engine.attributes import Attributes
-from clgraft.mxnet_ops.engine.operator import IN, IN_GRAD, OUT, OUT_GRAD, STATE, Call, Graft, Operator, Shape, Shapes
+from clgraft.mxnet_ops.engine.operator import Operator, Shape, Shapes
 from clgraft.mxnet_ops.engine.registration import register
 
 NORMALIZATIONS = ("null", "batch", "valid")
 LOWEST_PROBABILITY = 1e-8  # in the logarithm of softmax_cross_entropy, as in MXNet
-
-
-def nbytes(shape: Shape, dtype: str) -> int:
-    """Return the bytes of an array."""
-    return core.Argument("", "in", shape, dtype).nbytes
 
 
 @register
@@ -115,42 +110,29 @@ class SoftmaxOutput(Operator):
             return math.prod(data[:-1]), data[-1], 1
         return data[0], math.prod(data[1:]), 1
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data, label = shapes
-        sizes = self._sizes(data)
-        softmax = core.SoftmaxProblem("forward", *sizes, dtype=dtype)
-        forward: dict[bool, tuple[Call, ...]] = {
-            train: (Call(softmax, ((IN, 0), (OUT, 0)), (1.0,)),) for train in (True, False)
-        }
-        if len(data) == 1 and dtype == "float32":
+    def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
+        sizes = self._sizes(data.shape)
+        shown: tuple[int, ...] = ()
+        if data.ndim == 1 and data.dtype == "float32" and not build.training:
             # MXNet takes a vector for examples of one class each, but in inference oneDNN for one example
-            whole = core.SoftmaxProblem("forward", 1, data[0], 1, dtype=dtype)
-            forward[False] = (Call(whole, ((IN, 0), (OUT, 0)), (1.0,)),)
-        zeros = ((1, nbytes(label, dtype)),)
-        if label == data:
-            backward = (self._towards_probabilities(data, dtype),)
-            return Graft(forward, {True: backward, False: backward}, zeros=zeros)
-        count, labels = self.normalization == "valid", math.prod(label)
-        ignored = (float(int(self.ignore_label)),)
-        gradient = core.CrossEntropyProblem(
-            "backward", *sizes, ignoring=self.use_ignore, weighted=self.out_grad, by_count=count, dtype=dtype
+            shown = (1, data.size, 1)
+        if label.shape == data.shape:
+            given = {"scale": self.grad_scale, "weighted": self.out_grad, "shown": shown}
+            return losses.softmax_with_targets(build, data, label, sizes, **given)
+        divisor = {"null": sizes[2], "batch": label.size, "valid": 1}[self.normalization]
+        ignored = float(int(self.ignore_label))
+        return losses.softmax_with_labels(
+            build,
+            data,
+            label,
+            sizes,
+            scale=self.grad_scale / max(1, divisor),
+            smooth=0.0 if self.multi_output else self.smooth_alpha,
+            ignored=ignored if self.use_ignore else None,
+            counted=ignored if self.normalization == "valid" else None,
+            weighted=self.out_grad,
+            shown=shown,
         )
-        divisor = {"null": sizes[2], "batch": labels, "valid": 1}[self.normalization]
-        smooth = 0.0 if self.multi_output else self.smooth_alpha
-        scalars = (self.grad_scale / max(1, divisor), smooth, *(ignored if self.use_ignore else ()))
-        reads = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad + [(STATE, 0)] * count
-        calls = [Call(gradient, (*reads, (IN_GRAD, 0)), scalars)]
-        if count:
-            counted = core.CrossEntropyProblem("count", labels, sizes[1], ignoring=True, dtype=dtype)
-            calls.insert(0, Call(counted, ((IN, 1), (STATE, 0)), ignored))
-        backward = tuple(calls)
-        state = (((2,), "int32", 0.0),) if count else ()
-        return Graft(forward, {True: backward, False: backward}, state, zeros)
-
-    def _towards_probabilities(self, shape: Shape, dtype: str) -> Call:
-        arrays = [(OUT, 0), (IN, 1)] + [(OUT_GRAD, 0)] * self.out_grad
-        problem = losses.difference(shape, self.out_grad, dtype)
-        return Call(problem, (*arrays, (IN_GRAD, 0)), (self.grad_scale,))
 
 
 @register
@@ -185,20 +167,6 @@ class SoftmaxCrossEntropy(Operator):
         self.agree(shapes, needed)
         return needed, [(1,)], []
 
-    def graft(self, shapes: tuple[Shape, ...], dtype: str) -> Graft:
-        data = shapes[0]
-        softmax = core.SoftmaxProblem("forward", *data, dtype=dtype)
-        entropy = core.CrossEntropyProblem("forward", *data, dtype=dtype)
-        probabilities, counts, gradient = (STATE, 0), (STATE, 1), (STATE, 2)
-        forward = (
-            Call(softmax, ((IN, 0), probabilities), (1.0,)),
-            Call(entropy, (probabilities, (IN, 1), (OUT, 0), counts), (LOWEST_PROBABILITY,)),
-        )
-        product = core.PointwiseProblem((data, (1,)), "y0 = x0 * x1;", dtype=dtype)
-        backward = (
-            Call(entropy.with_direction("backward"), (probabilities, (IN, 1), gradient), (1.0, 0.0)),
-            Call(product, (gradient, (OUT_GRAD, 0), (IN_GRAD, 0))),
-        )
-        state = ((data, dtype, 0.0), ((2,), "int32", 0.0), (data, dtype, 0.0))
-        zeros = ((1, nbytes(data[:1], dtype)),)
-        return Graft({True: forward, False: forward}, {True: backward, False: backward}, state, zeros)
+    def build(self, build: Build, data: Tensor, label: Tensor) -> Tensor:
+        sizes = (*data.shape, 1)
+        return losses.softmax_cross_entropy(build, data, label, sizes, lowest=LOWEST_PROBABILITY)

@@ -18,6 +18,7 @@ import onnx
 
 from clgraft.core.errors import ClgraftError
 from clgraft.core.graph import GraphBuilder
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
 from clgraft.core.operators.copying import TransposeProblem
 from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
@@ -82,6 +83,18 @@ class IndexCheck:
                 raise OnnxError(f"[onnx] got index {wrong} in {self.node}, expected {bottom} to {size - 1}")
 
 
+class _Build(Build):
+    """Adds what functions of `clgraft.core.nn` compute to a model's graph."""
+
+    def __init__(self, on: Lowering) -> None:
+        super().__init__(on.builder)
+        self._on = on
+
+    def filled(self, shape: Sequence[int], value: float, dtype: str = "float32") -> Tensor:
+        self._on.make_room(math.prod(shape) * np.dtype(dtype).itemsize)
+        return Tensor(self._on.table(np.full(shape, value, dtype)), tuple(shape), dtype)
+
+
 class Lowering:
     """Collects the problems of a model.
 
@@ -101,6 +114,8 @@ class Lowering:
     checks : list of tuple of str and IndexCheck
         Inputs of the model that hold indices, and what has to hold for them in each run.
     builder : GraphBuilder
+    build : Build
+        For the functions of `clgraft.core.nn`.
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
     """
@@ -110,6 +125,7 @@ class Lowering:
         self.budget = Budget(most)
         self.checks: list[tuple[str, IndexCheck]] = []
         self.builder = GraphBuilder()
+        self.build: Build = _Build(self)
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, str] = {}  # the model's names -> the graph's
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}  # an array's id and type -> it, its input
@@ -241,6 +257,15 @@ class Lowering:
     def table(self, array: np.ndarray) -> str:
         """Return the graph's value for a table of the problem's own type."""
         return self._constant(array, array.dtype.name)
+
+    def given(self, value: Value, dtype: str = "") -> Tensor:
+        """Return a value for a function of `clgraft.core.nn`, in a type (by default the one that carries it)."""
+        name = self.tensor(value, dtype)
+        return Tensor(name, value.shape, dtype or value.carrier)
+
+    def taken(self, tensor: Tensor, dtype: str) -> Value:
+        """Return what a function of `clgraft.core.nn` has computed, as a value of one of ONNX's types."""
+        return self.made(tensor.name, tensor.shape, dtype, tensor.dtype)
 
     # problems
 

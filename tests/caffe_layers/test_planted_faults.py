@@ -14,16 +14,14 @@ from clgraft.caffe_layers.layers import (
     activation,
     affine,
     batch_norm,
-    concat,
+    built,
     convolution,
-    inner_product,
     loss,
     lrn,
 )
 from clgraft.caffe_layers.layers.layer import buffer
-from clgraft.core.nn import elementwise
+from clgraft.core.nn import elementwise, reductions, shapes
 from clgraft.core.nn.activations import LEFT
-from clgraft.core.operators.pointwise.formulas import sums
 from tests.caffe_layers.caffe_nets import TEST, compare
 
 SHAPE = (3, 4, 5, 6)
@@ -40,19 +38,12 @@ def overwrites(array, mode=core.OVERWRITE):
     return buffer(array)
 
 
-def shifted_pad(self, shapes, prepare=convolution.OclConvolution.prepare):
-    tops = prepare(self, shapes)
-    problem = self.problem
-    self.problem = core.ConvProblem(
-        **{**vars(problem), "pad_begin": (1, 1), "pad_end": (0, 0), "in_size": tuple(i - 1 for i in problem.in_size)}
-    )
-    return tops
+def shifted_pad(self, shape, problem=convolution.OclConvolution.problem):
+    return replace(problem(self, shape), pad_begin=(1, 0), pad_end=(0, 0))
 
 
 def first_bottom_only(self, top, propagate_down, bottom, differentiate=convolution.OclConvolution.differentiate):
-    count, self.bottom_count = self.bottom_count, 1
-    differentiate(self, top, propagate_down, bottom)
-    self.bottom_count = count
+    differentiate(self, top, propagate_down[:1], bottom)
 
 
 def without_factor(self, begin=batch_norm.OclBatchNorm.begin):
@@ -68,8 +59,8 @@ def from_what_stands_there(self, top, propagate_down, bottom, differentiate=acti
     self.in_place = True
 
 
-def crossed_parts(self, direction, *buffers, run=concat.Joining.run):
-    run(self, direction, *(buffers if direction == "forward" else (buffers[0], *buffers[:0:-1])))
+def crossed_parts(build, x, axis, extents, split=shapes.split):
+    return split(build, x, axis, extents)[::-1]
 
 
 FAULTS = {
@@ -126,21 +117,21 @@ FAULTS = {
         {},
     ),
     "a filter's gradient that is overwritten": (
-        convolution,
+        built,
         "buffer",
         overwrites,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "a deconvolution's gradient that is overwritten": (
-        convolution,
+        built,
         "buffer",
         overwrites,
         ("Deconvolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "a dense layer's gradient that is overwritten": (
-        inner_product,
+        built,
         "buffer",
         overwrites,
         ("InnerProduct", "inner_product_param { num_output: 3 }", {"x": SHAPE}),
@@ -155,22 +146,22 @@ FAULTS = {
     ),
     "an input that is one pixel off": (
         convolution.OclConvolution,
-        "prepare",
+        "problem",
         shifted_pad,
         ("Convolution", CONVOLUTION, {"x": SHAPE}),
         {},
     ),
     "parts in another order": (
-        concat.Joining,
-        "run",
+        shapes,
+        "split",
         crossed_parts,
         ("Slice", "", {"x": SHAPE}),
         {"tops": ("y", "z")},
     ),
     "a fold that forgets its coefficient": (
-        sums,
-        "SUM",
-        replace(sums.SUM, backward="dx = dy + 0 * factor;"),
+        reductions,
+        "VALUES",
+        {**reductions.VALUES, "sum": ("x0", "1 / factor")},
         ("Reduction", "reduction_param { coeff: 2 }", {"x": SHAPE}),
         {},
     ),

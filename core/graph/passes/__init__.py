@@ -22,7 +22,10 @@ from clgraft.core.graph.passes.parts import split_batch
 from clgraft.core.graph.passes.recompute import recompute
 from clgraft.core.graph.passes.separable import join_separable
 from clgraft.core.graph.structure import Fits, Some, Structure
+from clgraft.core.operators.gradients import GradientsProblem
 from clgraft.core.operators.pointwise import PointwiseProblem
+from clgraft.core.problem import Problem
+from clgraft.core.problem.layout import FIRST
 
 PASSES: dict[str, Callable[[Structure], Structure]] = {
     "dead": drop_dead,
@@ -62,6 +65,7 @@ __all__ = [
     "read_results",
     "recompute",
     "split_batch",
+    "suit_single",
     "switched_on",
 ]
 
@@ -123,6 +127,21 @@ def optimise(
         if counts is not None and graph is not before:
             counts[name] = _size(before, name) - _size(graph, name)
     return graph
+
+
+def _has_planes(problem: Problem) -> bool:
+    """Return whether the gradients of a convolution are of images with channels first."""
+    return isinstance(problem, GradientsProblem) and problem.conv.layout == FIRST
+
+
+def suit_single(graph: Some, training: bool) -> Some:
+    """Return a graph of a single operator and its gradient with the problems that suit it when it runs node by node.
+
+    When training, the forward nodes keep what makes the backward ones faster. They stay as many, and the bits stay the
+    same.
+    """
+    graph = join_gradients(graph, _has_planes)
+    return keep_argmax(graph) if training else graph
 
 
 def _size(graph: Structure, name: str) -> int:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from clgraft.core.operators.batchnorm import BatchNormProblem
-from clgraft.core.operators.lrn import LRNProblem
-from clgraft.core.operators.pointwise.formulas.norms import MomentNorm
+from clgraft.core.nn import norms
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
-from clgraft.plugins.onnx.operators.reductions import reduced
 from clgraft.plugins.onnx.operators.shapes import axis_of
 from clgraft.plugins.onnx.values import Value
 
@@ -21,25 +18,20 @@ def batch_norm(
 ) -> Value | tuple[Value, ...]:
     """Lower a batch norm with given statistics, or with the batch's."""
     node.expect(bool(node.get("spatial", 1)), "spatial 0")
-    channels = x.shape[1] if x.ndim > 1 else 1
-    eps, pixels = float(node.get("epsilon", 1e-5)), math.prod(x.shape[2:])
-    batch = x.shape[0] if x.ndim else 1
-    parameters = [on.tensor(value, on.carrier(x)) for value in (gamma, beta)]
-    scalars = {"eps": eps}
+    eps, carrier = float(node.get("epsilon", 1e-5)), on.carrier(x)
+    affine = [on.given(value, carrier) for value in (gamma, beta)]
     if not node.get("training_mode", 0):
         node.expect(not any(node.wants(output) for output in range(1, 5)), "several outputs")
-        problem = BatchNormProblem("forward_inference", batch, channels, pixels, dtype=on.carrier(x))
-        statistics = [on.tensor(value, on.carrier(x)) for value in (mean, var)]
-        (name,) = on.add(problem, on.tensor(x), *parameters, *statistics, scalars=scalars)
-        return on.made(name, x.shape, x.dtype)
-    problem = BatchNormProblem("forward_training", batch, channels, pixels, dtype=on.carrier(x))
-    names = on.add(problem, on.tensor(x), *parameters, scalars=scalars)
+        statistics = on.given(mean, carrier), on.given(var, carrier)
+        return on.taken(norms.batch_norm(on.build, on.given(x), *affine, statistics, eps=eps).y, x.dtype)
+    y, *current = norms.batch_norm(on.build, on.given(x), *affine, eps=eps)
     keep = float(node.get("momentum", 0.9))
     moved = []
-    for running, name in zip((mean, var), names[1:]):
-        current = on.made(name, (channels,), x.dtype)
-        moved.append(on.pointwise(f"{keep!r} * x0 + {1 - keep!r} * x1", [running, current], running.dtype))
-    return (on.made(names[0], x.shape, x.dtype), *moved)
+    for running, value in zip((mean, var), current):
+        wide = on.widest([running, on.taken(value, x.dtype)])
+        pair = on.given(running, wide), on.build.cast(value, wide)
+        moved.append(on.taken(norms.moved_average(on.build, *pair, keep=keep, add=1 - keep), running.dtype))
+    return (on.taken(y, x.dtype), *moved)
 
 
 def by_moments(
@@ -50,26 +42,13 @@ def by_moments(
     gamma: Value | None = None,
     beta: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """Return (x - mean) / sqrt(variance + eps) gamma + beta, the mean, and 1 / deviation.
-
-    The mean is computed twice, around the first result, so that no digits are lost where it is large.
-    """
-    count = math.prod(x.shape[axis] for axis in axes)
-    norm = MomentNorm(x.shape, tuple(axes), (1,), on.carrier(x))
-    share = {"share": 1 / count}
-    tensor = on.tensor(x)
-    (shift,) = on.add(norm.shift(), tensor, scalars=share)
-    difference, square = on.add(norm.moments(), tensor, shift, scalars=share)
-    kept = [on.made(name, norm.kept, x.dtype, on.carrier(x)) for name in (shift, difference, square)]
-    text = f"real v = x2 - x1 * x1; y0 = 1 / sqrt((v > 0 ? v : 0) + {eps!r});"
-    inverse = on.pointwise(text, kept)
-    values, result = [x, kept[0], kept[1], inverse], "(x0 - x1 - x2) * x3"
-    for value, sign in ((gamma, "*"), (beta, "+")):
-        if value is not None:
-            result = f"({result}) {sign} x{len(values)}"
-            values.append(value)
-    y = on.pointwise(result, values, x.dtype, on.carrier(x), shape=x.shape)
-    return y, on.pointwise("x0 + x1", kept[:2]), inverse
+    """Return a norm by mean and variance over some axes, the mean, and 1 / deviation."""
+    build, carrier = on.build, on.carrier(x)
+    affine = (None if value is None else on.given(value, carrier) for value in (gamma, beta))
+    found = norms.moments(build, on.given(x), axes)
+    inverse = norms.inverse_deviation(build, found, eps=eps)
+    y = norms.normed_once(build, on.given(x), found, inverse, *affine)
+    return on.taken(y, x.dtype), on.taken(norms.mean(build, found), x.dtype), on.taken(inverse, x.dtype)
 
 
 @operator("LayerNormalization")
@@ -110,19 +89,16 @@ def moment_norm(on: Lowering, node: Node, x: Value) -> Value:
 @operator("RMSNormalization")
 def mean_square_norm(on: Lowering, node: Node, x: Value, gamma: Value) -> Value:
     """Lower a norm by the root of the mean square over the last axes."""
-    axes = set(range(axis_of(node.get("axis", -1), x.ndim), x.ndim))
-    square = reduced(on, x, axes, "x0 * x0", "sum")
-    count = float(math.prod(x.shape[axis] for axis in axes))
-    text = f"x0 / sqrt(x1 / {count!r} + {float(node.get('epsilon', 1e-5))!r}) * x2"
-    return on.pointwise(text, [x, square, gamma], x.dtype)
+    axes, eps = range(axis_of(node.get("axis", -1), x.ndim), x.ndim), float(node.get("epsilon", 1e-5))
+    wide = on.widest([x, gamma])
+    return on.taken(norms.mean_square_norm(on.build, on.given(x, wide), on.given(gamma, wide), axes, eps=eps), x.dtype)
 
 
 @operator("LpNormalization")
 def length_norm(on: Lowering, node: Node, x: Value) -> Value:
     """Lower vectors of length 1 along an axis, by absolute values or Euclid; a vector of zeros stays."""
-    axis, p = axis_of(node.get("axis", -1), x.ndim), node.get("p", 2)
-    length = reduced(on, x, {axis}, "x0 * x0" if p == 2 else "fabs(x0)", "sum")
-    return on.pointwise(f"x1 == 0 ? 0 : x0 / {'sqrt(x1)' if p == 2 else 'x1'}", [x, length])
+    axis = axis_of(node.get("axis", -1), x.ndim)
+    return on.taken(norms.unit_length(on.build, on.given(x), {axis}, absolute=node.get("p", 2) != 2), x.dtype)
 
 
 @operator("LRN")
@@ -130,8 +106,6 @@ def local_response_norm(on: Lowering, node: Node, x: Value) -> Value:
     """Lower local response normalisation across channels."""
     size = int(node.get("size"))
     node.expect(size % 2 == 1, f"size {size}")
-    pixels = math.prod(x.shape[2:])
-    problem = LRNProblem("forward", x.shape[0], x.shape[1], pixels, size, float(node.get("beta", 0.75)), x.dtype)
-    scalars = {"alpha": float(node.get("alpha", 1e-4)), "k": float(node.get("bias", 1.0))}
-    (name,) = on.add(problem, on.tensor(x), scalars=scalars)
-    return on.made(name, x.shape, x.dtype)
+    alpha, beta, k = (float(node.get(*one)) for one in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    y = norms.local_response_norm(on.build, on.given(x), size=size, alpha=alpha, beta=beta, k=k)
+    return on.taken(y, x.dtype)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from clgraft.core.nn import softmax as nn
 from clgraft.core.operators.cumulative import CumulativeProblem
 from clgraft.core.operators.ordering import TopKProblem
 from clgraft.core.operators.pointwise import Reduction
-from clgraft.core.operators.softmax import SoftmaxProblem
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.operators.shapes import axis_of, listed
@@ -103,9 +103,8 @@ def softmax(on: Lowering, node: Node, x: Value) -> Value:
         place = on.made(index, (outer, 1, inner), "int64", "int32")
         steps = known(np.arange(extent, dtype=np.int64).reshape(1, extent, 1))
         return on.reshaped(on.pointwise("x0 == x1 ? 1 : 0", [place, steps], x.dtype, on.carrier(x)), x.shape)
-    problem = SoftmaxProblem("forward", outer, extent, inner, node.operator == "LogSoftmax", on.carrier(x))
-    (name,) = on.add(problem, on.tensor(x), scalars={"scale": 1.0})
-    return on.made(name, x.shape, x.dtype)
+    log = node.operator == "LogSoftmax"
+    return on.taken(nn.softmax(on.build, on.given(x), (outer, extent, inner), log=log), x.dtype)
 
 
 @operator("ArgMax", "ArgMin")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clgraft.core.operators.interpolation import InterpolationProblem
+from clgraft.core.nn import resizing as nn
 from clgraft.core.operators.resampling import ResampleProblem
 from clgraft.core.operators.resampling.filters import Resampling
 from clgraft.plugins.onnx.lowering import Lowering
@@ -121,19 +121,8 @@ def resampled(on: Lowering, x: Value, filters: Sequence[Resampling]) -> Value:
         way = _way(filters[moved[0]])
         if way is not None:
             method, coordinates, rounding = way
-            problem = InterpolationProblem(
-                direction="forward",
-                method=method,
-                batch=x.shape[0],
-                channels=x.shape[1],
-                in_size=x.shape[2:],
-                out_size=tuple(one.out_extent for one in filters[2:]),
-                coordinates=coordinates,
-                rounding=rounding,
-                dtype=on.carrier(x),
-            )
-            (name,) = on.add(problem, on.tensor(x))
-            return on.made(name, (*x.shape[:2], *problem.out_size), x.dtype, on.carrier(x))
+            size = tuple(one.out_extent for one in filters[2:])
+            return on.taken(nn.resized(on.build, on.given(x), size, method, coordinates, rounding), x.dtype)
     carrier = on.carrier(x)
     weights = "float64" if carrier == "float64" else "float32"
     for axis in moved:

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clgraft.core.nn import pooling as nn
+from clgraft.core.nn import shapes
+from clgraft.core.nn.builder import Tensor
 from clgraft.core.operators.conv import ConvProblem
-from clgraft.core.operators.copying import SliceProblem
 from clgraft.core.operators.deconvolution import DeconvProblem
-from clgraft.core.operators.pointwise import Reduction
 from clgraft.core.operators.pooling import PoolProblem
-from clgraft.core.problem import ceil_div
 from clgraft.plugins.onnx.lowering import Lowering
 from clgraft.plugins.onnx.nodes import Node, operator
 from clgraft.plugins.onnx.values import Value, known
 
 MOST_AXES = 3
+MOST_TAPS = 128  # elements of a window with holes
 
 
 def spatial(node: Node, x: Value) -> tuple[int, ...]:
@@ -47,13 +48,7 @@ def pads(node: Node, size: Sequence[int], reach: Sequence[int], stride: Sequence
     if mode == "VALID":
         return (0,) * len(size), (0,) * len(size)
     if mode in ("SAME_UPPER", "SAME_LOWER"):
-        before, behind = [], []
-        for i, k, s in zip(size, reach, stride):
-            total = max((ceil_div(i, s) - 1) * s + k - i, 0)
-            less, more = total // 2, total - total // 2
-            before.append(less if mode == "SAME_UPPER" else more)
-            behind.append(more if mode == "SAME_UPPER" else less)
-        return tuple(before), tuple(behind)
+        return nn.same_pads(size, reach, stride, upper=mode == "SAME_UPPER")
     node.expect(mode in ("NOTSET", ""), f"auto_pad {mode}")
     both = ints(node, "pads", 2 * len(size), 0)
     return both[: len(size)], both[len(size) :]
@@ -61,20 +56,9 @@ def pads(node: Node, size: Sequence[int], reach: Sequence[int], stride: Sequence
 
 def padded(on: Lowering, x: Value, before: Sequence[int], behind: Sequence[int], value: float = 0.0) -> Value:
     """Return a value with a constant around it; negative padding cuts elements off."""
-    for sign in (-1, 1):
-        low, high = ([max(sign * p, 0) for p in side] for side in (before, behind))
-        if not any(low) and not any(high):
-            continue
-        carrier = on.carrier(x)
-        if sign < 0:
-            shape = tuple(size - a - b for size, a, b in zip(x.shape, low, high))
-            (name,) = on.add(SliceProblem("forward", x.shape, shape, tuple(low), carrier), on.tensor(x))
-        else:
-            shape = tuple(size + a + b for size, a, b in zip(x.shape, low, high))
-            problem = SliceProblem("backward", shape, x.shape, tuple(low), carrier)
-            (name,) = on.add(problem, on.tensor(x), scalars={"value": float(value)})
-        x = on.made(name, shape, x.dtype, carrier)
-    return x
+    if not any((*before, *behind)):
+        return x
+    return on.taken(shapes.padded(on.build, on.given(x), before, behind, value), x.dtype)
 
 
 @operator("Conv")
@@ -186,65 +170,48 @@ def pooling(on: Lowering, node: Node, x: Value) -> Value | tuple[Value, ...]:
     stride, dilate = ints(node, "strides", ndim, 1), ints(node, "dilations", ndim, 1)
     if min((*kernel, *stride, *dilate)) < 1:
         raise ValueError(f"windows of {kernel}, strides {stride} and dilations {dilate}")
-    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilate))
-    before, behind = pads(node, size, reach, stride)
+    before, behind = pads(node, size, nn.reaches(kernel, dilate), stride)
     ceil = bool(node.get("ceil_mode", 0))
     name = {"MaxPool": "max", "AveragePool": "average"}.get(node.operator, f"lp{node.get('p', 2)}")
     node.expect(node.operator != "LpPool" or node.get("p", 2) in (1, 2, 3), f"p {node.get('p', 2)}")
+    build, image = on.build, on.given(x)
     if node.operator == "LpPool" and node.get("p", 2) != 2:
-        x = on.pointwise("fabs(x0)", [x])
+        image = nn.magnitudes(build, image)
     count_padding = node.operator != "AveragePool" or bool(node.get("count_include_pad", 0))
     if set(dilate) != {1}:
         node.expect(not node.wants(1), "indices of dilated windows")
-        return _dilated(on, node, x, name, (kernel, stride, dilate, before, behind), ceil, count_padding)
+        node.expect(math.prod(kernel) <= MOST_TAPS, f"dilated windows of {math.prod(kernel)} elements")
+        y = nn.pool_with_holes(
+            build,
+            image,
+            name,
+            kernel,
+            stride=stride,
+            dilate=dilate,
+            pad=before,
+            pad_end=behind,
+            ceil=ceil,
+            count_padding=count_padding,
+        )
+        return on.taken(y, x.dtype)
     wide = any(p >= k for p, k in zip(before, kernel)) and name in ("max", "average")
     if wide or any(p < 0 for p in (*before, *behind)):
         raise node.refuse(f"pads {before} and {behind} of windows of {kernel}")
     if ceil:
-        x, behind = _trimmed(on, x, kernel, stride, before, behind)
-    problem = PoolProblem(
-        direction="forward",
-        operator=name,
-        batch=x.shape[0],
-        channels=x.shape[1],
-        in_size=x.shape[2:],
-        kernel=kernel,
-        stride=stride,
-        pad_begin=before,
-        pad_end=behind,
-        rounding="ceil" if ceil else "floor",
-        count_padding=count_padding,
-        dtype=on.carrier(x),
-    )
-    (result,) = on.add(problem, on.tensor(x))
-    y = on.made(result, problem.arguments()[-1].shape, x.dtype, on.carrier(x))
-    return (y, _places(on, node, problem, x, y, size)) if node.wants(1) else y
+        image, behind = nn.trimmed(build, image, kernel, stride, before, behind)
+    rounding = "ceil" if ceil else "floor"
+    problem = nn.pool_problem(image, name, kernel, stride, before, behind, rounding, count_padding)
+    (y,) = build.add(problem, image)
+    result = on.taken(y, x.dtype)
+    return (result, _places(on, node, problem, image, y, size)) if node.wants(1) else result
 
 
-def _trimmed(
-    on: Lowering,
-    x: Value,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    before: Sequence[int],
-    behind: Sequence[int],
-) -> tuple[Value, tuple[int, ...]]:
-    """Return x and its padding, without what is read only by windows that start after the image: these do not count."""
-    ends = []
-    for i, k, s, p, q in zip(x.shape[2:], kernel, stride, before, behind):
-        count = ceil_div(i + p + q - k, s) + 1
-        ends.append((count - 2) * s + k - i - p if (count - 1) * s >= i + p else q)
-    x = padded(on, x, (0,) * x.ndim, (0, 0, *(min(q, 0) for q in ends)))
-    return x, tuple(max(q, 0) for q in ends)
-
-
-def _places(on: Lowering, node: Node, problem: PoolProblem, x: Value, y: Value, size: Sequence[int]) -> Value:
+def _places(on: Lowering, node: Node, problem: PoolProblem, x: Tensor, y: Tensor, size: Sequence[int]) -> Value:
     """Return the index of each maximum in the whole tensor, row by row or column by column."""
-    (mask,) = on.add(problem.with_direction("mask"), on.tensor(x), on.tensor(y))
     planes, pixels = y.shape[0] * y.shape[1], math.prod(size)
     node.expect(tuple(size) == x.shape[2:], "indices where windows begin behind the image")
     base = known((np.arange(planes, dtype=np.int64) * pixels).reshape(*y.shape[:2], *(1,) * len(size)))
-    place = on.made(mask, y.shape, "int64", on.carrier(x))
+    place = on.taken(nn.places(on.build, problem, x, y), "int64")
     if not node.get("storage_order", 0):
         return on.pointwise("x0 + x1", [place, base], "int64")
     node.expect(len(size) == 2, f"column-major indices of {len(size)} axes")
@@ -253,100 +220,9 @@ def _places(on: Lowering, node: Node, problem: PoolProblem, x: Value, y: Value, 
     return on.pointwise(text, [place, base], "int64")
 
 
-def _dilated(
-    on: Lowering,
-    node: Node,
-    x: Value,
-    name: str,
-    windows: tuple[tuple[int, ...], ...],
-    ceil: bool,
-    count_padding: bool,
-) -> Value:
-    """Lower windows with holes: a slice with steps for each element of a window, folded element by element."""
-    kernel, stride, dilate, before, behind = windows
-    size, ndim = x.shape[2:], len(kernel)
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
-    counts = []
-    for i, r, s, p, q in zip(size, reach, stride, before, behind):
-        room = i + p + q - r
-        count = (ceil_div(room, s) if ceil else room // s) + 1
-        counts.append(count - (ceil and (count - 1) * s >= i + p))
-    if min(counts) < 1:
-        raise ValueError(f"windows of {reach} for {size}")
-    extra = [max((c - 1) * s + r - i - p, 0) for c, s, r, i, p in zip(counts, stride, reach, size, before)]
-    taps = math.prod(kernel)
-    node.expect(taps <= 128, f"dilated windows of {taps} elements")
-    fill = -math.inf if name == "max" else 0.0
-    whole = padded(on, x, (0, 0, *before), (0, 0, *extra), fill)
-    inside = None
-    if name == "average":
-        # what counts: the pixels, with count_include_pad the padding too, but never what lies beyond it
-        on.make_room(8 * math.prod(i + p + q for i, p, q in zip(size, before, extra)))
-        ones = known(np.ones((1, 1, *size), x.dtype))
-        beyond = [e if not count_padding else max(e - q, 0) for e, q in zip(extra, behind)]
-        if count_padding:
-            sides = zip(size, before, behind, extra)
-            ones = known(np.ones((1, 1, *(i + p + min(q, e) for i, p, q, e in sides)), x.dtype))
-        inside = padded(on, ones, (0, 0, *((0,) * ndim if count_padding else before)), (0, 0, *beyond))
-    parts = [_taps(on, value, kernel, stride, dilate, counts) for value in (whole, inside) if value is not None]
-    total = _folded(on, parts[0], "max" if name == "max" else "sum", name)
-    if name == "max":
-        return total
-    if name == "average":
-        return on.pointwise("x0 / x1", [total, _folded(on, parts[1], "sum", "")])
-    return on.pointwise({"lp1": "x0", "lp2": "sqrt(x0)", "lp3": "cbrt(x0)"}[name], [total])
-
-
-def _taps(
-    on: Lowering,
-    x: Value,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilate: Sequence[int],
-    counts: Sequence[int],
-) -> list[Value]:
-    """Return what each element of the windows sees."""
-    found = []
-    shape, step = (*x.shape[:2], *counts), (1, 1, *stride)
-    for tap in range(math.prod(kernel)):
-        begin, rest = [], tap
-        for k, d in zip(reversed(kernel), reversed(dilate)):
-            begin.append(rest % k * d)
-            rest //= k
-        at = (0, 0, *reversed(begin))
-        (name,) = on.add(SliceProblem("forward", x.shape, shape, at, on.carrier(x), step), on.tensor(x))
-        found.append(on.made(name, shape, x.dtype, on.carrier(x)))
-    return found
-
-
-def _folded(on: Lowering, values: Sequence[Value], how: str, name: str) -> Value:
-    """Return the maximum or the sum of values, of their powers for a norm."""
-    power = {"lp2": "{0} * {0}", "lp3": "{0} * {0} * {0}"}.get(name, "{0}")
-    total = None
-    for first in range(0, len(values), 8):
-        some = [*([total] if total is not None else []), *values[first : first + 8]]
-        texts = [f"x{i}" if total is not None and i == 0 else power.format(f"x{i}") for i in range(len(some))]
-        text = " + ".join(texts)
-        if how == "max":
-            text = texts[0]
-            for other in texts[1:]:
-                text = f"fmax({text}, {other})"
-        total = on.pointwise(text, some)
-    assert total is not None
-    return total
-
-
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pooling(on: Lowering, node: Node, x: Value) -> Value:
     """Lower pooling over whole images."""
-    shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
-    pixels = math.prod(x.shape[2:])
-    if node.operator == "GlobalMaxPool":
-        return on.pointwise("x0", [x], reductions=(Reduction("max", shape=shape),), shape=shape)
-    total = (Reduction("sum", shape=shape),)
-    if node.operator == "GlobalAveragePool":
-        y = on.pointwise("x0", [x], reductions=total, shape=shape)
-        return on.pointwise(f"x0 * {1 / pixels!r}", [y])
-    p = node.get("p", 2)
-    y = on.pointwise("x0 * x0" if p == 2 else f"pow(fabs(x0), {p})", [x], reductions=total, shape=shape)
-    return on.pointwise("sqrt(x0)" if p == 2 else f"pow(x0, {1 / p!r})", [y])
+    operator_of = {"GlobalMaxPool": "max", "GlobalAveragePool": "average"}
+    y = nn.whole(on.build, on.given(x), operator_of.get(node.operator, "lp"), node.get("p", 2))
+    return on.taken(y, x.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 
 from clgraft.core import PointwiseProblem, Problem, Reduction, RepeatProblem, TransposeProblem
 from clgraft.core.graph import GraphBuilder
+from clgraft.core.nn.builder import Build, Tensor
 from clgraft.core.operators.cast import CastProblem
 from clgraft.plugins.torch.lowering.values import NEW, NotLowered, Operand, stored, widest
 from clgraft.plugins.torch.orders import Order, inverse
@@ -37,12 +38,15 @@ class Builder:
 
     Attributes
     ----------
+    nn : Build
+        The same graph, for functions of `clgraft.core.nn`.
     constants : dict of str to numpy.ndarray
         Inputs of the graph that never change.
     """
 
     def __init__(self) -> None:
         self.graph = GraphBuilder()
+        self.nn = Build(self.graph)
         self.constants: dict[str, np.ndarray] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: str, order: Order = ()) -> Operand:
@@ -100,6 +104,16 @@ class Builder:
             argument.name: stored(name, seen.get(argument.name, argument.shape), argument.dtype)
             for argument, name in zip(written, results)
         }
+
+    def given(self, operand: Operand, dtype: str = "", shape: Sequence[int] | None = None) -> Tensor:
+        """Return an operand for a function of `clgraft.core.nn`, in a dtype and a shape with as many elements."""
+        found = self.cast(operand, dtype or operand.dtype)
+        found = self.stored(found if shape is None else self.reshaped(found, shape))
+        return Tensor(found.name, found.shape, found.dtype)
+
+    def taken(self, tensor: Tensor | None, shape: Sequence[int] | None = None) -> Any:
+        """Return what a function of `clgraft.core.nn` has computed, if anything, as PyTorch sees it."""
+        return None if tensor is None else stored(tensor.name, tensor.shape if shape is None else shape, tensor.dtype)
 
     def cast(self, operand: Operand, dtype: str) -> Operand:
         """Return the operand with its elements in a dtype."""

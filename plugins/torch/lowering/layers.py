@@ -1,18 +1,20 @@
-"""Convolution, batch norm, pooling and softmax."""
+"""Convolution, pooling and softmax."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from clgraft.core import BatchNormProblem, ConvProblem, DeconvProblem, PoolProblem, SoftmaxProblem
+from clgraft.core import ConvProblem, DeconvProblem, PoolProblem
+from clgraft.core.nn import pooling as nn
+from clgraft.core.nn import softmax as nn_softmax
+from clgraft.core.nn.builder import Tensor
 from clgraft.plugins.torch import operators
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.resizing import adaptive_averages, adaptive_averages_backward
-from clgraft.plugins.torch.lowering.values import DTYPES, NotLowered, Operand, axis_of, widest
+from clgraft.plugins.torch.lowering.values import DTYPES, NotLowered, Operand, axis_of
 
 aten = torch.ops.aten
 
@@ -72,125 +74,27 @@ def convolution_backward(
     return tuple(results)
 
 
-def _norm(direction: str, x: Operand) -> BatchNormProblem:
-    return BatchNormProblem(direction, x.shape[0], x.shape[1], math.prod(x.shape[2:]), x.dtype)
-
-
-@lowers(aten._native_batch_norm_legit_no_training.default)
-def batch_norm_inference(
-    build: Builder,
-    x: Operand,
-    gamma: Operand | None,
-    beta: Operand | None,
-    mean: Operand,
-    var: Operand,
-    momentum: float,
-    eps: float,
-) -> tuple[Operand, Operand, Operand]:
-    """Return a batch norm by given statistics, and two empty vectors."""
-    x = build.cast(x, widest(x, gamma, beta, mean, var))
-    reads = {"x": x, **_affine(build, x, gamma, beta), "mean": mean, "var": var}
-    y = build.run(_norm("forward_inference", x), reads, {"eps": eps}, {"y": x.shape})["y"]
-    nothing = build.filled((0,), 0.0, x.dtype)
-    return y, nothing, nothing
-
-
-@lowers(aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
-def batch_norm_training(
-    build: Builder, x: Operand, gamma: Operand | None, beta: Operand | None, *rest: Any
-) -> tuple[Operand, ...]:
-    """Return y, the batch's mean, 1 / sqrt(variance + eps), and where there are running statistics, these."""
-    *running, training, momentum, eps = rest
-    if not training:
-        y, *_ = batch_norm_inference(build, x, gamma, beta, *running, momentum, eps)
-        nothing = build.filled((0,), 0.0, x.dtype)
-        return (y, nothing, nothing, *running)
-    x = build.cast(x, widest(x, gamma, beta, *running))
-    reads = {"x": x, **_affine(build, x, gamma, beta)}
-    found = build.run(_norm("forward_training", x), reads, {"eps": eps}, {"y": x.shape})
-    if not running:
-        (inverse,) = build.pointwise("y0 = rsqrt(x0 + eps);", [found["var"]], {"eps": eps})
-        return found["y"], found["mean"], inverse
-    count = x.size // x.shape[1]
-    correction = count / (count - 1) if count > 1 else math.nan  # of the biased variance, as in PyTorch
-    text = "y0 = rsqrt(x1 + eps); y1 = keep * x2 + share * x0; y2 = keep * x3 + unbiased * x1;"
-    numbers = {"eps": eps, "keep": 1 - momentum, "share": momentum, "unbiased": momentum * correction}
-    vectors = build.pointwise(text, [found["mean"], found["var"], *running], numbers, outputs=3)
-    return found["y"], found["mean"], *vectors
-
-
-@lowers(aten.native_batch_norm_backward.default)
-def batch_norm_backward(
-    build: Builder,
-    dy: Operand,
-    x: Operand,
-    gamma: Operand | None,
-    running_mean: Operand | None,
-    running_var: Operand | None,
-    mean: Operand | None,
-    inverse: Operand | None,
-    training: bool,
-    eps: float,
-    wanted: Sequence[bool],
-) -> tuple[Operand | None, ...]:
-    """Return the wanted gradients of a batch norm: of x, gamma and beta."""
-    x = build.cast(x, widest(x, gamma, running_mean, running_var, mean, inverse))
-    if training:
-        if mean is None or inverse is None:
-            raise NotLowered("[torch] got a batch norm's gradient without the batch's statistics, expected both")
-        (var,) = build.pointwise("y0 = 1 / (x0 * x0) - eps;", [inverse], {"eps": eps})
-        statistics = {"mean": mean, "var": var}
-    else:
-        if running_mean is None or running_var is None:
-            raise NotLowered("[torch] got a batch norm's gradient without statistics, expected both")
-        statistics = {"mean": running_mean, "var": running_var}
-    problem = _norm("backward_training" if training else "backward_inference", x)
-    reads = {"x": x, "dy": dy, "gamma": _affine(build, x, gamma, None)["gamma"], **statistics}
-    found = build.run(problem, reads, {"eps": eps}, {"dx": x.shape})
-    return tuple(found[name] if asked else None for name, asked in zip(("dx", "dgamma", "dbeta"), wanted))
-
-
-def _affine(build: Builder, x: Operand, gamma: Operand | None, beta: Operand | None) -> dict[str, Operand]:
-    shape = (x.shape[1],)
-    return {
-        "gamma": gamma or build.filled(shape, 1.0, x.dtype),
-        "beta": beta or build.filled(shape, 0.0, x.dtype),
-    }
-
-
 def _batched(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of images with an axis for the batch, which a single one lacks."""
     return tuple(shape) if len(shape) == 4 else (1, *shape)
 
 
-def _pooled(build: Builder, problem: PoolProblem, ndim: int, **reads: Operand) -> Operand:
+def _pooled(build: Builder, problem: PoolProblem, ndim: int, *reads: Operand) -> Operand:
     """Return the result of a pooling, or its gradient, with a number of axes."""
-    (result,) = (argument for argument in problem.arguments() if argument.role == "out")
-    seen = result.shape[4 - ndim :]
-    return build.run(problem, reads, shapes={result.name: seen})[result.name]
+    (y,) = build.nn.add(problem, *(build.given(one, problem.dtype) for one in reads))
+    found: Operand = build.taken(y, y.shape[4 - ndim :])
+    return found
 
 
 def _pooling(direction: str, operator: str, shape: Sequence[int], dtype: str, *attributes: Any) -> PoolProblem:
     kernel, stride, pad, ceil, count = attributes
-    x = _batched(shape)
     kernel, pad = _spatial(kernel, 2), _spatial(pad, 2)
     stride = _spatial(stride, 2) if stride else kernel
     if ceil and any(s > k for s, k in zip(stride, kernel)):
         raise NotLowered("[torch] got ceil_mode with a stride above the kernel's size, expected none")
-    rounding = "ceil_inside" if ceil else "floor"
-    return PoolProblem(
-        direction,
-        operator,
-        x[0],
-        x[1],
-        tuple(x[2:]),
-        kernel=kernel,
-        stride=stride,
-        pad_begin=pad,
-        rounding=rounding,
-        count_padding=count,
-        dtype=dtype,
-    )
+    x, rounding = Tensor("x", _batched(shape), dtype), "ceil_inside" if ceil else "floor"
+    problem = nn.pool_problem(x, operator, kernel, stride, pad, (), rounding, count)
+    return problem.with_direction(direction)
 
 
 def _max_pooling(direction: str, x: Sequence[int], dtype: str, attributes: Sequence[Any]) -> PoolProblem:
@@ -204,13 +108,13 @@ def _max_pooling(direction: str, x: Sequence[int], dtype: str, attributes: Seque
 @lowers(aten.max_pool2d_with_indices.default)
 def max_pool(build: Builder, x: Operand, *attributes: Any) -> tuple[Operand, None]:
     """Return the maxima of windows; their indices are never asked for (see `joint`)."""
-    return _pooled(build, _max_pooling("forward", x.shape, x.dtype, attributes), len(x.shape), x=x), None
+    return _pooled(build, _max_pooling("forward", x.shape, x.dtype, attributes), len(x.shape), x), None
 
 
 @lowers(operators.max_pool_backward)
 def max_pool_backward(build: Builder, dy: Operand, x: Operand, y: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `max_pool`, which goes to the first maximum of each window."""
-    return _pooled(build, _max_pooling("backward", x.shape, x.dtype, attributes), len(x.shape), x=x, y=y, dy=dy)
+    return _pooled(build, _max_pooling("backward", x.shape, x.dtype, attributes), len(x.shape), x, y, dy)
 
 
 def _average(
@@ -224,21 +128,21 @@ def _average(
 
 
 def _divided(build: Builder, x: Operand, divisor: float | None) -> Operand:
-    return x if divisor is None else build.pointwise("y0 = x0 / divisor;", [x], {"divisor": divisor})[0]
+    return x if divisor is None else build.taken(nn.divided(build.nn, build.given(x), divisor))
 
 
 @lowers(aten.avg_pool2d.default)
 def average_pool(build: Builder, x: Operand, *attributes: Any) -> Operand:
     """Return the averages of windows."""
     problem, divisor = _average("forward", x.shape, x.dtype, attributes)
-    return _divided(build, _pooled(build, problem, len(x.shape), x=x), divisor)
+    return _divided(build, _pooled(build, problem, len(x.shape), x), divisor)
 
 
 @lowers(aten.avg_pool2d_backward.default)
 def average_pool_backward(build: Builder, dy: Operand, x: Operand, *attributes: Any) -> Operand:
     """Return the gradient of `average_pool`."""
     problem, divisor = _average("backward", x.shape, x.dtype, attributes)
-    return _pooled(build, problem, len(x.shape), dy=_divided(build, dy, divisor))
+    return _pooled(build, problem, len(x.shape), _divided(build, dy, divisor))
 
 
 def _multiples(pixels: Sequence[int], size: Sequence[int]) -> bool:
@@ -255,7 +159,7 @@ def _windows(direction: str, shape: Sequence[int], size: Sequence[int], dtype: s
 def adaptive_average_pool(build: Builder, x: Operand, size: Sequence[int]) -> Operand:
     """Return averages at a given number of places."""
     if _multiples(x.shape[-2:], size):
-        return _pooled(build, _windows("forward", x.shape, size, x.dtype), len(x.shape), x=x)
+        return _pooled(build, _windows("forward", x.shape, size, x.dtype), len(x.shape), x)
     return adaptive_averages(build, x, size)
 
 
@@ -264,22 +168,25 @@ def adaptive_average_pool_backward(build: Builder, dy: Operand, x: Operand) -> O
     """Return the gradient of `adaptive_average_pool`."""
     size = dy.shape[-2:]
     if _multiples(x.shape[-2:], size):
-        return _pooled(build, _windows("backward", x.shape, size, x.dtype), len(x.shape), dy=dy)
+        return _pooled(build, _windows("backward", x.shape, size, x.dtype), len(x.shape), dy)
     return adaptive_averages_backward(build, dy, x.shape[-2:])
 
 
-def _softmax(direction: str, x: Operand, axis: int, log: bool) -> SoftmaxProblem:
-    axis = axis_of(axis, len(x.shape))
-    shape = x.shape or (1,)
-    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    return SoftmaxProblem(direction, outer, shape[axis], inner, log, x.dtype)
+def _sizes(x: Operand, axis: int) -> tuple[int, int, int]:
+    """Return the elements before, of and after an axis."""
+    return nn_softmax.around(x.shape or (1,), axis_of(axis, len(x.shape)))
+
+
+def _normalized(build: Builder, x: Operand, axis: int, log: bool) -> Operand:
+    """Return the softmax along an axis, or its logarithm."""
+    found: Operand = build.taken(nn_softmax.softmax(build.nn, build.given(x), _sizes(x, axis), log=log))
+    return found
 
 
 @lowers(aten._softmax.default)
 def softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the softmax along an axis."""
-    x = build.cast(x, "float32") if to_float else x
-    return build.run(_softmax("forward", x, axis, False), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
+    return _normalized(build, build.cast(x, "float32") if to_float else x, axis, False)
 
 
 @lowers(aten._safe_softmax.default)
@@ -288,27 +195,30 @@ def safe_softmax(build: Builder, x: Operand, axis: int, dtype: Any = None) -> Op
     if not x.size:
         raise NotLowered(f"[torch] got shape {x.shape} of a softmax, expected elements")
     x = x if dtype is None else build.cast(x, DTYPES[dtype])
-    top = build.reduced("y0 = x0;", [x], [axis_of(axis, len(x.shape))], True, "max")
-    y = softmax(build, x, axis, False)
-    return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]
+    given = build.given(x, "", x.shape or (1,))
+    found = nn_softmax.safe_softmax(build.nn, given, axis_of(axis, len(x.shape)))
+    return build.taken(found, x.shape)  # type: ignore[no-any-return]
 
 
 @lowers(aten._log_softmax.default)
 def log_softmax(build: Builder, x: Operand, axis: int, to_float: bool) -> Operand:
     """Return the logarithm of the softmax along an axis."""
-    x = build.cast(x, "float32") if to_float else x
-    return build.run(_softmax("forward", x, axis, True), {"x": x}, {"scale": 1.0}, {"y": x.shape})["y"]
+    return _normalized(build, build.cast(x, "float32") if to_float else x, axis, True)
 
 
 @lowers(aten._softmax_backward_data.default)
 def softmax_backward(build: Builder, dy: Operand, y: Operand, axis: int, dtype: Any) -> Operand:
     """Return the gradient of `softmax`."""
-    problem = _softmax("backward", dy, axis, False)
-    return build.run(problem, {"y": y, "dy": dy}, {"scale": 1.0}, {"dx": dy.shape})["dx"]
+    return _softmax_gradient(build, dy, y, axis, False)
 
 
 @lowers(aten._log_softmax_backward_data.default)
 def log_softmax_backward(build: Builder, dy: Operand, y: Operand, axis: int, dtype: Any) -> Operand:
     """Return the gradient of `log_softmax`."""
-    problem = _softmax("backward", dy, axis, True)
-    return build.run(problem, {"y": y, "dy": dy}, {"scale": 1.0}, {"dx": dy.shape})["dx"]
+    return _softmax_gradient(build, dy, y, axis, True)
+
+
+def _softmax_gradient(build: Builder, dy: Operand, y: Operand, axis: int, log: bool) -> Operand:
+    given = build.given(y, dy.dtype), build.given(dy)
+    found: Operand = build.taken(nn_softmax.softmax_gradient(build.nn, *given, _sizes(dy, axis), log=log))
+    return found

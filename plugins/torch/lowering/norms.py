@@ -1,73 +1,163 @@
-"""Layer norm and group norm, as the core's norms by moments."""
+"""Batch norm, layer norm and group norm."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from clgraft.core.operators.pointwise.formulas.norms import MomentNorm
+from clgraft.core.nn import norms
 from clgraft.plugins.torch.lowering.builder import Builder, lowers
 from clgraft.plugins.torch.lowering.values import NotLowered, Operand, widest
 
 aten = torch.ops.aten
-MOMENTS = ("x", "shift", "difference", "square")
 
 
-class _Norm:
-    """A norm of x, viewed so that gamma broadcasts, and its moments."""
-
-    def __init__(self, build: Builder, x: Operand, norm: MomentNorm, eps: float | None) -> None:
-        self.build, self.norm, self.eps = build, norm, eps
-        count = math.prod(norm.shape[axis] for axis in norm.folded)
-        self.share = 1.0 / count if count else 0.0
-        self.values = {"x": build.reshaped(x, norm.shape)}
-        (self.values["shift"],) = self._run(norm.shift(), "x", share=True)
-        self.values["difference"], self.values["square"] = self._run(norm.moments(), "x shift", share=True)
-
-    def _run(self, problem: object, names: str, share: bool = False) -> list[Operand]:
-        wanted = problem.scalars()  # type: ignore[attr-defined]
-        scalars = {name: self.share if name == "share" else self.eps for name in wanted}
-        reads = {f"x{i}": self.values[name] for i, name in enumerate(names.split())}
-        return list(self.build.run(problem, reads, scalars).values())  # type: ignore[arg-type]
-
-    def forward(self, gamma: Operand, beta: Operand) -> tuple[Operand, Operand, Operand]:
-        """Return y, the mean and 1 / deviation."""
-        self.values.update(gamma=self.build.reshaped(gamma, self.norm.gamma))
-        self.values.update(beta=self.build.reshaped(beta, self.norm.gamma))
-        (y,) = self._run(self.norm.forward(), "x shift difference square gamma beta")
-        shift, difference, square = (self.values[name] for name in MOMENTS[1:])
-        (mean,) = self.build.pointwise("y0 = x0 + x1;", [shift, difference])
-        text = "real variance = x1 - x0 * x0; y0 = 1 / sqrt((variance > 0 ? variance : 0) + eps);"
-        (inverse,) = self.build.pointwise(text, [difference, square], {"eps": self.eps or 0.0})
-        return y, mean, inverse
-
-    def backward(self, dy: Operand, gamma: Operand, wanted: Sequence[bool]) -> list[Operand | None]:
-        """Return the wanted gradients of x, gamma and beta."""
-        self.values.update(dy=self.build.reshaped(dy, self.norm.shape))
-        self.values.update(gamma=self.build.reshaped(gamma, self.norm.gamma))
-        results: list[Operand | None] = [None, None, None]
-        if wanted[0]:
-            names = "x shift difference square gamma dy"
-            self.values["first"], self.values["second"] = self._run(self.norm.sums(), names)
-            (results[0],) = self._run(self.norm.backward(), names + " first second")
-        if wanted[1] or wanted[2]:
-            found = self._run(self.norm.parameters(), "x shift difference square dy")
-            results[1:] = [value if asked else None for value, asked in zip(found, wanted[1:])]
-        return results
+def _affine(build: Builder, x: Operand, given: Operand | None, value: float, shape: Sequence[int] = ()) -> Any:
+    """Return gamma or beta, or what stands for it, in a shape that broadcasts to x."""
+    shape = shape or (x.shape[1],)
+    found = given or build.filled((math.prod(shape),), value, x.dtype)
+    return build.given(found, x.dtype, shape)
 
 
-def _layer(x: Operand, normalized: Sequence[int]) -> MomentNorm:
-    outer = math.prod(x.shape[: len(x.shape) - len(normalized)])
-    inner = math.prod(normalized)
+@lowers(aten._native_batch_norm_legit_no_training.default)
+def batch_norm_inference(
+    build: Builder,
+    x: Operand,
+    gamma: Operand | None,
+    beta: Operand | None,
+    mean: Operand,
+    var: Operand,
+    momentum: float,
+    eps: float,
+) -> tuple[Operand, Operand, Operand]:
+    """Return a batch norm by given statistics, and two empty vectors."""
+    x = build.cast(x, widest(x, gamma, beta, mean, var))
+    affine = _affine(build, x, gamma, 1.0), _affine(build, x, beta, 0.0)
+    statistics = build.given(mean, x.dtype), build.given(var, x.dtype)
+    y = build.taken(norms.batch_norm(build.nn, build.given(x), *affine, statistics, eps=eps).y)
+    nothing = build.filled((0,), 0.0, x.dtype)
+    return y, nothing, nothing
+
+
+@lowers(aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
+def batch_norm_training(
+    build: Builder, x: Operand, gamma: Operand | None, beta: Operand | None, *rest: Any
+) -> tuple[Operand, ...]:
+    """Return y, the batch's mean, 1 / sqrt(variance + eps), and where there are running statistics, these."""
+    *running, training, momentum, eps = rest
+    if not training:
+        y, *_ = batch_norm_inference(build, x, gamma, beta, *running, momentum, eps)
+        nothing = build.filled((0,), 0.0, x.dtype)
+        return (y, nothing, nothing, *running)
+    x = build.cast(x, widest(x, gamma, beta, *running))
+    affine = _affine(build, x, gamma, 1.0), _affine(build, x, beta, 0.0)
+    found = norms.batch_norm(build.nn, build.given(x), *affine, eps=eps)
+    moving = [build.given(one, x.dtype) for one in running]
+    count = x.size // x.shape[1]
+    vectors = norms.inverse_and_moved_averages(
+        build.nn, found, moving, eps=eps, keep=1 - momentum, add=(momentum, momentum * norms.unbiased(count))
+    )
+    return tuple(build.taken(one) for one in (found.y, found.mean, *vectors))
+
+
+@lowers(aten.native_batch_norm_backward.default)
+def batch_norm_backward(
+    build: Builder,
+    dy: Operand,
+    x: Operand,
+    gamma: Operand | None,
+    running_mean: Operand | None,
+    running_var: Operand | None,
+    mean: Operand | None,
+    inverse: Operand | None,
+    training: bool,
+    eps: float,
+    wanted: Sequence[bool],
+) -> tuple[Operand | None, ...]:
+    """Return the wanted gradients of a batch norm: of x, gamma and beta."""
+    x = build.cast(x, widest(x, gamma, running_mean, running_var, mean, inverse))
+    first, second = (mean, inverse) if training else (running_mean, running_var)
+    if first is None or second is None:
+        kind = " the batch's" if training else ""
+        raise NotLowered(f"[torch] got a batch norm's gradient without{kind} statistics, expected both")
+    of_x, variance = build.given(first, x.dtype), build.given(second, x.dtype)
+    if training:
+        variance = norms.variance_of(build.nn, variance, eps=eps)
+    found = norms.batch_norm_gradients(
+        build.nn,
+        build.given(x),
+        build.given(dy, x.dtype),
+        _affine(build, x, gamma, 1.0),
+        (of_x, variance),
+        wanted,
+        eps=eps,
+        through=training,
+    )
+    return tuple(build.taken(one) for one in found)
+
+
+def _rows(x: Operand, normalized: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return how a layer norm sees x, the axes of its moments, and the shape of gamma."""
+    outer, inner = math.prod(x.shape[: len(x.shape) - len(normalized)]), math.prod(normalized)
     if not outer * inner:
         raise NotLowered(f"[torch] got shape {x.shape} of a layer norm, expected elements")
-    return MomentNorm((outer, inner), (1,), (1, inner), x.dtype)
+    return (outer, inner), (1,), (1, inner)
 
 
-def _filled(build: Builder, x: Operand, given: Operand | None, shape: Sequence[int], value: float) -> Operand:
-    return given or build.filled(tuple(shape), value, x.dtype)
+def _groups(
+    x: Operand, batch: int, channels: int, pixels: int, groups: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the same of a group norm."""
+    if not x.size:
+        raise NotLowered(f"[torch] got shape {x.shape} of a group norm, expected elements")
+    each = channels // groups
+    return (batch, groups, each, pixels), (2, 3), (1, groups, each, 1)
+
+
+def _by_moments(
+    build: Builder,
+    x: Operand,
+    gamma: Operand | None,
+    beta: Operand | None,
+    layout: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    eps: float,
+    kept: Sequence[int],
+) -> tuple[Operand, ...]:
+    """Return a norm by moments, the mean and 1 / deviation."""
+    shape, axes, along = layout
+    affine = _affine(build, x, gamma, 1.0, along), _affine(build, x, beta, 0.0, along)
+    y, found = norms.by_moments(build.nn, build.given(x, "", shape), *affine, axes, eps=eps)
+    mean, inverse = norms.mean(build.nn, found), norms.inverse_deviation(build.nn, found, eps=eps)
+    return build.taken(y, x.shape), build.taken(mean, kept), build.taken(inverse, kept)
+
+
+def _gradients(
+    build: Builder,
+    dy: Operand,
+    x: Operand,
+    inverse: Operand,
+    gamma: Operand | None,
+    layout: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    wanted: Sequence[bool],
+    seen: Sequence[int],
+) -> tuple[Operand | None, ...]:
+    """Return the wanted gradients of a norm by moments, which are computed again; the deviation is the given one."""
+    shape, axes, along = layout
+    given = build.given(x, "", shape)
+    found = norms.moments_with_deviation(build.nn, given, axes, build.given(inverse, x.dtype))
+    results = norms.by_moments_gradients(
+        build.nn,
+        given,
+        build.given(dy, x.dtype, shape),
+        _affine(build, x, gamma, 1.0, along),
+        found,
+        wanted,
+        eps=0.0,
+    )
+    return tuple(build.taken(one, view) for one, view in zip(results, (x.shape, seen, seen)))
 
 
 @lowers(aten.native_layer_norm.default)
@@ -76,11 +166,8 @@ def layer_norm(
 ) -> tuple[Operand, ...]:
     """Return y, the mean and 1 / deviation of each row."""
     x = build.cast(x, widest(x, gamma, beta))
-    norm = _Norm(build, x, _layer(x, normalized), eps)
-    first = _filled(build, x, gamma, normalized, 1.0)
-    y, mean, inverse = norm.forward(first, _filled(build, x, beta, normalized, 0.0))
     kept = (*x.shape[: len(x.shape) - len(normalized)], *(1,) * len(normalized))
-    return build.reshaped(y, x.shape), build.reshaped(mean, kept), build.reshaped(inverse, kept)
+    return _by_moments(build, x, gamma, beta, _rows(x, normalized), eps, kept)
 
 
 @lowers(aten.native_layer_norm_backward.default)
@@ -95,39 +182,9 @@ def layer_norm_backward(
     beta: Operand | None,
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
-    """Return the wanted gradients of a layer norm; its moments are computed again, the deviation is the given one."""
+    """Return the wanted gradients of a layer norm."""
     x = build.cast(x, widest(x, gamma, inverse))
-    plan = _layer(x, normalized)
-    return _gradients(build, dy, x, plan, inverse, gamma, normalized, wanted, normalized)
-
-
-def _gradients(
-    build: Builder,
-    dy: Operand,
-    x: Operand,
-    plan: MomentNorm,
-    inverse: Operand,
-    gamma: Operand | None,
-    gamma_shape: Sequence[int],
-    wanted: Sequence[bool],
-    seen: Sequence[int],
-) -> tuple[Operand | None, ...]:
-    norm = _Norm(build, x, plan, 0.0)
-    # The gradients' formulas take a variance and eps. With eps = 0 the square is chosen so that its variance is that of
-    # the given deviation, which includes eps.
-    text = "y0 = x0 * x0 + 1 / (x1 * x1);"
-    kept = build.reshaped(inverse, plan.kept)
-    (norm.values["square"],) = build.pointwise(text, [norm.values["difference"], kept])
-    found = norm.backward(dy, _filled(build, x, gamma, gamma_shape, 1.0), wanted)
-    shapes = (x.shape, seen, seen)
-    return tuple(None if value is None else build.reshaped(value, s) for value, s in zip(found, shapes))
-
-
-def _group(x: Operand, batch: int, channels: int, pixels: int, groups: int) -> MomentNorm:
-    if not x.size:
-        raise NotLowered(f"[torch] got shape {x.shape} of a group norm, expected elements")
-    each = channels // groups
-    return MomentNorm((batch, groups, each, pixels), (2, 3), (1, groups, each, 1), x.dtype)
+    return _gradients(build, dy, x, inverse, gamma, _rows(x, normalized), wanted, normalized)
 
 
 @lowers(aten.native_group_norm.default)
@@ -144,11 +201,7 @@ def group_norm(
 ) -> tuple[Operand, ...]:
     """Return y, the mean and 1 / deviation of each group."""
     x = build.cast(x, widest(x, gamma, beta))
-    norm = _Norm(build, x, _group(x, batch, channels, pixels, groups), eps)
-    first = _filled(build, x, gamma, (channels,), 1.0)
-    y, mean, inverse = norm.forward(first, _filled(build, x, beta, (channels,), 0.0))
-    kept = (batch, groups)
-    return build.reshaped(y, x.shape), build.reshaped(mean, kept), build.reshaped(inverse, kept)
+    return _by_moments(build, x, gamma, beta, _groups(x, batch, channels, pixels, groups), eps, (batch, groups))
 
 
 @lowers(aten.native_group_norm_backward.default)
@@ -165,7 +218,6 @@ def group_norm_backward(
     groups: int,
     wanted: Sequence[bool],
 ) -> tuple[Operand | None, ...]:
-    """Return the wanted gradients of a group norm; its moments are computed again, the deviation is the given one."""
+    """Return the wanted gradients of a group norm."""
     x = build.cast(x, widest(x, gamma, inverse))
-    plan = _group(x, batch, channels, pixels, groups)
-    return _gradients(build, dy, x, plan, inverse, gamma, (channels,), wanted, (channels,))
+    return _gradients(build, dy, x, inverse, gamma, _groups(x, batch, channels, pixels, groups), wanted, (channels,))

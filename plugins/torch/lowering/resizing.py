@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clgraft.core.operators.interpolation import InterpolationProblem
+from clgraft.core.nn import resizing
 from clgraft.core.operators.resampling import ResampleProblem
 from clgraft.core.problem import ceil_div
 from clgraft.plugins.torch import operators
@@ -21,29 +21,27 @@ KINDS = {  # mode -> method, coordinates, rounding
 }
 
 
-def _problem(
-    direction: str, shape: Sequence[int], size: Sequence[int], mode: str, align: bool, dtype: str
-) -> InterpolationProblem:
-    batch, channels, *pixels = shape
+def _words(pixels: Sequence[int], size: Sequence[int], mode: str, align: bool) -> tuple[str, str, str]:
+    """Return the method, the coordinates and the rounding of a mode."""
     if min(*pixels, *size) < 1:
-        raise NotLowered(f"[torch] got images of {pixels} pixels to resize to {list(size)}, expected pixels")
+        raise NotLowered(f"[torch] got images of {list(pixels)} pixels to resize to {list(size)}, expected pixels")
     method, coordinates, rounding = KINDS[mode]
-    coordinates = "align_corners" if align and mode == "linear" else coordinates
-    return InterpolationProblem(
-        direction, method, batch, channels, tuple(pixels), tuple(size), coordinates, rounding, dtype
-    )
+    return method, "align_corners" if align and mode == "linear" else coordinates, rounding
 
 
 @lowers(operators.resize)
 def resize(build: Builder, x: Operand, size: Sequence[int], mode: str, align: bool) -> Operand:
     """Return images of a size."""
-    return build.run(_problem("forward", x.shape, size, mode, align, x.dtype), {"x": x})["y"]
+    words = _words(x.shape[2:], size, mode, align)
+    return build.taken(resizing.resized(build.nn, build.given(x), size, *words))  # type: ignore[no-any-return]
 
 
 @lowers(operators.resize_backward)
 def resize_backward(build: Builder, dy: Operand, shape: Sequence[int], mode: str, align: bool) -> Operand:
     """Return the gradient of `resize`."""
-    return build.run(_problem("backward", shape, dy.shape[2:], mode, align, dy.dtype), {"dy": dy})["dx"]
+    words = _words(shape[2:], dy.shape[2:], mode, align)
+    found = resizing.resized_gradient(build.nn, build.given(dy), shape, *words)
+    return build.taken(found)  # type: ignore[no-any-return]
 
 
 def adaptive_averages(build: Builder, x: Operand, size: Sequence[int]) -> Operand:

@@ -1,0 +1,226 @@
+"""Layers that are functions of `clgraft.core.nn`: what they build runs on Caffe's blobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clgraft import core
+from clgraft.caffe_layers.layers.layer import SKIPPED, TRAIN, OclLayer, buffer
+from clgraft.core.graph import Node
+from clgraft.core.graph.structure import SKIPPED as UNWANTED
+from clgraft.core.nn.builder import Build, Passes, Tensor
+from clgraft.core.problem import Argument
+
+BOTTOM, TOP, BLOB = range(3)
+
+
+class Steps:
+    """A pass of a layer: problems, and the buffers that they run on.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+    places : mapping of str to tuple
+        Values in Caffe's blobs: what holds them (`BOTTOM`, `TOP` or `BLOB`), its number, ``data`` or ``diff``, and how
+        they are written.
+    buffers : mapping of str to Buffer
+        The other values.
+    """
+
+    def __init__(self, nodes: Sequence[Node], places: Mapping[str, tuple], buffers: Mapping[str, core.Buffer]) -> None:
+        self.plans: list = []
+        names = dict.fromkeys(name for node in nodes for name in node.arguments)
+        numbers = {name: number for number, name in enumerate(names)}
+        self.buffers = [SKIPPED if name in places else buffers[name] for name in names]
+        self.moving = [(numbers[name], *place) for name, place in places.items() if name in numbers]
+        self.calls = [
+            (
+                node.problem,
+                tuple(numbers[name] for name in node.arguments),
+                node.scalars,
+                any(isinstance(scalar, str) for scalar in node.scalars),
+            )
+            for node in nodes
+        ]
+
+    def run(self, layer: OclLayer, bottom: Any, top: Any) -> None:
+        """Run or record the problems, which are planned on first use."""
+        if not self.plans:
+            self.plans = [layer.context.plan(problem) for problem, *_ in self.calls]
+        blobs = (bottom, top, layer.blobs)
+        buffers = list(self.buffers)
+        for number, side, index, part, mode in self.moving:
+            buffers[number] = buffer(getattr(blobs[side][index], part), mode)
+        for plan, (_, numbers, scalars, late) in zip(self.plans, self.calls):
+            if late:
+                scalars = tuple(
+                    layer.late(getattr(layer, one), top) if isinstance(one, str) else one for one in scalars
+                )
+            plan.execute([buffers[number] for number in numbers], scalars)
+
+
+class BuiltLayer(OclLayer):
+    """Base class of layers that define `build` in place of `compute` and `differentiate`.
+
+    A scalar that has a name in the graph is what the method of that name returns for the tops when it runs.
+
+    Attributes
+    ----------
+    changed : tuple of int
+        Blobs that a forward pass changes in place.
+    first_top : int
+        Tops in front of this one the host writes in `end`, from the arrays of `results`.
+    keeps_tops : bool
+        Whether tops that the backward pass reads are copied: a layer that works in place may overwrite them.
+    """
+
+    changed: ClassVar[tuple] = ()
+    first_top: ClassVar[int] = 0
+    keeps_tops: ClassVar[bool] = False
+
+    def build(self, *values: Any, **more: Any) -> Any:
+        """Return what `results` names, and the tops.
+
+        Its arguments are a builder, lists of bottoms and of blobs, and the arrays of `given` by their names.
+        """
+        raise NotImplementedError
+
+    def prepare(self, shapes: list) -> list:
+        self._own: dict[tuple, core.Buffer] = {}  # a value's name and size -> memory of the layer's own
+        self._arrays: dict[tuple, Any] = {}
+        self._steps: dict[tuple, Steps] = {}
+        self._passes: dict[tuple, Passes] = {}
+        self._bottom_shapes = shapes
+        self._all = tuple(f"bottom{i}" for i in range(len(shapes)))
+        if self.learned:
+            self._all += tuple(f"blob{i}" for i in range(len(self.blobs)) if i not in self.changed)
+        found = self._built(self._all if self.phase == TRAIN else ())
+        return [tensor.shape for tensor in found.outputs[len(self.results) :]]
+
+    def compute(self, bottom: Any, top: Any) -> None:
+        forward = self._steps.get(()) or self._forward()
+        if self._saves:
+            self.copy(self._saved, bottom[0].data)
+        forward.run(self, bottom, top)
+        if self.phase == TRAIN:
+            for j, array in self._kept.items():
+                self.copy(array, top[j].data)
+
+    def differentiate(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+        wanted = tuple(f"bottom{i}" for i in range(len(propagate_down)) if propagate_down[i])
+        wanted += tuple(name for name in self._all if name.startswith("blob") and self.learns(int(name[4:])))
+        if not wanted:
+            return
+        if wanted not in self._steps:
+            if () not in self._steps:  # a layer without any value
+                self._forward()
+            self._steps[wanted] = self._backward(wanted)
+        if self._kept and self.phase != TRAIN:  # a net for predictions is rarely differentiated: it keeps nothing
+            self._again.run(self, bottom, top)
+        self._steps[wanted].run(self, bottom, top)
+
+    def _built(self, wanted: tuple) -> Passes:
+        """Return the passes with some gradients; values have the same names in all of them."""
+        if wanted not in self._passes:
+            build = Build(training=self.phase == TRAIN)
+            bottoms = [build.input(f"bottom{i}", shape) for i, shape in enumerate(self._bottom_shapes)]
+            blobs = [
+                (build.state if i in self.changed else build.input)(f"blob{i}", tuple(self.blobs[i].data.shape))
+                for i in range(len(self.blobs))
+            ]
+            given = {name: self._array_input(build, name) for name in self.given}
+            made = self.build(build, bottoms, blobs, **given)
+            self._passes[wanted] = build.passes(made if isinstance(made, tuple) else (made,), wanted)
+            for name, array in build.constants.items():
+                value = array.flat[0] if array.size else 0
+                self._own[name, array.size] = buffer(self.constant(array.size, value))
+        return self._passes[wanted]
+
+    def _array_input(self, build: Build, name: str) -> Tensor:
+        array = getattr(self, name)
+        return build.input(name, array.shape, "float32" if array.dtype.kind == "f" else "int32")
+
+    def _forward(self) -> Steps:
+        """Return the forward pass, after it is known what the backward pass reads."""
+        widest = self._built(self._all)
+        read = {name for node in widest.backward for name in node.reads}
+        tops = [tensor.name for tensor in widest.outputs[len(self.results) :]]
+        alone = self.keeps_tops and self.member is None
+        shapes = [tensor.shape for tensor in widest.outputs[len(self.results) :]]
+        self._kept = {j: self._array(f"kept{j}", shapes[j]) for j, name in enumerate(tops) if alone and name in read}
+        self._saves = self.in_place and "bottom0" in read  # which the layer overwrites
+        if self._saves:
+            self._saved = self._array("saved", self._bottom_shapes[0])
+        forward = self._built(self._all if self.phase == TRAIN else ())
+        places = self._places(forward)
+        if self._kept and self.phase != TRAIN:
+            kept = self._places(forward)
+            for j in self._kept:
+                del kept[tops[j]]
+            self._again = self._made(forward.forward, kept)
+        self._steps[()] = self._made(forward.forward, places)
+        return self._steps[()]
+
+    def _backward(self, wanted: tuple) -> Steps:
+        """Return the backward pass for some gradients."""
+        found = self._built(wanted)
+        places = self._places(found)
+        for j in self._kept:
+            del places[found.outputs[len(self.results) + j].name]
+        return self._made(found.backward, places)
+
+    def _places(self, found: Passes) -> dict:
+        """Return which values are in Caffe's blobs."""
+        places: dict[str, tuple] = {}
+        for i in range(len(self._bottom_shapes)):
+            if i or not self._saves:
+                places[f"bottom{i}"] = BOTTOM, i, "data", core.OVERWRITE
+        for i in range(len(self.blobs)):
+            places[f"blob{i}"] = BLOB, i, "data", core.OVERWRITE
+        for j, tensor in enumerate(found.outputs[len(self.results) :], self.first_top):
+            places[tensor.name] = TOP, j, "data", core.OVERWRITE
+            if tensor.name in found.incoming:
+                places[found.incoming[tensor.name].name] = TOP, j, "diff", core.OVERWRITE
+        for name, gradient in found.found.items():
+            if not gradient:
+                continue
+            if name.startswith("bottom"):
+                places[gradient] = BOTTOM, int(name[len("bottom") :]), "diff", core.OVERWRITE
+            else:
+                places[gradient] = BLOB, int(name[len("blob") :]), "diff", core.ACCUMULATE
+        return places
+
+    def _made(self, nodes: Sequence[Node], places: Mapping[str, tuple]) -> Steps:
+        """Return a pass; values that are not in blobs get memory."""
+        buffers: dict[str, core.Buffer] = {UNWANTED: SKIPPED}
+        outputs, count = self._built(self._all).outputs, len(self.results)
+        kept = {tensor.name: name for tensor, name in zip(outputs, self.results)}
+        kept.update({tensor.name: f"kept{j}" for j, tensor in enumerate(outputs[count:]) if j in self._kept})
+        if self._saves:
+            kept["bottom0"] = "saved"
+        for node in nodes:
+            for argument, name in zip(node.problem.arguments(), node.arguments):
+                if name not in places and name not in buffers:
+                    buffers[name] = self._memory(kept.get(name, name), argument)
+        return Steps(nodes, places, buffers)
+
+    def _memory(self, name: str, argument: Argument) -> core.Buffer:
+        """Return the buffer of a value of the layer's own."""
+        if name in self.given or name in self.results:
+            array = getattr(self, name)
+            return core.Buffer(array.ctypes.data, array.nbytes, argument.dtype)
+        key = (name, argument.size)
+        if key not in self._own:
+            self._own[key] = buffer(self._array(name, argument.shape, argument.dtype))
+        return self._own[key]
+
+    def _array(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+        """Return memory of the layer's own by its name and size; it has the first shape that was asked for."""
+        key = (name, math.prod(shape))
+        if key not in self._arrays:
+            self._arrays[key] = self.array(tuple(shape), np.uint8 if dtype == "uint8" else None)
+        return self._arrays[key]

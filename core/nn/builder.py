@@ -1,0 +1,248 @@
+"""The builder that the functions of `clgraft.core.nn` write to, and passes of a single function of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from clgraft.core.graph import Graph, GraphBuilder, Node, Value, suit_single
+from clgraft.core.graph.differentiate import Derived, StatedGradient, derive
+from clgraft.core.operators.cast import CastProblem
+from clgraft.core.operators.pointwise import PointwiseProblem, Reduction
+from clgraft.core.problem import Problem
+
+Backward = Callable[["Build", "tuple[Tensor | None, ...]", "tuple[bool, ...]"], "Sequence[Tensor | None]"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of a graph.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        How its reader sees it; the graph's value has as many elements.
+    dtype : str
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+
+class Build:
+    """Adds problems to a graph.
+
+    Parameters
+    ----------
+    graph : GraphBuilder, optional
+        What gets the nodes; in a stated gradient, the nodes of the backward pass.
+    training : bool
+        Whether the pass is one of training.
+
+    Attributes
+    ----------
+    constants : dict of str to numpy.ndarray
+        Inputs of the graph that never change.
+    """
+
+    def __init__(self, graph: Any = None, *, training: bool = False) -> None:
+        self.graph = GraphBuilder() if graph is None else graph
+        self.training = training
+        self.constants: dict[str, np.ndarray] = {}
+        self._stated: list[StatedGradient] = []
+        self._after: set[int] = set()  # numbers of the nodes that run after the backward pass
+        self._constant_gradients: set[str] = set()
+
+    # values
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Add an input."""
+        return Tensor(self.graph.input(name, shape, dtype), tuple(shape), dtype)
+
+    def state(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Add a state."""
+        return Tensor(self.graph.state(name, shape, dtype), tuple(shape), dtype)
+
+    def filled(self, shape: Sequence[int], value: float, dtype: str = "float32") -> Tensor:
+        """Return a constant of one number."""
+        shape = tuple(shape)
+        for name, known in self.constants.items():
+            if known.dtype == dtype and known.size == math.prod(shape) and not (known != value).any():
+                return Tensor(name, shape, dtype)
+        name = f"filled{len(self.constants)}"
+        self.constants[name] = np.full(shape, value, dtype)
+        return self.input(name, shape, dtype)
+
+    # problems
+
+    def add(
+        self,
+        problem: Problem,
+        *tensors: Tensor,
+        scalars: Mapping[str, float | str] | None = None,
+        unwanted: Sequence[str] = (),
+    ) -> tuple[Tensor, ...]:
+        """Add a problem that reads some values, and return its outputs.
+
+        Parameters
+        ----------
+        problem : Problem
+        *tensors : Tensor
+            Values for the arguments that are read (roles ``in`` and ``inout``), in order.
+        scalars : mapping of str to float or str, optional
+            All of the problem's scalars.
+        unwanted : sequence of str, optional
+            Names of outputs that nobody reads.
+        """
+        names = self.graph.add(problem, *(tensor.name for tensor in tensors), scalars=scalars, unwanted=unwanted)
+        written = (argument for argument in problem.arguments() if argument.role == "out")
+        return tuple(Tensor(name, argument.shape, argument.dtype) for name, argument in zip(names, written))
+
+    def pointwise(
+        self,
+        text: str,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, float | str] | None = None,
+        reduce: Sequence[Reduction | None] = (),
+        alpha: str = "",
+        unwanted: Sequence[str] = (),
+    ) -> tuple[Tensor, ...]:
+        """Add an expression of x0, x1, ..., which broadcast and have one type; return y0, y1, ..."""
+        shapes = tuple(tensor.shape for tensor in tensors)
+        problem = PointwiseProblem(shapes, text, tuple(reduce), tuple(scalars or {}), alpha, dtype=tensors[0].dtype)
+        return self.add(problem, *tensors, scalars=scalars, unwanted=unwanted)
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return the same elements in another shape."""
+        return replace(x, shape=tuple(shape))
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """Return the elements in another type."""
+        if x.dtype == dtype:
+            return x
+        (y,) = self.add(CastProblem(x.size, x.dtype, dtype), x)
+        return replace(y, shape=x.shape)
+
+    # gradients
+
+    @property
+    def here(self) -> int:
+        """The place behind the last node, where `state_gradient` may begin."""
+        return int(getattr(self.graph, "count", 0))
+
+    def state_gradient(
+        self, first: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], backward: Backward
+    ) -> None:
+        """State the gradient of what was added since a place, in place of the one that would be derived.
+
+        Parameters
+        ----------
+        first : int
+            What `here` was.
+        inputs, outputs : sequence of Tensor
+            Whose gradients are computed, and given.
+        backward : callable
+            Gets a builder, the gradients of the outputs, None where nothing depends on them, and for each input whether
+            its gradient is wanted; returns the inputs' gradients, or None for one that is not wanted or zero.
+        """
+        if not isinstance(self.graph, GraphBuilder) or self.here == first:  # gradients have none themselves
+            return
+
+        def names(nodes: Any, coming: tuple[str, ...], wanted: tuple[bool, ...]) -> Sequence[str]:
+            given = tuple(replace(y, name=name) if name else None for y, name in zip(outputs, coming))
+            found = backward(Build(nodes, training=self.training), given, wanted)
+            return tuple("" if one is None else one.name for one in found)
+
+        read, written = (tuple(tensor.name for tensor in one) for one in (inputs, outputs))
+        self._stated.append(StatedGradient(first, self.here, read, written, names))
+
+    def without_gradient(self, x: Tensor) -> Tensor:
+        """Return a value through which no gradient flows where it is an output."""
+        self._constant_gradients.add(x.name)
+        return x
+
+    @contextmanager
+    def after_backward(self) -> Iterator[None]:
+        """Have what is added in the context run after the backward pass, if there is one."""
+        first = self.here
+        yield
+        self._after |= set(range(first, self.here))
+
+    # passes
+
+    def passes(self, outputs: Sequence[Tensor], wrt: Sequence[str], *, zeros: bool = False) -> Passes:
+        """Return the passes of what was built.
+
+        Parameters
+        ----------
+        outputs : sequence of Tensor
+        wrt : sequence of str
+            Inputs whose gradients are wanted; without any there is no backward pass.
+        zeros : bool
+            Whether a gradient that does not exist is computed as zeros.
+        """
+        whole = self.graph.graph(*(tensor.name for tensor in outputs))
+        after = tuple(whole.nodes[i] for i in sorted(self._after))
+        graph = whole.with_nodes(node for i, node in enumerate(whole.nodes) if i not in self._after)
+        flowing = tuple(name for name in whole.outputs if name not in self._constant_gradients)
+        if not wrt:
+            found = Derived(graph.nodes, (), {}, {})
+        else:
+            found = derive(graph, wrt, flowing, [self._moved(one) for one in self._stated], zeros=zeros)
+        if wrt:
+            found = _suited(graph, found, self.training)
+        return Passes(tuple(outputs), found.forward, (*found.backward, *after), found.incoming, found.found)
+
+    def _moved(self, one: StatedGradient) -> StatedGradient:
+        """Return a stated gradient with the numbers that its nodes have without those that run later."""
+        gone = (sum(i < place for i in self._after) for place in (one.first, one.last))
+        first, last = (place - count for place, count in zip((one.first, one.last), gone))
+        return replace(one, first=first, last=last)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A function for given shapes: what it runs.
+
+    Attributes
+    ----------
+    outputs : tuple of Tensor
+    forward, backward : tuple of Node
+        The backward nodes read values of the forward ones.
+    incoming : mapping of str to Value
+        For each output with a gradient, by its name, the value that the backward pass reads it from.
+    found : mapping of str to str
+        For each input whose gradient was asked for, the value that holds it; empty if it is zero.
+    """
+
+    outputs: tuple[Tensor, ...]
+    forward: tuple[Node, ...]
+    backward: tuple[Node, ...]
+    incoming: Mapping[str, Value]
+    found: Mapping[str, str]
+
+
+def _suited(graph: Graph, found: Derived, training: bool) -> Derived:
+    """Return passes with the problems that suit them when they run node by node."""
+    inputs = (*graph.inputs, *found.incoming.values())
+    both = replace(graph, nodes=(*found.forward, *found.backward), inputs=inputs)
+    nodes = suit_single(both, training).nodes
+    count = len(found.forward)
+    return replace(found, forward=nodes[:count], backward=nodes[count:])

@@ -1,0 +1,42 @@
+"""Random factors of elements, which follow from a key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.dropout import DropoutProblem
+from clgraft.core.operators.pointwise import PointwiseProblem
+
+
+def dropout(build: Build, x: Tensor, key: Tensor, rate: float, shared: Collection[int] = ()) -> Tensor:
+    """Return each element times 1 / (1 - rate), or with the probability `rate` times 0 (Srivastava et al. 2014).
+
+    Parameters
+    ----------
+    x : Tensor
+    key : Tensor
+        Four words of int32 from which the random numbers follow; the gradient draws them again.
+    rate : float
+    shared : collection of int, optional
+        Axes along which elements share a random number.
+    """
+    mask = tuple(1 if axis in shared else size for axis, size in enumerate(x.shape))
+    problem = DropoutProblem("forward", "dropout", x.shape, mask, x.dtype)
+    keep = 1 - rate
+    scalars = dict(zip(problem.scalars(), (keep, 1 / keep if keep else 0.0)))
+    return build.add(problem, x, key, scalars=scalars)[0]
+
+
+def same(build: Build, x: Tensor) -> Tensor:
+    """Return the elements as a value of its own; its gradient is one as well."""
+    problem, first = PointwiseProblem((x.shape,), "y0 = x0;", dtype=x.dtype), build.here
+    (y,) = build.add(problem, x)
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        return build.add(problem, dy)
+
+    build.state_gradient(first, (x,), (y,), backward)
+    return y

@@ -1,0 +1,200 @@
+"""Losses at the end of a net: of a softmax, and of regressions; with the gradients that frameworks give them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.softmax import softmax
+from clgraft.core.operators.crossentropy import CrossEntropyProblem
+from clgraft.core.operators.pointwise import Reduction
+
+# the output of x0, and the gradient at the output x0 and the label x1
+REGRESSIONS = {
+    "linear": ("x0", "x0 - x1"),
+    "logistic": ("1 / (1 + exp(-x0))", "x0 - x1"),
+    "mae": ("x0", "x0 > x1 ? 1 : -1"),
+}
+
+
+def softmax_cross_entropy(build: Build, x: Tensor, label: Tensor, sizes: Sequence[int], *, lowest: float) -> Tensor:
+    """Return the sum of -log(softmax at the label), of one element; probabilities below `lowest` count as that.
+
+    The gradient does not know that bound. A label that names no class adds nothing.
+    """
+    entropy = CrossEntropyProblem("forward", *sizes, dtype=x.dtype)
+    y = softmax(build, x, sizes)
+    return build.add(entropy, y, label, scalars={"lowest": lowest})[0]
+
+
+def softmax_with_labels(
+    build: Build,
+    x: Tensor,
+    label: Tensor,
+    sizes: Sequence[int],
+    *,
+    scale: float,
+    smooth: float = 0.0,
+    ignored: float | None = None,
+    counted: float | None = None,
+    weighted: bool = False,
+    shown: Sequence[int] = (),
+) -> Tensor:
+    """Return a softmax whose gradient is stated: that of the cross entropy with labels, whatever comes in.
+
+    Parameters
+    ----------
+    x, label : Tensor
+    sizes : sequence of int
+        Elements before, of and after the axis of the softmax.
+    scale : float
+        Of the gradient.
+    smooth : float
+        Share of the target that is spread over the other classes.
+    ignored : float, optional
+        Labels of this value have no gradient.
+    counted : float, optional
+        The gradient is divided by the number of labels other than this one.
+    weighted : bool
+        Whether the gradient is multiplied by the one that comes in.
+    shown : sequence of int, optional
+        Other sizes for the result alone.
+    """
+    first = build.here
+    y = softmax(build, x, shown or sizes)
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        reads = [y, label]
+        if weighted and dys[0] is not None:
+            reads.append(dys[0])
+        if counted is not None:
+            count = CrossEntropyProblem("count", label.size, sizes[1], ignoring=True, dtype=label.dtype)
+            reads += build.add(count, label, scalars={"ignored": counted})
+        problem = CrossEntropyProblem(
+            "backward", *sizes, ignored is not None, weighted, counted is not None, dtype=x.dtype
+        )
+        scalars = {"scale": scale, "smooth": smooth, **({} if ignored is None else {"ignored": ignored})}
+        return (*build.add(problem, *reads, scalars=scalars), None)
+
+    build.state_gradient(first, (x, label), (y,), backward)
+    return y
+
+
+def softmax_with_targets(
+    build: Build,
+    x: Tensor,
+    target: Tensor,
+    sizes: Sequence[int],
+    *,
+    scale: float,
+    weighted: bool,
+    shown: Sequence[int] = (),
+) -> Tensor:
+    """Return a softmax whose gradient is stated: scale (y - target), with `weighted` times the one that comes in."""
+    first = build.here
+    y = softmax(build, x, shown or sizes)
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        reads = [y, target]
+        if weighted and dys[0] is not None:
+            reads.append(dys[0])
+        text = "y0 = (x0 - x1) * scale * x2;" if weighted else "y0 = (x0 - x1) * scale;"
+        return (*build.pointwise(text, reads, {"scale": scale}), None)
+
+    build.state_gradient(first, (x, target), (y,), backward)
+    return y
+
+
+def summed_cross_entropy(
+    build: Build,
+    x: Tensor,
+    label: Tensor,
+    sizes: Sequence[int],
+    *,
+    lowest: float,
+    ignored: float | None = None,
+    scale: float | str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sum of -log(softmax at the label), how many labels count and how many name no class, and the softmax.
+
+    Parameters
+    ----------
+    x, label : Tensor
+    sizes : sequence of int
+        Elements before, of and after the axis of the softmax.
+    lowest : float
+        Probabilities below it count as that.
+    ignored : float, optional
+        Labels of this value count nowhere.
+    scale : float or str
+        The stated gradient is that of the loss times this number, whatever comes in.
+    """
+    first = build.here
+    y = softmax(build, x, sizes)
+    problem = CrossEntropyProblem("forward", *sizes, ignored is not None, dtype=x.dtype)
+    more = {} if ignored is None else {"ignored": ignored}
+    loss, counts = build.add(problem, y, label, scalars={"lowest": lowest, **more})
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        scalars = {"scale": scale, "smooth": 0.0, **more}
+        return (*build.add(problem.with_direction("backward"), y, label, scalars=scalars), None)
+
+    build.state_gradient(first, (x, label), (loss,), backward)
+    return loss, build.without_gradient(counts), build.without_gradient(y)
+
+
+def summed_sigmoid_cross_entropy(
+    build: Build, x: Tensor, target: Tensor, *, ignored: float, scale: float | str
+) -> tuple[Tensor, Tensor]:
+    """Return the sum of -t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)) without overflow, and how many elements count.
+
+    Elements whose target is `ignored` do not, which may be NaN for none. The stated gradient is that of the loss times
+    `scale`, whatever comes in.
+    """
+    first, flat = build.here, (x.size,)
+    given = [build.reshape(x, flat), build.reshape(target, flat)]
+    text = (
+        "real keep = trunc(x1) == ignored ? 0 : 1; y1 = keep; "
+        "y0 = keep > 0 ? fmax(x0, 0) - x0 * x1 + log1p(exp(-fabs(x0))) : 0;"
+    )
+    fold = Reduction("sum", shape=(1,))
+    loss, valid = build.pointwise(text, given, {"ignored": ignored}, (fold, fold))
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        slope = "y0 = trunc(x1) == ignored ? 0 : (1 / (1 + exp(-x0)) - x1) * scale;"
+        return (*build.pointwise(slope, given, {"ignored": ignored, "scale": scale}), None)
+
+    build.state_gradient(first, (x, target), (loss,), backward)
+    return loss, build.without_gradient(valid)
+
+
+def squared_distance(build: Build, a: Tensor, b: Tensor, *, scales: tuple[float | str, float | str]) -> Tensor:
+    """Return the sum of (a - b)^2; the stated gradients of a and b are (a - b) times two numbers, whatever comes in."""
+    first, flat = build.here, (a.size,)
+    given = [build.reshape(a, flat), build.reshape(b, flat)]
+    fold = Reduction("sum", shape=(1,))
+    (loss,) = build.pointwise("y0 = (x0 - x1) * (x0 - x1);", given, reduce=(fold,))
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        text = "y0 = (x0 - x1) * scale;"
+        return tuple(
+            build.pointwise(text, given, {"scale": scale})[0] if asked else None for scale, asked in zip(scales, wanted)
+        )
+
+    build.state_gradient(first, (a, b), (loss,), backward)
+    return loss
+
+
+def regression(build: Build, x: Tensor, label: Tensor, loss: str, *, scale: float) -> Tensor:
+    """Return the output of one of `REGRESSIONS`, whose gradient is stated: ``scale`` times that of the loss."""
+    first, flat = build.here, (math.prod(x.shape),)
+    forward, slope = REGRESSIONS[loss]
+    (y,) = build.pointwise(f"y0 = {forward};", [build.reshape(x, flat)])
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        given = [y, build.reshape(label, flat)]
+        return (*build.pointwise(f"y0 = ({slope}) * scale;", given, {"scale": scale}), None)
+
+    build.state_gradient(first, (x, label), (y,), backward)
+    return build.reshape(y, x.shape)

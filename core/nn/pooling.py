@@ -1,0 +1,232 @@
+"""Pooling over windows, over whole images, and over windows with holes; how windows are padded and counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.nn.shapes import cut, padded
+from clgraft.core.operators.pointwise import Reduction
+from clgraft.core.operators.pooling import PoolProblem
+from clgraft.core.problem import ceil_div
+from clgraft.core.problem.layout import FIRST, LAST
+
+Sizes = Sequence[int]
+ROOTS = {"lp1": "x0", "lp2": "sqrt(x0)", "lp3": "cbrt(x0)"}
+POWERS = {"lp2": "{0} * {0}", "lp3": "{0} * {0} * {0}"}
+AT_ONCE = 8  # elements of a window with holes that one problem reads
+
+
+def pool(
+    build: Build,
+    x: Tensor,
+    operator: str,
+    kernel: Sizes = (),
+    *,
+    stride: Sizes = (),
+    pad: Sizes = (),
+    pad_end: Sizes = (),
+    rounding: str = "floor",
+    count_padding: bool = True,
+    channels_last: bool = False,
+) -> Tensor:
+    """Return the maxima, averages, sums or norms of windows.
+
+    Parameters
+    ----------
+    x : Tensor
+        (n, c, ...), or (n, ..., c) with `channels_last`, of one to three spatial axes.
+    operator, rounding, count_padding
+        As of `PoolProblem`.
+    kernel : sequence of int, optional
+        By default all of the image, with which stride and padding do not matter.
+    stride, pad, pad_end : sequence of int, optional
+        1, 0 and `pad` by default.
+    """
+    problem = pool_problem(
+        x, operator, kernel, stride, pad, pad_end, rounding, count_padding, channels_last=channels_last
+    )
+    return build.add(problem, x)[0]
+
+
+def pool_problem(
+    x: Tensor,
+    operator: str,
+    kernel: Sizes = (),
+    stride: Sizes = (),
+    pad: Sizes = (),
+    pad_end: Sizes = (),
+    rounding: str = "floor",
+    count_padding: bool = True,
+    *,
+    channels_last: bool = False,
+) -> PoolProblem:
+    """Return the problem of a pooling (see `pool`)."""
+    channels, pixels = (x.shape[-1], x.shape[1:-1]) if channels_last else (x.shape[1], x.shape[2:])
+    return PoolProblem(
+        direction="forward",
+        operator=operator,
+        batch=x.shape[0],
+        channels=channels,
+        in_size=pixels,
+        kernel=tuple(kernel) or pixels,
+        stride=tuple(stride) if kernel or stride else pixels,
+        pad_begin=tuple(pad),
+        pad_end=tuple(pad_end),
+        rounding=rounding,
+        count_padding=count_padding,
+        dtype=x.dtype,
+        layout=LAST if channels_last else FIRST,
+    )
+
+
+def places(build: Build, problem: PoolProblem, x: Tensor, y: Tensor) -> Tensor:
+    """Return where in its plane each maximum stands, as a number; -1 where a window holds nothing."""
+    return build.without_gradient(build.add(problem.with_direction("mask"), x, y)[0])
+
+
+def whole(build: Build, x: Tensor, operator: str, p: float = 2) -> Tensor:
+    """Return the maximum, the average or the norm (``lp``, of a power p) of whole images, as a reduction."""
+    kept = (*x.shape[:2], *(1,) * (x.ndim - 2))
+    fold = (Reduction("max" if operator == "max" else "sum", shape=kept),)
+    if operator == "max":
+        return build.pointwise("y0 = x0;", [x], reduce=fold)[0]
+    if operator == "average":
+        (total,) = build.pointwise("y0 = x0;", [x], reduce=fold)
+        return build.pointwise("y0 = x0 * share;", [total], {"share": 1 / math.prod(x.shape[2:])})[0]
+    if p == 2:
+        (total,) = build.pointwise("y0 = x0 * x0;", [x], reduce=fold)
+        return build.pointwise("y0 = sqrt(x0);", [total])[0]
+    (total,) = build.pointwise(f"y0 = pow(fabs(x0), {p});", [x], reduce=fold)
+    return build.pointwise(f"y0 = pow(x0, {1 / p!r});", [total])[0]
+
+
+def magnitudes(build: Build, x: Tensor) -> Tensor:
+    """Return absolute values, which norms of windows may be taken of."""
+    return build.pointwise("y0 = fabs(x0);", [x])[0]
+
+
+def divided(build: Build, x: Tensor, divisor: float | None) -> Tensor:
+    """Return a value divided by a number, if there is one."""
+    return x if divisor is None else build.pointwise("y0 = x0 / divisor;", [x], {"divisor": divisor})[0]
+
+
+def reaches(kernel: Sizes, dilate: Sizes) -> tuple[int, ...]:
+    """Return the sizes of windows with their holes."""
+    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilate))
+
+
+def same_pads(size: Sizes, reach: Sizes, stride: Sizes, *, upper: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return padding before and after each axis that makes ceil(size / stride) windows.
+
+    Parameters
+    ----------
+    size, reach, stride : sequence of int
+        Of the input, the windows with their holes, and their distance.
+    upper : bool
+        Whether an odd element comes after.
+    """
+    begin, end = [], []
+    for i, k, s in zip(size, reach, stride):
+        total = max((ceil_div(i, s) - 1) * s + k - i, 0)
+        less, more = total // 2, total - total // 2
+        begin.append(less if upper else more)
+        end.append(more if upper else less)
+    return tuple(begin), tuple(end)
+
+
+def trimmed(
+    build: Build, x: Tensor, kernel: Sizes, stride: Sizes, pad: Sizes, pad_end: Sizes
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Return x and its end padding, without what is read only by windows that start after the image.
+
+    With it, rounding up counts windows that start within the image or in front of it, and no others.
+    """
+    ends = []
+    for i, k, s, p, q in zip(x.shape[2:], kernel, stride, pad, pad_end):
+        count = ceil_div(i + p + q - k, s) + 1
+        ends.append((count - 2) * s + k - i - p if (count - 1) * s >= i + p else q)
+    x = padded(build, x, (0,) * x.ndim, (0, 0, *(min(q, 0) for q in ends)))
+    return x, tuple(max(q, 0) for q in ends)
+
+
+def pool_with_holes(
+    build: Build,
+    x: Tensor,
+    operator: str,
+    kernel: Sizes,
+    *,
+    stride: Sizes,
+    dilate: Sizes,
+    pad: Sizes,
+    pad_end: Sizes,
+    ceil: bool,
+    count_padding: bool,
+) -> Tensor:
+    """Return pooling over windows with holes: a slice with steps for each element, folded element by element.
+
+    Parameters
+    ----------
+    dilate : sequence of int
+        Distances between elements of a window.
+    ceil : bool
+        Whether the last window may reach beyond the padded input, if it starts within the image or in front of it.
+
+    Raises
+    ------
+    ValueError
+        If there is no window.
+    """
+    size, ndim = x.shape[2:], len(kernel)
+    reach, counts = reaches(kernel, dilate), []
+    for i, r, s, p, q in zip(size, reach, stride, pad, pad_end):
+        room = i + p + q - r
+        count = (ceil_div(room, s) if ceil else room // s) + 1
+        counts.append(count - (ceil and (count - 1) * s >= i + p))
+    if min(counts) < 1:
+        raise ValueError(f"windows of {reach} for {size}")
+    extra = [max((c - 1) * s + r - i - p, 0) for c, s, r, i, p in zip(counts, stride, reach, size, pad)]
+    image = padded(build, x, (0, 0, *pad), (0, 0, *extra), -math.inf if operator == "max" else 0.0)
+
+    def taps(value: Tensor) -> list[Tensor]:
+        found = []
+        shape, step = (*value.shape[:2], *counts), (1, 1, *stride)
+        for tap in range(math.prod(kernel)):
+            begin, rest = [], tap
+            for k, d in zip(reversed(kernel), reversed(dilate)):
+                begin.append(rest % k * d)
+                rest //= k
+            at = (0, 0, *reversed(begin))
+            found.append(cut(build, value, shape, at, step))
+        return found
+
+    total = _folded(build, taps(image), operator)
+    if operator == "max":
+        return total
+    if operator != "average":
+        return build.pointwise(f"y0 = {ROOTS[operator]};", [total])[0]
+    # what counts: the pixels, with `count_padding` the padding too, but never what lies beyond it
+    sides = zip(size, pad, pad_end, extra)
+    inside = tuple(i + p + min(q, e) for i, p, q, e in sides) if count_padding else tuple(size)
+    ones = build.filled((1, 1, *inside), 1.0, x.dtype)
+    beyond = [max(e - q, 0) if count_padding else e for e, q in zip(extra, pad_end)]
+    weights = padded(build, ones, (0, 0, *((0,) * ndim if count_padding else pad)), (0, 0, *beyond))
+    return build.pointwise("y0 = x0 / x1;", [total, _folded(build, taps(weights), "sum")])[0]
+
+
+def _folded(build: Build, values: Sequence[Tensor], operator: str) -> Tensor:
+    """Return the maximum or the sum of values, of their powers for a norm."""
+    power = POWERS.get(operator, "{0}")
+    total: Tensor | None = None
+    for first in range(0, len(values), AT_ONCE):
+        some = [*([total] if total is not None else []), *values[first : first + AT_ONCE]]
+        texts = [f"x{i}" if total is not None and i == 0 else power.format(f"x{i}") for i in range(len(some))]
+        text = " + ".join(texts)
+        if operator == "max":
+            text = texts[0]
+            for other in texts[1:]:
+                text = f"fmax({text}, {other})"
+        (total,) = build.pointwise(f"y0 = {text};", some)
+    assert total is not None
+    return total

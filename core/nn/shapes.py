@@ -1,0 +1,96 @@
+"""Elements that only move: joined, cut, bordered, repeated, in another order, or copied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.copying import ConcatProblem, PadProblem, RepeatProblem, SliceProblem, TransposeProblem
+
+Sizes = Sequence[int]
+
+
+def joined(build: Build, parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Return parts joined along an axis; their other sizes are equal."""
+    first = parts[0].shape
+    extents = tuple(part.shape[axis] for part in parts)
+    problem = ConcatProblem("forward", math.prod(first[:axis]), extents, math.prod(first[axis + 1 :]), parts[0].dtype)
+    shape = (*first[:axis], sum(extents), *first[axis + 1 :])
+    return build.reshape(build.add(problem, *parts)[0], shape)
+
+
+def split(build: Build, x: Tensor, axis: int, extents: Sizes) -> tuple[Tensor, ...]:
+    """Return the parts of an axis."""
+    shape = x.shape
+    problem = ConcatProblem("backward", math.prod(shape[:axis]), tuple(extents), math.prod(shape[axis + 1 :]), x.dtype)
+    parts = zip(build.add(problem, x), extents)
+    return tuple(build.reshape(part, (*shape[:axis], extent, *shape[axis + 1 :])) for part, extent in parts)
+
+
+def cut(build: Build, x: Tensor, shape: Sizes, begin: Sizes, step: Sizes = ()) -> Tensor:
+    """Return the box of a shape that begins at a place, with steps from element to element, backwards if negative."""
+    more = (tuple(step),) if step else ()
+    return build.add(SliceProblem("forward", x.shape, tuple(shape), tuple(begin), x.dtype, *more), x)[0]
+
+
+def padded(build: Build, x: Tensor, begin: Sizes, end: Sizes, value: float = 0.0) -> Tensor:
+    """Return a value with a constant around it; negative padding cuts elements off."""
+    for sign in (-1, 1):
+        low, high = ([max(sign * p, 0) for p in side] for side in (begin, end))
+        if not any(low) and not any(high):
+            continue
+        shape = tuple(size + sign * (a + b) for size, a, b in zip(x.shape, low, high))
+        x = cut(build, x, shape, low) if sign < 0 else in_constant(build, x, shape, low, value)
+    return x
+
+
+def in_constant(build: Build, x: Tensor, shape: Sizes, begin: Sizes, value: float = 0.0) -> Tensor:
+    """Return an array of a constant that holds x from a place on."""
+    problem = SliceProblem("backward", tuple(shape), x.shape, tuple(begin), x.dtype)
+    return build.add(problem, x, scalars={"value": float(value)})[0]
+
+
+def bordered(build: Build, x: Tensor, mode: str, begin: Sizes, end: Sizes) -> Tensor:
+    """Return a value with its ``edge`` or its mirror image (``reflect``) around it."""
+    return build.add(PadProblem("forward", mode, x.shape, tuple(begin), tuple(end), x.dtype), x)[0]
+
+
+def transposed(build: Build, x: Tensor, order: Sizes) -> Tensor:
+    """Return the axes in another order."""
+    return build.add(TransposeProblem(x.shape, tuple(order), x.dtype), x)[0]
+
+
+def blocks_to_channels(build: Build, x: Tensor, size: int) -> Tensor:
+    """Return (n, c, h, w) with the pixels of blocks of size by size as channels, the pixel first."""
+    n, c, h, w = x.shape
+    parts = build.reshape(x, (n, c, h // size, size, w // size, size))
+    y = transposed(build, parts, (0, 3, 5, 1, 2, 4))
+    return build.reshape(y, (n, c * size * size, h // size, w // size))
+
+
+def channels_to_blocks(build: Build, x: Tensor, size: int) -> Tensor:
+    """Return (n, c, h, w) with channels as the pixels of blocks: the reverse of `blocks_to_channels`."""
+    n, c, h, w = x.shape
+    parts = build.reshape(x, (n, size, size, c // size**2, h, w))
+    y = transposed(build, parts, (0, 3, 4, 1, 5, 2))
+    return build.reshape(y, (n, c // size**2, h * size, w * size))
+
+
+def repeated(build: Build, x: Tensor, times: Sizes, *, whole: bool) -> Tensor:
+    """Return every axis repeated so many times: as a whole, or each element."""
+    return build.add(RepeatProblem(x.shape, tuple(times), whole, x.dtype), x)[0]
+
+
+def copied(build: Build, x: Tensor, shape: Sizes) -> Tensor:
+    """Return the elements as a value of its own, in a shape; in a graph the copy is a view."""
+    problem, first = SliceProblem("forward", (x.size,), (x.size,), (0,), x.dtype), build.here
+    y = build.reshape(build.add(problem, x)[0], shape)
+
+    def backward(build: Build, dys: tuple[Tensor | None, ...], wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        (dy,) = dys
+        assert dy is not None
+        return build.add(problem, dy)
+
+    build.state_gradient(first, (x,), (y,), backward)
+    return y

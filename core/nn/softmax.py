@@ -1,0 +1,47 @@
+"""Softmax along an axis, its logarithm, and its gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from clgraft.core.nn.builder import Build, Tensor
+from clgraft.core.operators.pointwise import Reduction
+from clgraft.core.operators.softmax import SoftmaxProblem
+
+
+def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Return the products of the sizes before, of and after an axis."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def softmax(build: Build, x: Tensor, sizes: Sequence[int], *, scale: float = 1.0, log: bool = False) -> Tensor:
+    """Return exp(scale x) / sum(exp(scale x)), or its logarithm.
+
+    Parameters
+    ----------
+    x : Tensor
+    sizes : sequence of int
+        Elements before, of and after the axis of the sum, as `around` returns them.
+    scale : float
+        1 / temperature; with a negative one it is a softmin.
+    log : bool
+    """
+    problem = SoftmaxProblem("forward", *sizes, log, x.dtype)
+    return build.reshape(build.add(problem, x, scalars={"scale": scale})[0], x.shape)
+
+
+def softmax_gradient(
+    build: Build, y: Tensor, dy: Tensor, sizes: Sequence[int], *, scale: float = 1.0, log: bool = False
+) -> Tensor:
+    """Return the gradient of x from the result of `softmax` and its gradient."""
+    problem = SoftmaxProblem("backward", *sizes, log, dy.dtype)
+    return build.reshape(build.add(problem, y, dy, scalars={"scale": scale})[0], dy.shape)
+
+
+def safe_softmax(build: Build, x: Tensor, axis: int) -> Tensor:
+    """Return the softmax along an axis; where all values are minus infinity, 0."""
+    kept = tuple(1 if i == axis else size for i, size in enumerate(x.shape))
+    (top,) = build.pointwise("y0 = x0;", [x], reduce=(Reduction("max", shape=kept),))
+    y = softmax(build, x, around(x.shape, axis))
+    return build.pointwise("y0 = isinf(x1) && x1 < 0 ? 0 : x0;", [y, top])[0]

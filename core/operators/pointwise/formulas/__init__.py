@@ -1,1 +1,0 @@
-"""Formulas of losses, norms and reductions as pointwise problems and as texts."""

@@ -1,0 +1,136 @@
+"""Pooling: how windows are padded, rounded and counted, with gradients; windows with holes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clgraft.core.graph.reference import evaluate
+from clgraft.core.nn import pooling, shapes
+from clgraft.core.nn.builder import Build, Tensor
+from tests.core.nn.functions import built, expect_like
+
+
+def image(*shape: int) -> np.ndarray:
+    """Return numbers that are far enough apart for differences."""
+    rng = np.random.default_rng(5)
+    return (rng.permutation(math.prod(shape)).reshape(shape) / 16 - 3).astype(np.float32)
+
+
+def windows(
+    x: np.ndarray,
+    operator: str,
+    kernel: Any,
+    stride: Any,
+    pad: Any,
+    end: Any,
+    counts: Any,
+    count_padding: bool,
+    dilate: Any,
+) -> np.ndarray:
+    """Compute pooling of two axes window by window."""
+    found = np.zeros((*x.shape[:2], *counts))
+    for place in itertools.product(*map(range, counts)):
+        inside, within = [], 0
+        for tap in itertools.product(*map(range, kernel)):
+            at = [p * s - b + t * d for p, s, b, t, d in zip(place, stride, pad, tap, dilate)]
+            within += all(-b <= a < i + e for a, b, i, e in zip(at, pad, x.shape[2:], end))
+            if all(0 <= a < i for a, i in zip(at, x.shape[2:])):
+                inside.append(x[:, :, at[0], at[1]])
+        values = np.array(inside)
+        if operator == "max":
+            found[:, :, place[0], place[1]] = values.max(0)
+        else:
+            found[:, :, place[0], place[1]] = values.sum(0) / (within if count_padding else len(inside))
+    return found
+
+
+@pytest.mark.parametrize("operator", ["max", "average"])
+@pytest.mark.parametrize(("rounding", "count"), [("floor", 3), ("ceil", 4), ("ceil_inside", 4)])
+@pytest.mark.parametrize("count_padding", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_windows_and_their_rounding(operator, rounding, count, count_padding, training):
+    def function(build: Build, value: Tensor) -> Tensor:
+        given = {"stride": (2, 2), "pad": (1, 1), "pad_end": (0, 0), "rounding": rounding}
+        return pooling.pool(build, value, operator, (3, 2), count_padding=count_padding, **given)
+
+    def definition(value: np.ndarray) -> np.ndarray:
+        sizes = (3, 2), (2, 2), (1, 1), (0, 0), (count, count)
+        return windows(value, operator, *sizes, count_padding, (1, 1))
+
+    expect_like(function, definition, {"x": image(2, 3, 7, 6)}, training=training)
+
+
+def test_maxima_are_kept_by_their_places_in_training_alone():
+    given = {"x": image(1, 1, 4, 4), "dy0": np.ones((1, 1, 2, 2), np.float32)}
+    for training, direction in ((True, "forward_argmax"), (False, "forward")):
+        found = built(lambda build, x: pooling.pool(build, x, "max", (2, 2), stride=(2, 2)), given, training=training)
+        assert found.passes.forward[0].problem.direction == direction
+
+
+def test_whole_images():
+    x = image(2, 3, 4, 5)
+    for operator, result in (("max", x.max((2, 3))), ("average", x.mean((2, 3)))):
+        for function in (pooling.whole, pooling.pool):
+            wide = result.reshape(2, 3, 1, 1).astype(np.float64)
+            found = built(lambda build, value, f=function, o=operator: f(build, value, o), {"x": x})
+            assert found.passes.outputs[0].shape == wide.shape
+    axes = (2, 3)
+    expect_like(lambda b, v: pooling.whole(b, v, "average"), lambda v: v.mean(axes, keepdims=True), {"x": x})
+    expect_like(lambda b, v: pooling.pool(b, v, "average"), lambda v: v.mean(axes, keepdims=True), {"x": x})
+    expect_like(lambda b, v: pooling.whole(b, v, "lp"), lambda v: np.sqrt((v * v).sum(axes, keepdims=True)), {"x": x})
+    expect_like(
+        lambda b, v: pooling.whole(b, v, "lp", 3),
+        lambda v: np.cbrt((np.abs(v) ** 3).sum(axes, keepdims=True)),
+        {"x": x},
+        near=1e-4,
+    )
+
+
+@pytest.mark.parametrize("operator", ["max", "average"])
+@pytest.mark.parametrize("count_padding", [True, False])
+@pytest.mark.parametrize(("ceil", "counts"), [(False, (2, 3)), (True, (3, 3))])
+def test_windows_with_holes(operator, count_padding, ceil, counts):
+    sizes = {"stride": (2, 1), "dilate": (2, 3), "pad": (1, 0), "pad_end": (0, 0)}
+
+    def function(build: Build, value: Tensor) -> Tensor:
+        return pooling.pool_with_holes(build, value, operator, (3, 2), ceil=ceil, count_padding=count_padding, **sizes)
+
+    def definition(value: np.ndarray) -> np.ndarray:
+        return windows(value, operator, (3, 2), (2, 1), (1, 0), (0, 0), counts, count_padding, (2, 3))
+
+    expect_like(function, definition, {"x": image(1, 2, 7, 6)})
+
+
+@pytest.mark.parametrize(("upper", "expected"), [(True, ((0, 1), (1, 1))), (False, ((1, 1), (0, 1)))])
+def test_padding_for_as_many_windows_as_strides(upper, expected):
+    assert pooling.same_pads((8, 7), (3, 3), (2, 1), upper=upper) == expected
+    assert pooling.same_pads((3,), (1,), (2,), upper=upper) == ((0,), (0,))
+
+
+def test_padding_adds_and_cuts():
+    expect_like(
+        lambda build, x: shapes.padded(build, x, (0, 1, -1), (2, 0, 0), 0.5),
+        lambda x: np.pad(x[:, :, 1:], ((0, 2), (1, 0), (0, 0)), constant_values=0.5),
+        {"x": image(2, 3, 4)},
+    )
+
+
+def test_places_of_maxima():
+    def function(build: Build, x: Tensor) -> tuple[Tensor, ...]:
+        problem = pooling.pool_problem(x, "max", (2, 2), (2, 2))
+        (y,) = build.add(problem, x)
+        return y, pooling.places(build, problem, x, y)
+
+    x = image(1, 2, 4, 6)
+    found = built(function, {"x": x, "dy0": np.ones((1, 2, 2, 3), np.float32)})
+    assert list(found.passes.incoming) == [found.outputs[0]]
+    values = evaluate(found.graph, found.given({"x": x, "dy0": np.ones((1, 2, 2, 3), np.float32)}))
+    y, places = (values[name] for name in found.outputs)
+    np.testing.assert_array_equal(
+        np.take_along_axis(x.reshape(1, 2, 24), places.reshape(1, 2, 6).astype(int), 2), y.reshape(1, 2, 6)
+    )
